@@ -1,0 +1,138 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from anyrnn._files import written_aside
+from benchmarks import machine, peers, report
+from benchmarks.child import ChildError, time_cold_compile
+from benchmarks.prove import Proof, prove
+from benchmarks.result import FEW_SAMPLES, Result
+from benchmarks.run import DTYPES, Settings, run_row, settings_missing
+from benchmarks.suite import SUITES, rows_of
+
+FAILED = 1
+INTERRUPTED = 130
+BUSY = 0.5
+"""More than this many other processes waiting for a core spoil the figures."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line. The status is 1 when results are wrong, something failed or a proof does not hold."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    rows = [row for row in rows_of(chosen.suite) if chosen.rows is None or chosen.rows.search(row.name)]
+    if not rows:
+        parser.error(f"--rows {chosen.rows.pattern!r} matches no row of suite {chosen.suite!r}")
+    missing = settings_missing(chosen.peers)
+    settings = Settings(chosen.threads, chosen.dtype, tuple(name for name in chosen.peers if name not in missing))
+    peers.set_threads(settings.threads)
+
+    status = 0
+    about = machine.describe()
+    _warn(about, missing, settings)
+    probe = machine.Probe(DTYPES[settings.dtype], any(row.samples <= FEW_SAMPLES for row in rows))
+    results: list[Result] = []
+    proofs: list[Proof] = []
+    cold: dict[str, float] = {}
+    failures: list[str] = []
+    try:
+        for number, row in enumerate(rows, 1):
+            _say(f"[{number}/{len(rows)}] {row.name}")
+            probe.block()
+            results.append(run_row(row, settings))
+            if chosen.prove and results[-1].status == "ok":
+                with _noting(failures, f"proof of {row.name}"):
+                    proofs += prove(row, settings, results[-1])
+        probe.block()
+        if not chosen.no_compile:
+            for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
+                _say(f"cold compile of {cell}")
+                with _noting(failures, f"cold compile of {cell}"):
+                    cold[cell] = time_cold_compile(cell, settings)
+    except KeyboardInterrupt:
+        _say("interrupted; this is what there is")
+        status = INTERRUPTED
+
+    found = report.Report(settings, results, probe.ceilings, about, machine.versions(), cold, proofs, missing, failures)
+    print(report.text(found))
+    if chosen.json:
+        with written_aside(chosen.json) as aside:
+            aside.write_text(json.dumps(report.data(found), indent=1) + "\n", encoding="utf-8")
+    return status or (0 if found.sound else FAILED)
+
+
+@contextmanager
+def _noting(failures: list[str], what: str) -> Iterator[None]:
+    """A process that breaks is told at the end, with everything else."""
+    try:
+        yield
+    except ChildError as error:
+        failures.append(f"{what}: {error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="How fast anyrnn is, against other libraries and against the machine."
+    )
+    parser.add_argument("--suite", choices=[*SUITES, "all"], default="quick", help="which rows (default: quick)")
+    parser.add_argument(
+        "--peers", type=_peers, default=_peers("torch,eager"), metavar="NAMES",
+        help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: torch,eager)",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=_positive, default=2, metavar="N", help="of every library (default: 2)")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of weights and data (default: float32)")
+    parser.add_argument("--rows", type=_expression, metavar="REGEX", help="only rows whose names it is found in")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where everything is put for programs")
+    parser.add_argument(
+        "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
+    )
+    parser.add_argument("--no-compile", action="store_true", help="leave out the times of cold compiles")
+    return parser
+
+
+def _peers(names: str) -> list[str]:
+    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    unknown = [name for name in wanted if name not in peers.PEERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown peer {unknown[0]!r}; there are {', '.join(peers.PEERS)}")
+    return wanted
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above zero, got {text!r}")
+    return int(text)
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
+
+
+def _warn(about: dict[str, object], missing: dict[str, str], settings: Settings) -> None:
+    """What makes figures worth less, before any work."""
+    for name, reason in missing.items():
+        _say(f"peer {name}: {reason}")
+    load, cores = about["load"], about["cores"]
+    if isinstance(load, float) and load > BUSY:
+        _say(f"the machine is busy (load {load:.1f}): figures will be off")
+    if isinstance(cores, int) and settings.threads > cores:
+        _say(f"{settings.threads} threads, but {cores} cores: figures will be off")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

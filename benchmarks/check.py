@@ -1,0 +1,36 @@
+"""Are two systems' results the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+# of the largest magnitude in an array: for results, for gradients
+ALLOWED = {torch.float32: (1e-4, 1e-3), torch.float64: (1e-10, 1e-9)}
+
+
+def difference(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], peer: str, dtype: torch.dtype) -> str | None:
+    """What differs, in words; None when everything that both give agrees.
+
+    Names of gradients begin with `d_`.
+    """
+    if "output" not in ours or "output" not in theirs:
+        return f"there is no output to compare with {peer}'s"
+    missing = sorted(name for name in set(ours) ^ set(theirs) if name.startswith("d_") or name == "output")
+    if missing:
+        return f"only one of anyrnn and {peer} gives {', '.join(missing)}"
+    for name in ours.keys() & theirs.keys():
+        if ours[name].shape != theirs[name].shape:
+            return f"{name} is {list(ours[name].shape)}, {peer}'s is {list(theirs[name].shape)}"
+        a, b = ours[name].double(), theirs[name].double()
+        if not a.numel():
+            continue
+        allowed = ALLOWED[dtype][name.startswith("d_")]
+        largest = float(b.abs().max())
+        apart = float((a - b).abs().max())
+        if not apart <= allowed * largest:  # NaN differs from everything
+            share = apart / largest if largest else float("inf")
+            return f"{name} differs from {peer}'s by {share:.1e} of its largest magnitude (allowed: {allowed:.0e})"
+    return None

@@ -1,0 +1,87 @@
+"""A row made real: the network with its weights, the input, the output's gradient, and how much work that is."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+from anyrnn import Cell, cells
+from anyrnn.torch import Recurrent
+from benchmarks import own_cells
+from benchmarks.suite import Row
+
+
+def find_cell(name: str) -> Cell:
+    """A cell of the suite: one of the benchmark's own, or a built-in one."""
+    own = getattr(own_cells, name, None)
+    return own if isinstance(own, Cell) else cells.load(name)
+
+
+class Job:
+    """What all systems are given for a row, the same numbers in every process."""
+
+    def __init__(self, row: Row, dtype: torch.dtype, threads: int) -> None:
+        torch.manual_seed(0)
+        self.row, self.dtype, self.threads = row, dtype, threads
+        self.module = self.make_module("llvm")
+        self.network = self.module.network
+        x = torch.randn(row.steps, row.samples, row.features, dtype=dtype)
+        lengths = _lengths(row)
+        self.packed = pack_padded_sequence(x, lengths) if row.lengths else None
+        self.data = self.packed.data if self.packed is not None else x  # [T, N, D]; packed: [sum of lengths, D]
+        self.sample_steps = int(lengths.sum())
+        width = self.network.directions * self.network.output_size
+        graded = (row.samples, width) if row.loss == "last" else (*self.data.shape[:-1], width)
+        self.d_output = torch.randn(graded, dtype=dtype)
+
+    def make_module(self, backend: str) -> Recurrent:
+        """anyrnn's module; explicit about the backend, so that nothing else runs in its place."""
+        row = self.row
+        make = partial(Recurrent, bidirectional=row.bidirectional, backend=backend, dtype=self.dtype)
+        return make(find_cell(row.cell), row.features, row.hidden, row.layers)
+
+    def input(self, data: Tensor) -> Tensor | PackedSequence:
+        """What a module is called with, of a tensor like `self.data`."""
+        return PackedSequence(data, self.packed.batch_sizes) if self.packed is not None else data
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Copies of the weights by name, for instance `weight_ih_l0`."""
+        return {name: p.detach().clone() for name, p in self.module.named_parameters()}
+
+    def layer_parameters(self) -> dict[str, Tensor] | None:
+        """The same without `_l0`; None for a network of more than one layer or direction."""
+        if len(self.network.units) > 1:
+            return None
+        return {name.removesuffix("_l0"): tensor for name, tensor in self.parameters().items()}
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition for each element of a matrix, sample and step; in training three times that."""
+        elements = sum(prod(shape) for layer, _ in self.network.units for _, shape in self._matrices(layer))
+        return 2 * elements * self.sample_steps * (3 if self.row.mode == "training" else 1)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Read of the matrices: in every step the recurrent ones, once those of the input; in training forward and backward."""
+        elements = 0
+        for layer, _ in self.network.units:
+            for of_input, shape in self._matrices(layer):
+                elements += prod(shape) * (1 if of_input else self.row.steps)
+        return elements * self.dtype.itemsize * (2 if self.row.mode == "training" else 1)
+
+    def _matrices(self, layer: int) -> list[tuple[bool, tuple[int, ...]]]:
+        """The shapes of a layer's matrices, and whether they multiply its input."""
+        only_input = {self.network.input_name}
+        return [(p.shape[1].names == only_input, shape) for p, shape in self.network.parameters(layer) if len(shape) == 2]
+
+
+def _lengths(row: Row) -> Tensor:
+    """Of each sample, longest first. [N]"""
+    if row.lengths is None:
+        return torch.full((row.samples,), row.steps)
+    shortest, longest = row.lengths
+    return torch.linspace(longest, shortest, row.samples).round().long()

@@ -1,0 +1,90 @@
+"""Timing in blocks."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a system is timed: in `rounds` blocks, each a pause, calls to warm up, and timed calls.
+
+    There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`.
+    """
+
+    rounds: int = 5
+    pause: float = 0.030
+    warm_up: int = 2
+    calls: int = 6
+    seconds: float = 0.010
+    most: int = 100
+    between: float = 0.0
+    """Seconds of sleep before each timed call."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of every timed call, block by block."""
+
+    blocks: tuple[tuple[float, ...], ...]
+
+    @property
+    def samples(self) -> list[float]:
+        return sorted(sample for block in self.blocks for sample in block)
+
+    def percentile(self, percent: float) -> float:
+        """The smallest sample that `percent` of the samples do not exceed."""
+        samples = self.samples
+        return samples[max(0, math.ceil(len(samples) * percent / 100) - 1)]
+
+    @property
+    def median(self) -> float:
+        return median(self.samples)
+
+    @property
+    def block_medians(self) -> list[float]:
+        return [median(block) for block in self.blocks]
+
+
+def measure(calls: Mapping[str, Callable[[], object]], blocks: Blocks) -> dict[str, Timing]:
+    """Time each call: a block of the first, a block of the second, and so on, then all over again."""
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
+    for _ in range(blocks.rounds):
+        for name, call in calls.items():
+            found[name].append(_block(call, blocks))
+    return {name: Timing(tuple(times)) for name, times in found.items()}
+
+
+def _block(call: Callable[[], object], blocks: Blocks) -> tuple[float, ...]:
+    gc.collect()
+    time.sleep(blocks.pause)
+    quickest = min(_timed(call) for _ in range(max(1, blocks.warm_up)))
+    count = min(max(blocks.calls, math.ceil(blocks.seconds / max(quickest, 1e-9))), max(blocks.most, blocks.calls))
+    gc.disable()
+    try:
+        if not blocks.between:
+            return tuple([_timed(call) for _ in range(count)])
+        return tuple([_paced(call, blocks.between) for _ in range(count)])
+    finally:
+        gc.enable()
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _paced(call: Callable[[], object], between: float) -> float:
+    time.sleep(between)
+    return _timed(call)
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """None for no values."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None

@@ -1,0 +1,147 @@
+"""The peer onnxruntime: a row's network as an ONNX model, for inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.job import Job
+from benchmarks.suite import STREAMS
+from benchmarks.systems import STREAM, named
+
+Array = NDArray[Any]
+OPSET = 14
+IR_VERSION = 8
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An ONNX operator that is a cell: `gates` lists our gates in ONNX's order."""
+
+    kind: str
+    gates: tuple[int, ...]
+    states: tuple[str, ...] = ("h",)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    activations: tuple[str, ...] = ()
+    peepholes: tuple[str, ...] = ()
+
+
+OPERATORS = {
+    "rnn_tanh": Operator("RNN", (0,)),
+    "rnn_relu": Operator("RNN", (0,), activations=("Relu",)),
+    "lstm": Operator("LSTM", (0, 3, 1, 2), ("h", "c")),
+    "lstm_peephole": Operator("LSTM", (0, 3, 1, 2), ("h", "c"), peepholes=("peephole_i", "peephole_o", "peephole_f")),
+    "gru": Operator("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
+    "gru_before": Operator("GRU", (1, 0, 2)),
+}
+"""By the name of the cell."""
+
+
+def build(job: Job) -> Session | None:
+    """None for what ONNX has no operator for, and for training."""
+    operator = OPERATORS.get(job.row.cell)
+    return Session(job, operator) if operator and job.row.mode != "training" and job.packed is None else None
+
+
+class Session:
+    """onnxruntime's session on a model of the job's network; NumPy arrays in and out."""
+
+    def __init__(self, job: Job, operator: Operator) -> None:
+        import onnxruntime
+
+        self.x = {"x": job.data.numpy().copy()}
+        self.streams = job.row.mode in STREAMS
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = job.threads, 1
+        options.log_severity_level = 4  # errors are raised as well
+        model = make_model(job, operator, self.streams)
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.state_names = [f"{state}_0" for state in operator.states] if self.streams else []
+        self.first = {name: np.zeros((1, job.row.samples, job.row.hidden), self.x["x"].dtype) for name in self.state_names}
+        self.states: dict[str, Array] = dict(self.first)
+
+    def call(self) -> Sequence[Array]:
+        outputs: Sequence[Array] = self.session.run(None, {**self.x, **self.states})
+        if self.streams:
+            self.states = dict(zip(self.state_names, outputs[1:], strict=True))
+        return outputs
+
+    def results(self) -> dict[str, Tensor]:
+        self.states = dict(self.first)
+        runs = [self.call() for _ in range(STREAM if self.streams else 1)]
+        output = torch.cat([torch.from_numpy(outputs[0]) for outputs in runs])
+        return named(output, [torch.from_numpy(state).clone() for state in runs[-1][1:]])
+
+
+def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
+    """Layers one above the other: x [T, N, D] to the output [T, N, S*H] and the last states [L*S, N, H].
+
+    When it streams, the first states are inputs too.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    row, network = job.row, job.network
+    element = TensorProto.DOUBLE if job.dtype == torch.float64 else TensorProto.FLOAT
+    weights = {name: tensor.numpy() for name, tensor in job.parameters().items()}
+    constants = [numpy_helper.from_array(np.array([0, 0, -1], np.int64), "flat")]
+    nodes, below, last = [], "x", []
+    for layer in range(row.layers):
+        suffixes = [network.suffix(layer, direction) for direction in range(network.directions)]
+        arrays = _arrays(operator, weights, suffixes)
+        constants += [numpy_helper.from_array(array, f"{name}{layer}") for name, array in arrays.items()]
+        first = [f"{state}_0" if streams else "" for state in operator.states]
+        ends = [f"{state}_{layer}_last" for state in operator.states]
+        inputs = [below, f"W{layer}", f"R{layer}", f"B{layer}", "", *first]
+        inputs += [*[""] * (2 - len(first)), f"P{layer}"] if "P" in arrays else []
+        attributes = {**operator.attributes, "direction": "bidirectional" if network.directions > 1 else "forward"}
+        if operator.activations:
+            attributes["activations"] = list(operator.activations) * network.directions
+        # y comes as [T, S, N, H]
+        nodes += [
+            helper.make_node(operator.kind, inputs, [f"y{layer}", *ends], hidden_size=row.hidden, **attributes),
+            helper.make_node("Transpose", [f"y{layer}"], [f"turned{layer}"], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [f"turned{layer}", "flat"], [f"output{layer}"]),
+        ]
+        below = f"output{layer}"
+        last.append(ends)
+    stacked = [f"{state}_last" for state in operator.states]
+    nodes += [helper.make_node("Concat", [ends[k] for ends in last], [name], axis=0) for k, name in enumerate(stacked)]
+    states = [f"{state}_0" for state in operator.states] if streams else []
+    sizes = (len(network.units), row.samples, row.hidden)
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [
+            helper.make_tensor_value_info("x", element, (row.steps, row.samples, row.features)),
+            *(helper.make_tensor_value_info(name, element, sizes) for name in states),
+        ],
+        [
+            helper.make_tensor_value_info(below, element, (row.steps, row.samples, network.directions * row.hidden)),
+            *(helper.make_tensor_value_info(name, element, sizes) for name in stacked),
+        ],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    return bytes(model.SerializeToString())
+
+
+def _arrays(operator: Operator, weights: Mapping[str, Array], suffixes: Sequence[str]) -> dict[str, Array]:
+    """A layer's weights in ONNX's order: W [S, G*H, D], R [S, G*H, H], B [S, 2*G*H], P [S, 3*H]."""
+
+    def gates(array: Array) -> Array:
+        parts = np.split(array, len(operator.gates))
+        return np.concatenate([parts[gate] for gate in operator.gates])
+
+    def directions(*names: str) -> Array:
+        return np.stack([np.concatenate([gates(weights[name + suffix]) for name in names]) for suffix in suffixes])
+
+    arrays = {"W": directions("weight_ih"), "R": directions("weight_hh"), "B": directions("bias_ih", "bias_hh")}
+    if operator.peepholes:
+        arrays["P"] = np.stack([np.concatenate([weights[name + suffix] for name in operator.peepholes]) for suffix in suffixes])
+    return arrays

@@ -1,0 +1,96 @@
+"""The systems to compare with: what each needs installed, and how it is made for a row."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+import torch
+from torch import nn
+
+from benchmarks import jax_scan, onnx_model
+from benchmarks.job import Job
+from benchmarks.loops import LOOPS
+from benchmarks.result import OURS
+from benchmarks.systems import ModuleSystem, System
+
+TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
+    "rnn_tanh": partial(nn.RNN, nonlinearity="tanh"),
+    "rnn_relu": partial(nn.RNN, nonlinearity="relu"),
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
+"""torch.nn's layer by the name of the cell."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`why_missing` gives the reason why it cannot be used here, or None; `build` gives None for a row that it does not have."""
+
+    why_missing: Callable[[], str | None]
+    build: Callable[[Job], System | None]
+
+
+def ours(job: Job) -> System:
+    return ModuleSystem(job, job.module)
+
+
+def interpreted(job: Job) -> System:
+    """The interpreter of anyrnn on torch: what rows without a peer are checked against."""
+    module = job.make_module("reference")
+    module.load_state_dict(job.parameters())
+    return ModuleSystem(job, module)
+
+
+def _torch(job: Job) -> System | None:
+    make, row = TORCH_LAYERS.get(job.row.cell), job.row
+    if make is None:
+        return None
+    module = make(row.features, row.hidden, row.layers, bidirectional=row.bidirectional, dtype=job.dtype)
+    module.load_state_dict(job.parameters())
+    return ModuleSystem(job, module)
+
+
+def _eager(job: Job, compile: bool = False) -> System | None:
+    loop, parameters = LOOPS.get(job.row.cell), job.layer_parameters()
+    if loop is None or parameters is None or job.packed is not None:
+        return None
+    module = loop(parameters)
+    if not compile:
+        return ModuleSystem(job, module, module.gradients)
+    torch.compiler.reset()
+    return ModuleSystem(job, module, module.gradients, torch.compile(module, dynamic=False))
+
+
+def _needs(*packages: str) -> str | None:
+    missing = [package for package in packages if find_spec(package) is None]
+    return f"not installed: pip install {' '.join(missing)}" if missing else None
+
+
+def _why_no_compiler() -> str | None:
+    compilers = [os.environ.get("CXX", ""), "g++", "clang++", "c++", "cl"]
+    return None if any(name and shutil.which(name) for name in compilers) else "no C++ compiler, which torch.compile needs"
+
+
+PEERS: dict[str, Peer] = {
+    "torch": Peer(lambda: None, _torch),
+    "eager": Peer(lambda: None, _eager),
+    "torch.compile": Peer(_why_no_compiler, partial(_eager, compile=True)),
+    "onnxruntime": Peer(lambda: _needs("onnxruntime", "onnx"), onnx_model.build),
+    "jax": Peer(lambda: _needs("jax"), jax_scan.build),
+}
+
+
+def build(name: str, job: Job) -> System | None:
+    """anyrnn's system or a peer's; None when the peer does not have the row."""
+    return ours(job) if name == OURS else PEERS[name].build(job)
+
+
+def set_threads(threads: int) -> None:
+    """For this process; before jax is imported."""
+    torch.set_num_threads(threads)
+    os.environ["PJRT_NPROC"] = str(threads)

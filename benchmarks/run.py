@@ -1,0 +1,97 @@
+"""A row from its description to its result: made for every system, compared, timed, compared again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from anyrnn.errors import UnsupportedError
+from benchmarks import peers
+from benchmarks.check import difference
+from benchmarks.job import Job
+from benchmarks.measure import Blocks, measure
+from benchmarks.result import OURS, Result
+from benchmarks.suite import Row
+from benchmarks.systems import System
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for a whole run."""
+
+    threads: int = 2
+    dtype: str = "float32"
+    peers: tuple[str, ...] = ("torch", "eager")
+    blocks: Blocks = field(default_factory=Blocks)
+
+    def blocks_for(self, row: Row) -> Blocks:
+        """Single calls of a stream need more samples, for their 99th percentile."""
+        if row.mode == "streaming":
+            return replace(self.blocks, calls=self.blocks.calls * 35)
+        if row.mode == "paced":
+            return replace(self.blocks, calls=self.blocks.calls * 15, seconds=0.0, between=0.005)
+        return self.blocks
+
+
+def run_row(row: Row, settings: Settings) -> Result:
+    """Never raises for what one row or one peer cannot do: the result says so."""
+    try:
+        job = Job(row, DTYPES[settings.dtype], settings.threads)
+        ours = peers.ours(job)
+        start = time.perf_counter()
+        results = ours.results()
+        first = {OURS: time.perf_counter() - start}
+    except UnsupportedError as error:
+        return Result(row, "declined", str(error))
+    except Exception as error:  # noqa: BLE001  a row that breaks must not take the others with it
+        return Result(row, "failed", _one_line(error))
+
+    systems: dict[str, System] = {OURS: ours}
+    notes: list[str] = []
+    for name in settings.peers:
+        try:
+            system = peers.build(name, job)
+            if system is None:
+                continue
+            start = time.perf_counter()
+            theirs = system.results()
+            first[name] = time.perf_counter() - start
+        except Exception as error:  # noqa: BLE001  other libraries raise what they like; the row goes on without this one
+            notes.append(f"{name} could not run it: {_one_line(error)}")
+            continue
+        reason = difference(results, theirs, name, job.dtype)
+        if reason:
+            return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
+        systems[name] = system
+    if len(systems) == 1:
+        reason = difference(results, peers.interpreted(job).results(), "the interpreter", job.dtype)
+        if reason:
+            return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
+
+    timings = measure({name: system.call for name, system in systems.items()}, settings.blocks_for(row))
+    reason = _changed(ours.results(), results, job.dtype)
+    if reason:
+        return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
+    return Result(row, "ok", "", timings, job.flops, job.weight_bytes, first, tuple(notes))
+
+
+def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
+    reason = difference(after, before, "the first call", dtype)
+    return f"after the timed calls, {reason}" if reason else None
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def settings_missing(names: Sequence[str]) -> dict[str, str]:
+    """Those of the peers that cannot be used here, and why."""
+    reasons = {name: peers.PEERS[name].why_missing() for name in names}
+    return {name: reason for name, reason in reasons.items() if reason}

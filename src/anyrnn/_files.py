@@ -1,0 +1,34 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new file's path beside `path`, to be written by the caller; it takes the place of `path` when the block ends well.
+
+    When the block raises (KeyboardInterrupt included) what was written is removed and `path` stays as it was. The folder is
+    made if there is none. Several processes may write the same `path`: the last one wins, and readers see a whole file.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "notes" / "one.txt"
+        >>> with written_aside(target) as aside:
+        ...     _ = aside.write_text("whole")
+        >>> target.read_text(), [file.name for file in target.parent.iterdir()]
+        ('whole', ['one.txt'])
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        yield aside
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,80 @@
+"""The argument block: one array of 64-bit words through which a native call gets everything.
+
+    header        HEADER's words, in order
+    sizes         one word for each size that the program uses
+    reads         for each buffer: address, slot mask, and the bytes from slot to slot, row to row, panel to panel
+    packs         the address of each packed weight
+    weights       for each weight: address, bytes from row to row; the same of its gradient
+
+The value of a buffer for step t, row n and panel j stands at
+`address + (t & mask) * slot_bytes + n * row_bytes + j * panel_bytes`, a vector of `lanes` features; that holds for the caller's
+arrays (features next to each other: panel_bytes = lanes * element) and for our own (a panel holds all slots and rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEADER = (
+    "steps",
+    "rows",
+    "chunk",
+    "columns",
+    "flat_before",
+    "flat_after",
+    "hoist",
+    "gradients",
+    "block_steps",
+    "skip_steps",
+    "add_outputs",
+    "cotangent_from",
+    "cotangent_to",
+    "zeros",
+    "seed",
+    "stream",
+    "first_step",
+    "step_sign",
+    "threshold",
+    "scale",
+)
+"""steps T; rows N; steps of a chunk (a power of two); 1 when columns are split over threads rather than rows; 1 when all rows
+of a chunk follow each other in the caller's arrays (for what is done before the steps, and after); 1 when input products are made
+before the
+steps; 1 when weight gradients are wanted; steps of a block of the gradients' sums; 1 when only the gradients' sums are to be
+made, of what an earlier call left; 1 when outputs are added to what is there; the steps
+at which the caller's cotangent is read, from and to; the address of zeros, which are read at other steps; of random choices:
+the seed,
+the stream, the sequence's step at t = 0, 1 or -1 for later t, the word below which a feature is dropped, the scale (a double)."""
+BUFFER_WORDS = 5
+WEIGHT_WORDS = 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each word stands."""
+
+    sizes: tuple[str, ...]
+    buffers: tuple[str, ...]
+    packs: tuple[str, ...]
+    weights: tuple[str, ...]
+
+    def header(self, name: str) -> int:
+        return HEADER.index(name)
+
+    def size(self, name: str) -> int:
+        return len(HEADER) + self.sizes.index(name)
+
+    def buffer(self, name: str) -> int:
+        return len(HEADER) + len(self.sizes) + BUFFER_WORDS * self.buffers.index(name)
+
+    def pack(self, name: str) -> int:
+        return len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + self.packs.index(name)
+
+    def weight(self, name: str) -> int:
+        start = len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + len(self.packs)
+        return start + WEIGHT_WORDS * self.weights.index(name)
+
+    @property
+    def words(self) -> int:
+        start = len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + len(self.packs)
+        return start + WEIGHT_WORDS * len(self.weights)

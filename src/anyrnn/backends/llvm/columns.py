@@ -1,0 +1,297 @@
+"""Emits column kernels: products into registers, then pointwise work on them, and stores.
+
+    for each group of `width` panels:
+        for each tile of rows, the highest that fits first:
+            sums in registers: begin from the biases, or from what was hoisted; add each operand's products
+            put the sums into the tile, a piece of stack that stays in the first cache
+        for each panel of the group, for each row of the tile:
+            load, compute, store
+
+The pointwise part stands once in the code, whatever the height of the tile.
+"""
+
+from __future__ import annotations
+
+from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
+from anyrnn.backends.llvm.emitter import Element, Emitter, first_lanes, is_callers
+from anyrnn.backends.llvm.shapes import Shaped
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import reachable
+from anyrnn.passes.plan import Program
+
+Key = tuple[str, int]
+OPERAND_WORDS = 5
+"""address, weights, depth, bytes from row to row, bytes from panel to panel"""
+
+
+class ColumnKernel(Emitter):
+    """Emits one column kernel."""
+
+    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, shaped: Shaped) -> None:
+        super().__init__(module, layout, program, element, shaped.kernel)
+        self.shaped = shaped
+        assert shaped.kernel.dim is not None
+        self.features = self.size(shaped.kernel.dim)
+        self.accumulator_of = {a.node: k for k, a in enumerate(shaped.accumulators)}
+        self.needed = sorted(reachable(self.nodes, (i for i, _, _ in shaped.kernel.stores)))
+        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
+        read |= {i for i, _, _ in shaped.kernel.stores}
+        self.pointwise_needs = [i for i in self.needed if i in read or self.nodes[i].op == "affine"]
+        self.emit()
+
+    def emit(self) -> None:
+        b, shaped = self.b, self.shaped
+        self.tile = self._tile()
+        for i in self.pointwise_needs:
+            if self.nodes[i].op == "load":
+                self.locate(*self.nodes[i].attributes)
+        for _, buffer, later in self.kernel.stores:
+            self.locate(buffer, later)
+        self.pointwise_bases = dict(self.bases)
+        for accumulator in shaped.accumulators:
+            if accumulator.init:
+                self.locate(*accumulator.init)
+        for operand in shaped.operands:
+            self.locate(operand.buffer, operand.later)
+        self.depths = [self.depth(o.depth, o.foldable) for o in shaped.operands]
+        self.whole_depths = [self.size(o.depth) for o in shaped.operands]
+        self.packs = [self.pointer(self.layout.pack(o.pack), o.pack) for o in shaped.operands]
+        self.bias_packs = {a.bias: self.pointer(self.layout.pack(a.bias), a.bias) for a in shaped.accumulators if a.bias}
+        if self.program.reverse:
+            self.adds = b.compare("ne", self.word(self.layout.header("add_outputs"), "add_outputs"), i64(0), "adds")
+        self.spread = {
+            i: b.splat(self.parameter_scalar(i), self.element.lanes, self.label(i))
+            for i in self.needed
+            if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
+        }
+        self.alike = self._alike()
+        group = b.loop("group", self.group0, self.group1)
+        self.group = group.index
+        self.first_panel = b.mul(group.index, shaped.width, "first_panel")
+        if shaped.accumulators:
+            self.note_operands()
+            self.tiles()
+        else:
+            self.pointwise(i64(0), self.rows)
+        b.end(group)
+        b.ret()
+
+    def _alike(self) -> list[tuple[list[int], Value]]:
+        """Operands whose products go to the same sums by the same code, with room for their addresses: see `note_operands`."""
+        together: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+        for k, operand in enumerate(self.shaped.operands):
+            together.setdefault((operand.accumulators, is_callers(self.program, operand.buffer)), []).append(k)
+        return [
+            (some, self.b.value(PTR, f"alloca [{(len(some) + 1) * OPERAND_WORDS} x i64], align 64", "operands"))
+            for some in together.values()
+        ]
+
+    def note_operands(self) -> None:
+        """For the current group, the words of each operand that has features to multiply, and the panels of all of them."""
+        b, e = self.b, self.element
+        self.segments = []
+        for some, table in self.alike:
+            place, segments = table, i64(0)
+            for k in some:
+                operand, depth = self.shaped.operands[k], self.depths[k]
+                count = len(operand.accumulators) * self.shaped.width * e.panel_row
+                weights = self.advance(self.packs[k], b.mul(b.mul(self.group, self.whole_depths[k]), count), operand.pack)
+                address = self.bases[operand.buffer, operand.later]
+                words = [address, weights, depth, self.row_bytes[operand.buffer], self.panel_bytes[operand.buffer]]
+                for word, value in enumerate(words):
+                    b.store(value, b.at(place, word, I64))
+                segments = b.add(segments, b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes)), "segments")
+                following = b.at(place, OPERAND_WORDS, I64, "place")
+                place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
+            self.segments.append(segments)
+
+    def _tile(self) -> Value:
+        """Room for the sums of the highest tile: [accumulator][panel][row][lane]."""
+        vectors = len(self.shaped.accumulators) * self.shaped.width * self.shaped.heights[0]
+        return self.b.value(PTR, f"alloca [{max(1, vectors)} x {self.element.vector}], align {self.element.panel_row}", "tile")
+
+    def tile_at(self, accumulator: int, panel: Value | int, row: int) -> Value:
+        """The address of one vector of the tile."""
+        b, height, e = self.b, self.shaped.heights[0], self.element
+        place = (accumulator * self.shaped.width * height + row) * e.panel_row
+        if isinstance(panel, int):
+            return self.advance(self.tile, place + panel * height * e.panel_row, "sum_at")
+        return self.advance(self.tile, b.add(b.mul(panel, height * e.panel_row), place), "sum_at")
+
+    def depth(self, dim: Dim, foldable: bool) -> Value:
+        """How far a product goes: not at all when it was hoisted."""
+        size = self.size(dim)
+        if not foldable:
+            return size
+        hoisted = self.word(self.layout.header("hoist"), "hoist")
+        return self.b.select(self.b.compare("eq", hoisted, i64(0), "folded"), size, i64(0), "depth")
+
+    # sums
+
+    def tiles(self) -> None:
+        """Go through the rows by tiles; all heights share the pointwise part."""
+        b = self.b
+        begin, shared, done = b.label("tiles"), b.label("pointwise"), b.label("tiles_done")
+        entry = b.current
+        b.branch(begin)
+        b.place(begin)
+        phi_line = len(b.lines)
+        row = b.value(I64, "", "row")
+        left = b.sub(self.rows, row, "left")
+        ends: list[tuple[Value, str]] = []
+        for height in self.shaped.heights:
+            then, otherwise = b.label(f"tile{height}"), b.label("lower") if height > 1 else done
+            b.branch_if(b.compare("sge", left, i64(height), "fits"), then, otherwise)
+            b.place(then)
+            self.sums(row, height)
+            ends.append((i64(height), b.current))
+            b.branch(shared)
+            if height > 1:
+                b.place(otherwise)
+        b.place(shared)
+        height_here = b.phi(I64, ends, "height")
+        self.pointwise(row, height_here)
+        following = b.add(row, height_here, "row.next")
+        b.lines[phi_line] = f"  {row} = phi i64 [ 0, %{entry} ], [ {following}, %{b.current} ]"
+        b.branch(begin)
+        b.place(done)
+
+    def sums(self, row: Value, height: int) -> None:
+        """The sums of a tile, in registers until they are complete."""
+        sums = self.begin(row, height)
+        for which in range(len(self.alike)):
+            self.products(which, row, height, sums)
+        for (a, i, k), value in sums.items():
+            self.b.store(value, self.tile_at(a, k, i), self.element.panel_row)
+
+    def begin(self, row: Value, height: int) -> dict[tuple[int, int, int], Value]:
+        """The first values of the sums, by (accumulator, row, panel)."""
+        b, e = self.b, self.element
+        sums: dict[tuple[int, int, int], Value] = {}
+        for a, accumulator in enumerate(self.shaped.accumulators):
+            for k in range(self.shaped.width):
+                if accumulator.init:
+                    buffer = accumulator.init[0]
+                    panel = b.add(self.first_panel, k, "panel")
+                    at = self.advance(self.bases[accumulator.init], b.mul(self.panel_bytes[buffer], panel), "init")
+                    at = self.advance(at, b.mul(self.row_bytes[buffer], row), "init")
+                    for i in range(height):
+                        here = self.advance(at, b.mul(self.row_bytes[buffer], i), "init") if i else at
+                        sums[a, i, k] = b.load(e.vector, here, self.label(accumulator.node), e.panel_row)
+                elif accumulator.bias:
+                    first = b.mul(b.add(self.first_panel, k), e.lanes)
+                    value = b.load(e.vector, b.at(self.bias_packs[accumulator.bias], first, e.type), "bias", e.panel_row)
+                    sums |= {(a, i, k): value for i in range(height)}
+                else:
+                    sums |= {(a, i, k): const(e.vector, 0.0) for i in range(height)}
+        return sums
+
+    def products(self, which: int, row: Value, height: int, sums: dict[tuple[int, int, int], Value]) -> None:
+        """Add the products of operands that are alike to the sums: one operand after the other, panel after panel (a segment is a
+        panel of an operand), feature after feature.
+        """
+        b, e, shaped = self.b, self.element, self.shaped
+        some, table = self.alike[which]
+        operand = shaped.operands[some[0]]
+        ours = not is_callers(self.program, operand.buffer)
+        vectors = [(a, k) for a in operand.accumulators for k in range(shaped.width)]
+        keys = [(a, i, k) for i in range(height) for a, k in vectors]
+        names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
+
+        def carry(values: list[Value]) -> list[tuple[str, Value]]:
+            return list(zip(names, values, strict=True))
+
+        begin = [("operand", table), ("feature", i64(0)), ("weights", self.advance(table, 0, "no_weights"))]
+        segment = b.loop("segment", 0, self.segments[which], 1, [*begin, *carry([sums[key] for key in keys])])
+        words, feature, weights = segment.values[:3]
+        depth = b.load(I64, b.at(words, 2, I64), "depth")
+        row_bytes = i64(e.panel_row) if ours else b.load(I64, b.at(words, 3, I64), "row_bytes")
+        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), b.load(I64, b.at(words, 4, I64), "panel_bytes"), "panel")
+        first = self.advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "rows")
+        is_first = b.compare("eq", feature, i64(0), "is_first")
+        weights = b.select(is_first, b.load(PTR, b.at(words, 1, I64), "own_weights"), weights, "weights")
+        rows = [self.advance(first, b.mul(row_bytes, i), f"row.{i}") if i else first for i in range(height)]
+        stop = b.minimum(b.sub(depth, feature), e.lanes, "features")
+        inner = b.loop("k", 0, stop, 1, [("weights", weights), *carry(segment.values[3:])], once=True)
+        here = inner.values[0]
+        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in range(len(vectors))]
+        following: list[Value] = []
+        for i in range(height):
+            factor = b.splat(b.load(e.type, b.at(rows[i], inner.index, e.type), "factor"), e.lanes, "factor")
+            before = inner.values[1 + i * len(vectors) : 1 + (i + 1) * len(vectors)]
+            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
+        after = b.end(inner, [b.at(here, len(vectors) * e.lanes, e.type), *following])
+        feature = b.add(feature, e.lanes, "feature")
+        finished = b.compare("sge", feature, depth, "finished")
+        words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
+        feature = b.select(finished, i64(0), feature, "feature")
+        results = b.end(segment, [words, feature, *after])
+        sums.update(zip(keys, results[3:], strict=True))
+
+    # pointwise
+
+    def pointwise(self, row: Value, height: Value) -> None:
+        """All elementwise work on `height` rows of the group, panel after panel."""
+        b, e = self.b, self.element
+        panels = b.loop("panel_of_group", 0, i64(self.shaped.width)) if self.shaped.width > 1 else None
+        inside = panels.index if panels else i64(0)
+        panel = b.add(self.first_panel, inside, "panel") if panels else self.first_panel
+        feature = b.mul(panel, e.lanes, "feature")
+        mask = first_lanes(b, b.sub(self.features, feature, "left"), e.lanes)
+        vectors = {}
+        for i in self.pointwise_needs:
+            node = self.nodes[i]
+            if node.op == "parameter" and len(node.shape) == 1:
+                address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
+                vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), mask, node.attributes[0])
+        starts = {key: self._start(key, panel, row) for key in self.pointwise_bases}
+        sums = [self.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
+        loop = b.loop("row_of_tile", 0, height)
+        at = {key: self.advance(start, b.mul(self.row_bytes[key[0]], loop.index), key[0]) for key, start in starts.items()}
+        values = dict(vectors)
+        for i in self.pointwise_needs:
+            node = self.nodes[i]
+            if node.op == "affine":
+                place = self.advance(sums[self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
+                values[i] = b.load(e.vector, place, self.label(i), e.panel_row)
+            elif node.op == "constant":
+                values[i] = const(e.vector, node.attributes[0])
+            elif node.op == "load":
+                values[i] = self.load(node.attributes, at[node.attributes], mask)
+            elif i in self.spread:
+                values[i] = self.spread[i]
+            elif node.per_sample:
+                operands = [values[s] for s in node.inputs]
+                values[i] = self.elementwise(node, self.label(i), operands, feature, b.add(row, loop.index, "row"))
+        for i, buffer, later in self.kernel.stores:
+            self.store(values[i], buffer, at[buffer, later], mask)
+        b.end(loop)
+        if panels:
+            b.end(panels)
+
+    def _start(self, key: Key, panel: Value, row: Value) -> Value:
+        """The address of a buffer's panel at the tile's first row."""
+        b, buffer = self.b, key[0]
+        at = self.bases[key]
+        if self.in_columns(buffer):
+            at = self.advance(at, b.mul(self.panel_bytes[buffer], panel), f"{buffer}.panel")
+        return self.advance(at, b.mul(self.row_bytes[buffer], row), f"{buffer}.tile")
+
+    def load(self, key: Key, at: Value, mask: Value) -> Value:
+        b, e, buffer = self.b, self.element, key[0]
+        if not self.in_columns(buffer):
+            return b.splat(b.load(e.type, at, buffer), e.lanes, buffer)
+        if is_callers(self.program, buffer):
+            return b.masked_load(e.vector, at, mask, buffer)
+        return b.load(e.vector, at, buffer, e.panel_row)
+
+    def store(self, value: Value, buffer: str, at: Value, mask: Value) -> None:
+        b, e = self.b, self.element
+        if not is_callers(self.program, buffer):
+            b.store(value, at, e.panel_row)
+            return
+        if self.program.reverse:
+            before = b.masked_load(e.vector, at, mask, "before")
+            value = b.select(self.adds, b.fadd(value, before, buffer), value, buffer)
+        b.masked_store(value, at, mask)

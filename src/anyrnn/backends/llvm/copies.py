@@ -1,0 +1,229 @@
+"""Emits what moves numbers between the caller's arrays and our panels: packing weights, states in and out, gradients out."""
+
+from __future__ import annotations
+
+from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64
+from anyrnn.backends.llvm.emitter import Element, first_lanes
+
+
+class Copies:
+    """Emits each function once, on demand."""
+
+    def __init__(self, module: Module, element: Element) -> None:
+        self.module, self.element = module, element
+        self.made: set[str] = set()
+
+    def function(self, name: str, parameters: list[tuple[str, str]]) -> Function | None:
+        if name in self.made:
+            return None
+        self.made.add(name)
+        return self.module.function(name, parameters)
+
+    def pack_matrix(self, transposed: bool) -> str:
+        """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1)`.
+
+        Packs a weight for the products that give `size` features from `depth` features; `k bytes` is the distance in the pack
+        from one k to the next. A transposed weight has its rows along k.
+        """
+        name = "pack_transposed" if transposed else "pack_matrix"
+        parameters = [
+            ("ptr noalias", "pack"),
+            ("ptr noalias readonly", "matrix"),
+            *[("i64", n) for n in ("row_bytes", "size", "depth", "k_bytes", "width", "group0", "group1")],
+        ]
+        b = self.function(name, parameters)
+        if b is None:
+            return name
+        pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1 = b.arguments
+        e = self.element
+        group = b.loop("group", group0, group1)
+        group_at = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "group_at")
+        column = b.loop("column", 0, width)
+        feature = b.mul(b.add(b.mul(group.index, width), column.index), e.lanes, "feature")
+        target = b.at(group_at, b.mul(column.index, e.panel_row), "i8", "target")
+        left = b.sub(size, feature, "left")
+        mask = first_lanes(b, left, e.lanes)
+        if transposed:
+            source = b.at(matrix, feature, e.type, "source")
+            k = b.loop("k", 0, depth)
+            value = b.masked_load(e.vector, b.at(source, b.mul(k.index, row_bytes), "i8"), mask, "weights")
+        else:
+            last = b.sub(size, 1, "last")
+            rows = [
+                b.at(matrix, b.mul(b.minimum(b.add(feature, lane), last), row_bytes), "i8", f"row.{lane}")
+                for lane in range(e.lanes)
+            ]
+            k = b.loop("k", 0, depth)
+            value = Value("poison", e.vector)
+            for lane, row in enumerate(rows):
+                one = b.load(e.type, b.at(row, k.index, e.type), "weight")
+                value = b.value(e.vector, f"insertelement {value.typed}, {one.typed}, i64 {lane}", "weights")
+            value = b.select(mask, value, const(e.vector, 0.0), "weights")
+        b.store(value, b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
+        b.end(k)
+        b.end(column)
+        b.end(group)
+        b.ret()
+        return name
+
+    def add_bias(self) -> str:
+        """`void(ptr pack, ptr bias, i64 size, i64 panels, i64 first)`: pack = bias, or += bias unless `first`; zero beyond
+        `size`.
+        """
+        name = "pack_bias"
+        b = self.function(
+            name,
+            [("ptr noalias", "pack"), ("ptr noalias readonly", "bias"), ("i64", "size"), ("i64", "panels"), ("i64", "first")],
+        )
+        if b is None:
+            return name
+        pack, bias, size, panels, first = b.arguments
+        e = self.element
+        begins = b.compare("ne", first, i64(0), "begins")
+        panel = b.loop("panel", 0, panels)
+        feature = b.mul(panel.index, e.lanes, "feature")
+        mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
+        place = b.at(pack, feature, e.type, "place")
+        before = b.select(begins, const(e.vector, 0.0), b.load(e.vector, place, "before", e.panel_row), "before")
+        value = b.masked_load(e.vector, b.at(bias, feature, e.type), mask, "bias")
+        b.store(b.fadd(before, value), place, e.panel_row)
+        b.end(panel)
+        b.ret()
+        return name
+
+    def state_in(self) -> str:
+        """`void(ptr panels, i64 panel bytes, ptr rows or null, i64 row bytes, i64 size, i64 row0, i64 row1, element value)`:
+        the caller's rows into panels, or a value for every feature when there are none.
+        """
+        name = "state_in"
+        e = self.element
+        parameters = [
+            ("ptr noalias", "panels"),
+            ("i64", "panel_bytes"),
+            ("ptr noalias readonly", "source"),
+            *[("i64", n) for n in ("row_bytes", "size", "row0", "row1")],
+        ]
+        b = self.function(name, [*parameters, (e.type, "value")])
+        if b is None:
+            return name
+        panels, panel_bytes, source, row_bytes, size, row0, row1, value = b.arguments
+        given = b.compare("ne", source, Value("null", "ptr"), "given")
+        spread = b.splat(value, e.lanes, "value")
+        row = b.loop("row", row0, row1)
+        line = b.at(source, b.mul(row.index, row_bytes), "i8", "line")
+        feature = b.loop("feature", 0, size, e.lanes)
+        mask = first_lanes(b, b.select(given, b.sub(size, feature.index), i64(0), "left"), e.lanes)
+        loaded = b.masked_load(e.vector, b.at(line, feature.index, e.type), mask, "loaded")
+        panel = b.at(panels, b.mul(b.binary("sdiv", feature.index, i64(e.lanes)), panel_bytes), "i8", "panel")
+        b.store(b.select(given, loaded, spread), b.at(panel, b.mul(row.index, e.panel_row), "i8"), e.panel_row)
+        b.end(feature)
+        b.end(row)
+        b.ret()
+        return name
+
+    def state_out(self) -> str:
+        """`void(ptr panels, i64 panel bytes, ptr rows or null, i64 row bytes, i64 size, i64 row0, i64 row1)`: panels into the
+        caller's rows.
+        """
+        name = "state_out"
+        e = self.element
+        parameters = [
+            ("ptr noalias readonly", "panels"),
+            ("i64", "panel_bytes"),
+            ("ptr noalias", "target"),
+            *[("i64", n) for n in ("row_bytes", "size", "row0", "row1")],
+        ]
+        b = self.function(name, parameters)
+        if b is None:
+            return name
+        panels, panel_bytes, target, row_bytes, size, row0, row1 = b.arguments
+        stop = b.select(b.compare("ne", target, Value("null", "ptr"), "wanted"), row1, row0, "stop")
+        row = b.loop("row", row0, stop)
+        line = b.at(target, b.mul(row.index, row_bytes), "i8", "line")
+        feature = b.loop("feature", 0, size, e.lanes)
+        mask = first_lanes(b, b.sub(size, feature.index), e.lanes)
+        panel = b.at(panels, b.mul(b.binary("sdiv", feature.index, i64(e.lanes)), panel_bytes), "i8", "panel")
+        value = b.load(e.vector, b.at(panel, b.mul(row.index, e.panel_row), "i8"), "value", e.panel_row)
+        b.masked_store(value, b.at(line, feature.index, e.type), mask)
+        b.end(feature)
+        b.end(row)
+        b.ret()
+        return name
+
+    def scalars(self, outward: bool) -> str:
+        """The same for one number a row: `void(ptr ours, ptr theirs or null, i64 row bytes, i64 row0, i64 row1, element
+        value)`.
+        """
+        name = "scalar_state_out" if outward else "scalar_state_in"
+        e = self.element
+        b = self.function(
+            name, [("ptr", "ours"), ("ptr", "theirs"), ("i64", "row_bytes"), ("i64", "row0"), ("i64", "row1"), (e.type, "value")]
+        )
+        if b is None:
+            return name
+        ours, theirs, row_bytes, row0, row1, value = b.arguments
+        given = b.compare("ne", theirs, Value("null", "ptr"), "given")
+        if outward:
+            row = b.loop("row", row0, b.select(given, row1, row0, "stop"))
+            b.store(b.load(e.type, b.at(ours, row.index, e.type)), b.at(theirs, b.mul(row.index, row_bytes), "i8"))
+        else:
+            fallback = b.at(ours, row0, e.type, "fallback")
+            row = b.loop("row", row0, row1)
+            at = b.select(given, b.at(theirs, b.mul(row.index, row_bytes), "i8"), fallback, "at")
+            b.store(b.select(given, b.load(e.type, at), value), b.at(ours, row.index, e.type))
+        b.end(row)
+        b.ret()
+        return name
+
+    def gradient_out(self) -> str:
+        """`void(ptr sums, ptr gradient, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 task0, i64
+        task1)`: sums of outer products, [group][k][...], into rows of a gradient, for a range of tasks (group, panel of k).
+        """
+        name = "gradient_out"
+        names = ("row_bytes", "size", "depth", "k_bytes", "width", "task0", "task1")
+        b = self.function(name, [("ptr noalias readonly", "sums"), ("ptr noalias", "gradient"), *[("i64", n) for n in names]])
+        if b is None:
+            return name
+        sums, gradient, row_bytes, size, depth, k_bytes, width, task0, task1 = b.arguments
+        e = self.element
+        panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+        task = b.loop("task", task0, task1)
+        group = b.binary("sdiv", task.index, panels, "group")
+        k0 = b.mul(b.binary("srem", task.index, panels), e.lanes, "k0")
+        k1 = b.minimum(b.add(k0, e.lanes), depth, "k1")
+        first = b.mul(b.mul(group, width), e.lanes, "first")
+        count = b.minimum(b.sub(size, first), b.mul(width, e.lanes), "count")
+        base = b.at(sums, b.mul(b.mul(group, depth), k_bytes), "i8", "base")
+        feature = b.loop("feature", 0, count)
+        line = b.at(gradient, b.mul(b.add(first, feature.index), row_bytes), "i8", "line")
+        k = b.loop("k", k0, k1)
+        value = b.load(e.type, b.at(b.at(base, b.mul(k.index, k_bytes), "i8"), feature.index, e.type), "value")
+        b.store(value, b.at(line, k.index, e.type, "place"))
+        b.end(k)
+        b.end(feature)
+        b.end(task)
+        b.ret()
+        return name
+
+    def sum_out(self) -> str:
+        """`void(ptr sums, ptr gradient, i64 feature0, i64 feature1)`: the same for vectors and scalars."""
+        name = "sum_out"
+        e = self.element
+        b = self.function(
+            name,
+            [
+                ("ptr noalias readonly", "sums"),
+                ("ptr noalias", "gradient"),
+                ("i64", "feature0"),
+                ("i64", "feature1"),
+            ],
+        )
+        if b is None:
+            return name
+        sums, gradient, feature0, feature1 = b.arguments
+        feature = b.loop("feature", feature0, feature1)
+        value = b.load(e.type, b.at(sums, feature.index, e.type), "value")
+        b.store(value, b.at(gradient, feature.index, e.type, "place"))
+        b.end(feature)
+        b.ret()
+        return name

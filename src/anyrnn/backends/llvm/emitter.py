@@ -1,0 +1,232 @@
+"""What all kernels need to be emitted: words of the block, addresses, elementwise ops.
+
+Every kernel is `void kernel(ptr block, i64 t, i64 row0, i64 rows, i64 group0, i64 group1)`: it works on `rows` samples from
+`row0` on at step t, and on the panel groups from `group0` to `group1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anyrnn.backends.llvm import math
+from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, i64, vector
+from anyrnn.backends.llvm.random import random_words
+from anyrnn.backends.llvm.shapes import is_init
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Node
+from anyrnn.ir.ops import TABLE
+from anyrnn.passes.plan import Kernel, Program
+
+PARAMETERS = [
+    ("ptr noalias readonly", "block"),
+    ("i64", "t"),
+    ("i64", "row0"),
+    ("i64", "rows"),
+    ("i64", "group0"),
+    ("i64", "group1"),
+]
+
+Spelling = Callable[..., Value]
+
+
+def _function(emit: Callable[..., Value]) -> Spelling:
+    def spelling(b: Function, name: str, *operands: Value) -> Value:
+        return emit(b, *operands, name)
+
+    return spelling
+
+
+SPELLINGS: dict[str, Spelling] = {
+    "add": lambda b, name, x, y: b.fadd(x, y, name),
+    "sub": lambda b, name, x, y: b.fsub(x, y, name),
+    "mul": lambda b, name, x, y: b.fmul(x, y, name),
+    "div": lambda b, name, x, y: b.fdiv(x, y, name),
+    "neg": lambda b, name, x: b.fneg(x, name),
+    "less": lambda b, name, x, y: b.compare("olt", x, y, name),
+    "equal": lambda b, name, x, y: b.compare("oeq", x, y, name),
+    "where": lambda b, name, test, x, y: b.select(test, x, y, name),
+    "norm": lambda b, name, y, a, scale: y,
+    "fill": lambda b, name, x: x,
+    **{op: _function(f) for op, f in {**math.FUNCTIONS, "abs": math.absolute}.items() if op in TABLE},
+}
+"""How LLVM spells each elementwise op; the rest of the table is products, reductions and leaves."""
+
+
+def unsupported(nodes: Sequence[Node]) -> str | None:
+    """Why this backend cannot run some nodes, or None."""
+    for node in nodes:
+        if not node.per_sample:
+            continue
+        if node.op == "affine" and any(heads != 1 for _, heads in node.attributes):
+            return "a block-diagonal product (heads > 1)"
+        if node.op in ("slice", "concat"):
+            return f"{node.op} of features that cannot be taken apart"
+        if node.row.kind == "elementwise" and node.op not in (*SPELLINGS, "choose"):
+            return f"the op {node.op}"
+    return None
+
+
+@dataclass(frozen=True)
+class Element:
+    """The number type of a program and its vectors."""
+
+    type: str
+    bytes: int
+    lanes: int
+
+    @property
+    def vector(self) -> str:
+        return vector(self.type, self.lanes)
+
+    @property
+    def panel_row(self) -> int:
+        """Bytes from row to row of a panel of our own."""
+        return self.lanes * self.bytes
+
+
+def is_callers(program: Program, buffer: str) -> bool:
+    """Whether an array is the caller's: rows of features at any distance, the last panel perhaps not full."""
+    return any(b.name == buffer and b.role in ("stream", "cotangent", "output") for b in program.buffers)
+
+
+class Emitter:
+    """What both kinds of kernels need: words of the block, addresses, elementwise ops."""
+
+    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, kernel: Kernel) -> None:
+        self.layout = layout
+        self.program = program
+        self.element = element
+        self.kernel = kernel
+        self.nodes = kernel.nodes
+        self.b = module.function(kernel.name, PARAMETERS)
+        self.block, self.t, self.row0, self.rows, self.group0, self.group1 = self.b.arguments
+        self.bases: dict[tuple[str, int], Value] = {}
+        self.row_bytes: dict[str, Value] = {}
+        self.panel_bytes: dict[str, Value] = {}
+        self.scalars: dict[int, Value] = {}
+
+    def word(self, index: int, name: str) -> Value:
+        return self.b.load(I64, self.b.at(self.block, index, I64, f"{name}.word"), name)
+
+    def pointer(self, index: int, name: str) -> Value:
+        return self.b.load(PTR, self.b.at(self.block, index, I64, f"{name}.word"), name)
+
+    def size(self, dim: Dim) -> Value:
+        return self.word(self.layout.size(str(dim)), str(dim).replace("*", "x").replace(" + ", "_").replace("/", "_over_"))
+
+    def advance(self, pointer: Value, bytes: Value | int, name: str) -> Value:
+        return self.b.at(pointer, bytes, "i8", name)
+
+    def locate(self, buffer: str, later: int) -> Value:
+        """The address of a buffer's first row for this call, panel zero; also notes its strides."""
+        key = (buffer, later)
+        if key in self.bases:
+            return self.bases[key]
+        b, index = self.b, self.layout.buffer(buffer)
+        address = self.pointer(index, f"{buffer}.address")
+        mask = self.word(index + 1, f"{buffer}.mask")
+        slot_bytes = self.word(index + 2, f"{buffer}.slot_bytes")
+        if buffer not in self.row_bytes:
+            if is_init(buffer) or is_callers(self.program, buffer):
+                self.row_bytes[buffer] = self.word(index + 3, f"{buffer}.row_bytes")
+            else:
+                self.row_bytes[buffer] = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
+            self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
+        step = b.add(self.t, later, "step") if later else self.t
+        slot = b.binary("and", step, mask, f"{buffer}.slot")
+        base = self.advance(address, b.mul(slot, slot_bytes), f"{buffer}.base")
+        if not is_init(buffer) and self.program.buffer(buffer).role == "cotangent":
+            base = self.only_given(step, base, buffer)
+        self.bases[key] = self.advance(base, b.mul(self.row_bytes[buffer], self.row0), f"{buffer}.rows")
+        return self.bases[key]
+
+    def only_given(self, step: Value, base: Value, buffer: str) -> Value:
+        """A cotangent's rows for a step, or one row of zeros for all samples where the caller gave none."""
+        b, header = self.b, self.layout.header
+        begun = b.compare("sge", step, self.word(header("cotangent_from"), "cotangent_from"), "begun")
+        ended = b.compare("slt", step, self.word(header("cotangent_to"), "cotangent_to"), "unended")
+        given = b.binary("and", begun, ended, "given")
+        self.row_bytes[buffer] = b.select(given, self.row_bytes[buffer], i64(0), f"{buffer}.row_bytes")
+        return b.select(given, base, self.pointer(header("zeros"), "zeros"), f"{buffer}.base")
+
+    def in_columns(self, buffer: str) -> bool:
+        """Whether a buffer holds vectors rather than one number a row."""
+        return is_init(buffer) or self.program.buffer(buffer).dim is not None
+
+    def parameter_scalar(self, i: int) -> Value:
+        """A parameter, hyper-parameter or size that is one number."""
+        if i not in self.scalars:
+            node = self.nodes[i]
+            if node.op == "size":
+                count = self.size(node.attributes[0])
+                self.scalars[i] = self.b.cast("sitofp", count, self.element.type, "features")
+            elif node.op == "scale":
+                scale = self.b.load("double", self.b.at(self.block, self.layout.header("scale"), I64), "scale")
+                self.scalars[i] = scale if self.element.type == "double" else self.b.cast("fptrunc", scale, "float", "scale")
+            else:
+                address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
+                self.scalars[i] = self.b.load(self.element.type, address, node.attributes[0])
+        return self.scalars[i]
+
+    def elementwise(
+        self, node: Node, name: str, operands: list[Value], feature: Value | None = None, row: Value | None = None
+    ) -> Value:
+        """`feature` and `row` say where a vector stands, for random choices."""
+        if node.op == "choose":
+            assert feature is not None
+            assert row is not None
+            first, second = operands
+            return self.b.select(self.kept(node.attributes[1], feature, row), first, second, name)
+        return SPELLINGS[node.op](self.b, name, *operands)
+
+    def kept(self, later: int, feature: Value, row: Value) -> Value:
+        """The mask of a random choice for the features of one vector of a row of this call."""
+        b, header = self.b, self.layout.header
+        row = b.add(self.row0, row, "row")
+        rows = self.word(header("rows"), "rows")
+        t = b.add(b.add(self.t, later), b.binary("sdiv", row, rows), "t")
+        step = b.add(self.word(header("first_step"), "first_step"), b.mul(t, self.word(header("step_sign"), "sign")), "step")
+        sample = b.binary("srem", row, rows, "sample")
+        seed, stream = self.word(header("seed"), "seed"), self.word(header("stream"), "stream")
+        words = random_words(b, seed, feature, sample, step, stream, self.element.lanes)
+        dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
+        return b.compare("uge", words, dropped_below, "kept")
+
+    def label(self, i: int) -> str:
+        return self.nodes[i].name or self.nodes[i].op
+
+
+def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
+    """Cover `count` things by tiles: as many of the highest as fit, then lower ones; `emit(first, height)` makes a tile."""
+    first: Value = i64(0)
+    before: int | None = None
+    for height in heights:
+        if before is None or before > 2 * height:
+            loop = b.loop("tile", first, b.sub(count, height - 1, "last"), height)
+            emit(loop.index, height)
+            b.end(loop)
+            whole = b.mul(b.binary("sdiv", b.sub(count, first), i64(height)), height)
+            first = b.add(first, whole, "first")
+        else:
+            then, after, entry = b.label("tile"), b.label("after"), b.current
+            end = b.add(first, height, "end")
+            b.branch_if(b.compare("sle", end, count, "fits"), then, after)
+            b.place(then)
+            emit(first, height)
+            following = b.add(first, height, "first")
+            origin = b.current
+            b.branch(after)
+            b.place(after)
+            first = b.phi(I64, [(first, entry), (following, origin)], "first")
+        before = height
+
+
+def lane_numbers(lanes: int) -> Value:
+    return Value("<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">", vector(I64, lanes))
+
+
+def first_lanes(b: Function, count: Value, lanes: int) -> Value:
+    """A mask of the first `count` lanes."""
+    return b.compare("slt", lane_numbers(lanes), b.splat(count, lanes, "count"), "mask")

@@ -1,0 +1,369 @@
+"""The words and the scratch memory of a call of a whole network, made once for a shape of call and used for many calls.
+
+A call differs from the last one of its shape in addresses only. So Python writes the addresses of the caller's arrays into one
+small array, and the native code begins by adding their offsets and putting them into the argument blocks.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anyrnn._memory import aligned
+from anyrnn.backends.llvm import threads
+from anyrnn.backends.llvm.driver import STACK_WORDS, Code, first_of, last_of
+from anyrnn.backends.llvm.memory import Arena, Extent
+from anyrnn.backends.llvm.unit import Unit
+from anyrnn.ir.philox import Randomness, stream_of, threshold
+from anyrnn.passes.plan import Program
+from anyrnn.sequence.network import Network
+
+ROWS_PER_THREAD = 12
+"""With at least this many samples a thread, samples are split over threads; with fewer, columns are."""
+ALONE = 2_000_000
+"""Below so many floating-point operations a call runs on one thread: waking another takes about as long."""
+SHORT = 5_000_000
+"""Below so many a call keeps the interpreter's lock: giving it back and forth beside busy Python threads takes far longer."""
+
+Strides = tuple[int, int]
+"""Of a sequence: bytes from step to step and from row to row. Of states: from unit to unit and from row to row. Features lie
+next to each other."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
+    cotangents, and `last` the first states' gradients.
+
+    The addresses of a call come in the order: inputs, output, first, last, d_inputs (each only where it is there), sources of
+    every unit, their gradients if wanted, the reserve if there is one.
+    """
+
+    which: str
+    dtype: str
+    extent: Extent
+    inputs: tuple[Strides, ...]
+    output: Strides | None
+    first: tuple[Strides | None, ...]
+    last: tuple[Strides | None, ...]
+    output_steps: tuple[int, int] = (0, 0)
+    d_inputs: tuple[Strides | None, ...] = ()
+    gradients: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins: offset bytes from base number `base`, or from address zero; with its strides."""
+
+    base: int | None
+    offset: int
+    strides: Strides
+
+    def shifted(self, bytes: int) -> Place:
+        return Place(self.base, self.offset + bytes, self.strides)
+
+    def reversed(self, steps: int) -> Place:
+        step, row = self.strides
+        return Place(self.base, self.offset + (steps - 1) * step, (-step, row))
+
+
+class Frame:
+    """Used by one call at a time. `entry` and `entry_keeping_lock` call the native code with an address."""
+
+    def __init__(
+        self, network: Network, shape: Shape, code: Code, entry: Callable[[int], None], entry_keeping_lock: Callable[[int], None]
+    ) -> None:
+        self.network, self.shape = network, shape
+        self.program: Program = getattr(network.plan, shape.which)
+        self.element = code.element
+        scratch, reserve = Arena(), Arena()
+        self.units = [Unit(network, shape.which, code, layer, shape.extent, scratch, reserve) for layer, _ in network.units]
+        self.starts = self._block_starts()
+        self.table: list[tuple[int, int, int]] = []
+        """(word, base, offset): what the native code puts into the blocks"""
+        self._number_bases()
+        between = self._between(scratch, reserve)
+        nowhere = self._nowhere(scratch)
+        barrier = scratch.take(128)
+        self.scratch = aligned(scratch.bytes)
+        self._zero(barrier)
+        self._fill_stack(barrier)
+        self._fill_units()
+        self._fill_sequences(between, nowhere)
+        self._fill_states()
+        self._fill_sources()
+        self._finish()
+        work = self._work()
+        self.alone = work < ALONE
+        self.entry = entry_keeping_lock if work < SHORT else entry
+        self.threads = 0
+
+    def _block_starts(self) -> list[int]:
+        starts = [STACK_WORDS + len(self.units)]
+        for unit in self.units:
+            starts.append(starts[-1] + unit.layout.words)
+        self.words = np.zeros(starts[-1], np.int64)
+        self.address = self.words.ctypes.data
+        self.view = memoryview(self.words.data)
+        return starts[:-1]
+
+    def _number_bases(self) -> None:
+        """Give each array of the caller its number."""
+        shape, count = self.shape, 0
+
+        def number(present: Sequence[Strides | None]) -> list[int | None]:
+            nonlocal count
+            numbers: list[int | None] = []
+            for strides in present:
+                numbers.append(None if strides is None else count)
+                count += strides is not None
+            return numbers
+
+        self.inputs = number(shape.inputs)
+        (self.output,) = number([shape.output])
+        self.first, self.last, self.d_inputs = number(shape.first), number(shape.last), number(shape.d_inputs)
+        self.sources = count
+        self.d_sources = count + len(self.units) * len(self.network.sources)
+        self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
+        self.bases = array("q", [0] * (self.reserve + 1))
+
+    # memory
+
+    def _between(self, scratch: Arena, reserve: Arena) -> dict[str, list[Place]]:
+        """What passes from layer to layer: outputs (in the reserve of a training call), and cotangents."""
+        network, extent = self.network, self.shape.extent
+        row = network.directions * network.output_size * self.element.bytes
+        strides = (extent.rows * row, row)
+        places: dict[str, list[Place]] = {"y": [], "d_y": []}
+        for _ in range(network.layers - 1):
+            if self.shape.which != "inference":
+                places["y"].append(Place(self.reserve, reserve.take(extent.steps * strides[0]), strides))
+            if self.shape.which != "training":
+                name = "y" if self.shape.which == "inference" else "d_y"
+                places[name].append(Place(None, scratch.take(extent.steps * strides[0]), strides))
+        return places
+
+    def _nowhere(self, scratch: Arena) -> dict[str, Place]:
+        """Room for inputs' gradients that nobody wants, but that the steps make."""
+        places = {}
+        extent = self.shape.extent
+        for (name, size), strides in zip(self.network.graph.inputs, self.shape.d_inputs, strict=False):
+            if strides is None and f"d_{name}" in stored_in_steps(self.program):
+                row = size[0].evaluate(dict(self.network.sizes)) * self.element.bytes
+                places[name] = Place(None, scratch.take(extent.steps * extent.rows * row), (extent.rows * row, row))
+        return places
+
+    def _zero(self, barrier: int) -> None:
+        self.scratch[barrier : barrier + 128] = 0
+        for unit in self.units:
+            zeros = int(unit.words[unit.layout.header("zeros")])
+            self.scratch[zeros : zeros + unit.zero_bytes] = 0
+
+    # words
+
+    def _fill_stack(self, barrier: int) -> None:
+        backward = self.shape.which == "backward"
+        order = sorted(range(len(self.units)), key=lambda u: (-self.network.units[u][0] if backward else 0, u))
+        self.view[2], self.view[3] = len(self.units), self.scratch.ctypes.data + barrier
+        for position, unit in enumerate(order):
+            self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
+
+    def _fill_units(self) -> None:
+        base = self.scratch.ctypes.data
+        for unit, start in zip(self.units, self.starts, strict=True):
+            self.words[start : start + unit.layout.words] = unit.words
+            self.words[[start + i for i in unit.in_scratch]] += base
+            self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
+
+    def _put(self, word: int, place: Place | None) -> None:
+        """Set a word to an address: known now, or from the call's bases."""
+        if place is None:
+            self.view[word] = 0
+        elif place.base is None:
+            self.view[word] = self.scratch.ctypes.data + place.offset
+        else:
+            self.table.append((word, place.base, place.offset))
+
+    def _sequence(self, unit: int, buffer: str, place: Place | None) -> None:
+        start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
+        self._put(start, place)
+        if place is not None:
+            step, row = place.strides
+            one_row = self.shape.extent.rows == 1  # then steps follow each other like rows
+            words = (-1, step, step if one_row else row, self.element.panel_row)
+            self.words[start + 1 : start + 5] = words
+
+    def header(self, unit: int, name: str, value: int) -> None:
+        self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
+
+    def _is_flat(self, *places: Place | None) -> int:
+        """Whether all rows of a chunk follow each other, in every array."""
+        rows = self.shape.extent.rows
+        return int(all(p is None or rows == 1 or p.strides[0] == rows * p.strides[1] for p in places))
+
+    def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
+        network, shape, steps = self.network, self.shape, self.shape.extent.steps
+        backward = shape.which == "backward"
+        stored = {b.name for b in self.program.buffers if b.role == "output"}
+        width = network.output_size * self.element.bytes
+
+        def own(number: int | None, strides: Strides | None) -> Place | None:
+            return None if number is None or strides is None else Place(number, 0, strides)
+
+        inputs = [own(n, s) for n, s in zip(self.inputs, shape.inputs, strict=True)]
+        d_inputs = [own(n, s) for n, s in zip(self.d_inputs, shape.d_inputs, strict=True)]
+        d_inputs = [place or nowhere.get(name) for place, (name, _) in zip(d_inputs, network.graph.inputs, strict=False)]
+        for unit, (layer, direction) in enumerate(network.units):
+            top = layer == network.layers - 1
+            output = own(self.output, shape.output) if top else between["d_y" if backward else "y"][layer]
+            streams = [inputs[0] if layer == 0 else between["y"][layer - 1], *inputs[1:]]
+            d_streams: list[Place | None] = []
+            if backward:
+                d_streams = [d_inputs[0] if layer == 0 else between["d_y"][layer - 1], *d_inputs[1:]]
+            output = output.shifted(direction * width) if output else None
+            begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
+            if direction:
+                streams, d_streams = [_reversed(s, steps) for s in streams], [_reversed(s, steps) for s in d_streams]
+                output, begin, end = _reversed(output, steps), steps - end, steps - begin
+            for (name, _), stream in zip(network.graph.inputs, streams, strict=True):
+                self._sequence(unit, name, stream)
+            for (name, _), stream in zip(network.graph.inputs, d_streams, strict=False):
+                if f"d_{name}" in stored:
+                    self._sequence(unit, f"d_{name}", stream)
+            self._sequence(unit, "d_y" if backward else "y", output)
+            whole = (begin, end) == (0, steps)
+            self.header(unit, "flat_before", self._is_flat(output if backward else None, *streams) and (whole or not backward))
+            self.header(unit, "flat_after", self._is_flat(*((*streams, *d_streams) if backward else (output,))))
+            self.header(unit, "cotangent_from", begin)
+            self.header(unit, "cotangent_to", end)
+            self.header(unit, "add_outputs", int(backward and direction > 0))
+            self.header(unit, "gradients", int(shape.gradients))
+
+    def _fill_states(self) -> None:
+        shape = self.shape
+        prefix = "d_" if shape.which == "backward" else ""
+        for unit in range(len(self.units)):
+            for k, state in enumerate(self.network.graph.states):
+                name = prefix + state.name
+                for buffer, number, strides in (
+                    (first_of(name), self.first[k], shape.first[k]),
+                    (last_of(name), self.last[k], shape.last[k]),
+                ):
+                    if name not in self.program.states or number is None or strides is None:
+                        continue
+                    start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
+                    self._put(start, Place(number, unit * strides[0], strides))
+                    self.view[start + 3] = strides[1]
+
+    def _fill_sources(self) -> None:
+        count = len(self.network.sources)
+        for u, (unit, start) in enumerate(zip(self.units, self.starts, strict=True)):
+            for word, source, offset in unit.weights:
+                self.table.append((start + word, self.sources + u * count + source, offset))
+                if self.shape.gradients:
+                    self.table.append((start + word + 2, self.d_sources + u * count + source, offset))
+
+    def _finish(self) -> None:
+        """Give the native code the table and the bases."""
+        self.rows = np.array(self.table, np.int64).reshape(-1, 3)
+        self.view[4], self.view[5], self.view[6] = len(self.rows), self.rows.ctypes.data, self.bases.buffer_info()[0]
+
+    def _work(self) -> int:
+        """Floating-point operations of a call, about."""
+        extent, network = self.shape.extent, self.network
+        elements = 0
+        for layer, _ in network.units:
+            for _, shape in network.parameters(layer):
+                elements += int(np.prod(shape))
+        passes = 4 if self.shape.which == "backward" else 2
+        return elements * (passes * extent.steps * extent.rows + 8)
+
+    # calls
+
+    def random_choices(self, randomness: Randomness) -> None:
+        """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
+        for unit, (layer, direction) in enumerate(self.network.units):
+            self.header(unit, "seed", _signed(randomness.seed))
+            self.header(unit, "stream", stream_of(layer, "between_layers"))
+            self.header(unit, "first_step", (self.shape.extent.steps - 1) * direction)
+            self.header(unit, "step_sign", 1 - 2 * direction)
+            self.header(unit, "threshold", threshold(randomness.probabilities[layer]))
+            self.header(unit, "scale", struct.unpack("q", struct.pack("d", randomness.scale(layer)))[0])
+
+    def phases(self, steps: bool, gradients: bool) -> None:
+        """Which parts of a backward call the next call does."""
+        for unit in range(len(self.units)):
+            self.header(unit, "skip_steps", int(not steps))
+            self.header(unit, "gradients", int(gradients))
+
+    def call(self, addresses: Sequence[int]) -> None:
+        """Run on arrays at these addresses: see `Shape`."""
+        wanted = 1 if self.alone else threads.default()
+        if wanted != self.threads:
+            self.threads = self.view[1] = wanted
+            columns = int(self.shape.extent.rows < ROWS_PER_THREAD * wanted)
+            for unit in range(len(self.units)):
+                self.header(unit, "columns", columns)
+        if wanted > 1:
+            self.view[0] = threads.runner()
+        self.bases[: len(addresses)] = array("q", addresses)
+        self.entry(self.address)
+
+
+def _reversed(place: Place | None, steps: int) -> Place | None:
+    return place.reversed(steps) if place else None
+
+
+def _signed(word: int) -> int:
+    """A 64-bit word as the signed number with the same bits."""
+    word &= 0xFFFFFFFFFFFFFFFF
+    return word - 2**64 if word >> 63 else word
+
+
+def stored_in_steps(program: Program) -> set[str]:
+    """The buffers that the steps of a program store to."""
+    stages = [*program.body, *(s for s in (program.entry,) if s)]
+    return {buffer for s in stages for kernel in s.kernels for _, buffer, _ in kernel.stores}
+
+
+class Pool:
+    """Frames of one network and shape. Safe from many threads: a list's pop and append are atomic."""
+
+    def __init__(self, make: Callable[[], Frame]) -> None:
+        self.make = make
+        self.rest: list[Frame] = []
+
+    def call(self, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
+        """Run on arrays at these addresses, in the order that `Shape` says."""
+        try:
+            frame = self.rest.pop()
+        except IndexError:
+            frame = self.make()
+        if randomness is not None:
+            frame.random_choices(randomness)
+        frame.call(addresses)
+        self.rest.append(frame)
+
+
+class Pools:
+    """The pools of the last few kinds of call."""
+
+    def __init__(self, make: Callable[[Network, Shape], Frame], limit: int = 32) -> None:
+        self.make, self.limit = make, limit
+        self.lock = threading.Lock()
+        self.known: dict[Any, Pool] = {}
+
+    def of(self, network: Network, shape: Shape) -> Pool:
+        key = (network, shape)
+        with self.lock:
+            pool = self.known.pop(key, None) or Pool(lambda: self.make(network, shape))
+            self.known[key] = pool
+            while len(self.known) > self.limit:
+                del self.known[next(iter(self.known))]
+        return pool

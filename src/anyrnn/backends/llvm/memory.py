@@ -1,0 +1,124 @@
+"""Where the buffers of a program lie: in the reserve (from forward to backward), in scratch, or with the caller.
+
+A buffer of vectors is [panel][slot][row][lane]; one of scalars is [slot][row]. Panels are rounded up to a multiple of four, so
+that a kernel may touch whole groups. Every buffer begins at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anyrnn._memory import ALIGNMENT
+from anyrnn.backends.llvm.emitter import Element
+from anyrnn.ir.dims import Dim
+from anyrnn.passes.plan import Buffer, Program
+from anyrnn.sequence.network import Network
+
+
+def padded_panels(features: int, lanes: int) -> int:
+    return -(-features // (4 * lanes)) * 4
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A buffer of ours: offset in its memory, slot mask, bytes from slot to slot, row to row, panel to panel, and in all."""
+
+    offset: int
+    mask: int
+    slot_bytes: int
+    row_bytes: int
+    panel_bytes: int
+    bytes: int
+
+    @property
+    def words(self) -> tuple[int, int, int, int, int]:
+        return self.offset, self.mask, self.slot_bytes, self.row_bytes, self.panel_bytes
+
+
+@dataclass
+class Arena:
+    """Hands out offsets."""
+
+    bytes: int = 0
+
+    def take(self, bytes: int) -> int:
+        offset = self.bytes
+        self.bytes += max(-(-bytes // ALIGNMENT), 1) * ALIGNMENT
+        return offset
+
+
+def place(arena: Arena, element: Element, features: int | None, slots: int, rows: int, mask: int) -> Placed:
+    """Room for `slots` steps of `rows` rows; `features` is None for scalars."""
+    if features is None:
+        row, panels = element.bytes, 1
+    else:
+        row, panels = element.panel_row, padded_panels(features, element.lanes)
+    panel = slots * rows * row
+    return Placed(arena.take(panels * panel), mask, rows * row, row, panel, panels * panel)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Steps and rows of a call, and the steps of a chunk and of a gradient's block, which follow from them."""
+
+    steps: int
+    rows: int
+    whole: bool = False
+    """one chunk for the whole sequence, so that all of it is still there afterwards"""
+
+    @property
+    def chunk(self) -> int:
+        return _power_of_two(2 * self.steps - 1) if self.whole else _power_of_two(CHUNK_ROWS // max(1, self.rows))
+
+    @property
+    def block(self) -> int:
+        return _power_of_two(BLOCK_ROWS // max(1, self.rows))
+
+    @property
+    def chunk_slots(self) -> int:
+        """Slots for what is kept for a chunk: two chunks in turn, or the one that holds the whole sequence."""
+        return self.chunk * (1 if self.chunk >= self.steps else 2)
+
+
+CHUNK_ROWS = 1024
+"""Rows of a chunk, about: enough for products at full speed, few enough for the cache."""
+BLOCK_ROWS = 256
+"""Rows of a block of a gradient's sum, about; it fixes the order of the sum, so it never depends on the machine."""
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n.bit_length() - 1)
+
+
+def _features(dim: Dim | None, sizes: Mapping[str, int]) -> int | None:
+    return None if dim is None else dim.evaluate(sizes)
+
+
+class Reserve:
+    """What the forward pass of one layer and direction keeps: the states before every step and after the last, and the saved
+    values.
+    """
+
+    def __init__(self, network: Network, element: Element, layer: int, extent: Extent, arena: Arena) -> None:
+        sizes = network.layer_sizes(layer)
+        self.buffers: dict[str, Placed] = {}
+        for buffer in network.plan.training.buffers:
+            if buffer.role in ("state", "saved"):
+                slots = extent.steps + (buffer.role == "state")
+                self.buffers[buffer.name] = place(arena, element, _features(buffer.dim, sizes), slots, extent.rows, -1)
+
+
+def place_scratch(
+    program: Program, element: Element, sizes: Mapping[str, int], extent: Extent, arena: Arena, reserved: Mapping[str, Placed]
+) -> dict[str, Placed]:
+    """Room for what a program needs while it runs: rings of two slots, and two chunks of what is needed for a chunk."""
+
+    def slots(buffer: Buffer) -> int:
+        return extent.chunk_slots if buffer.role == "chunk" else 2
+
+    return {
+        b.name: place(arena, element, _features(b.dim, sizes), slots(b), extent.rows, slots(b) - 1)
+        for b in program.buffers
+        if b.role in ("chunk", "cross", "state") and b.name not in reserved
+    }

@@ -1,0 +1,128 @@
+"""The backend's entry points: compiled programs, sizes told in advance, forward and backward calls on addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from anyrnn._memory import ALIGNMENT
+from anyrnn.backends.llvm import target
+from anyrnn.backends.llvm.driver import Code, Driver
+from anyrnn.backends.llvm.emitter import Element, unsupported
+from anyrnn.backends.llvm.frame import Frame, Pools, Shape
+from anyrnn.backends.llvm.memory import Arena, Extent, Reserve
+from anyrnn.backends.llvm.unit import Unit
+from anyrnn.ir.philox import Randomness
+from anyrnn.passes.compile import Plan
+from anyrnn.passes.plan import Program
+from anyrnn.sequence.network import Network
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program's code with its entry point, called with and without the interpreter's lock."""
+
+    code: Code
+    entry: Callable[[int], None]
+    entry_keeping_lock: Callable[[int], None]
+
+
+def element(dtype: str) -> Element:
+    bytes = {"float32": 4, "float64": 8}[dtype]
+    return Element({4: "float", 8: "double"}[bytes], bytes, target.machine().lanes(bytes))
+
+
+def write_code(plan: Plan, which: str, dtype: str) -> Code:
+    """The text of `inference`, `training` or `backward` of a plan."""
+    program: Program = getattr(plan, which)
+    values = {s.name: s.init for s in plan.graph.states}
+    return Driver(program, plan.phase.weights, values, element(dtype), target.machine()).code()
+
+
+@lru_cache(maxsize=256)
+def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
+    """The native code of a program."""
+    code = write_code(plan, which, dtype)
+    address = target.compile_module(code.text).get_function_address("stack")
+    return Compiled(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address))
+
+
+def why_not(network: Network, dtype: str) -> str | None:
+    """Why this backend cannot run a network, or None."""
+    if dtype not in ("float32", "float64"):
+        return f"dtype {dtype} has no kernels (float32 and float64 have)"
+    plan = network.plan
+    if len(network.graph.inputs) > 1 and len(network.units) > 1:
+        return "extra per-step inputs are run for one layer in one direction"
+    for program in (plan.inference, plan.training, plan.backward):
+        for stages in (program.before, program.body, program.after):
+            for stage in stages:
+                for kernel in stage.kernels:
+                    reason = unsupported(kernel.nodes)
+                    if reason:
+                        return f"cell {network.graph.name!r} uses {reason}"
+    return None
+
+
+def _make_frame(network: Network, shape: Shape) -> Frame:
+    ready = compiled(network.plan, shape.which, shape.dtype)
+    return Frame(network, shape, ready.code, ready.entry, ready.entry_keeping_lock)
+
+
+POOLS = Pools(_make_frame)
+
+
+@lru_cache(maxsize=256)
+def reserve_rate(network: Network, dtype: str) -> tuple[int, int]:
+    """(bytes for every row of every step, bytes beside them) that hold any reserve of a network."""
+    arena, one = Arena(), Extent(1, 1)
+    e = element(dtype)
+    per_row = (network.layers - 1) * network.directions * network.output_size * e.bytes
+    buffers = 2 * network.layers
+    for layer, _ in network.units:
+        for placed in Reserve(network, e, layer, one, arena).buffers.values():
+            per_row += placed.row_bytes * (placed.bytes // placed.panel_bytes)
+            buffers += 1
+    return per_row, buffers * ALIGNMENT
+
+
+def reserve_bytes(network: Network, dtype: str, steps: Any, rows: Any) -> Any:
+    """Bytes that a training forward call keeps for its backward call; linear in steps * rows, so that it may be symbolic."""
+    per_row, beside = reserve_rate(network, dtype)
+    return (steps + 1) * rows * per_row + beside
+
+
+def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
+    """Bytes that a backward call works in."""
+    scratch = Arena()
+    code = compiled(network.plan, "backward", dtype).code
+    for layer, _ in network.units:
+        Unit(network, "backward", code, layer, extent, scratch, Arena())
+    width = network.directions * network.output_size * element(dtype).bytes
+    return scratch.bytes + (network.layers - 1) * extent.steps * extent.rows * width + ALIGNMENT
+
+
+def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
+    """Run a forward or backward call; `Shape` says in which order the addresses come."""
+    POOLS.of(network, shape).call(addresses, randomness)
+
+
+def backward_data(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> Frame:
+    """A backward call without the sources' gradients, though its shape has them; its extent must be `whole`. The frame holds
+    all that `backward_weights` needs.
+    """
+    frame = _make_frame(network, shape)
+    if randomness is not None:
+        frame.random_choices(randomness)
+    frame.phases(steps=True, gradients=False)
+    frame.call(addresses)
+    return frame
+
+
+def backward_weights(frame: Frame, addresses: Sequence[int]) -> None:
+    """The sources' gradients alone, from the frame of `backward_data`."""
+    frame.phases(steps=False, gradients=True)
+    frame.call(addresses)

@@ -1,0 +1,185 @@
+"""How each kernel of a program is shaped for a machine: which products share an operand, how wide and how high its tile is,
+what is packed for it, and where its sums begin.
+
+A tile is `rows` samples times `width` panels of `lanes` features times the accumulators of the kernel, all in registers. A
+product whose operand
+is known before the loop (an input) can be folded into the step, or made before it for a chunk of steps at once (hoisted); the sum
+then begins from what was stored in an `init` buffer instead of from the biases. Both give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anyrnn.backends.llvm.target import Machine
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Builder, affine_parts
+from anyrnn.passes.plan import Kernel, Program
+
+INIT = "sums."
+"""Begins the names of init buffers; no cell's value can have it in its name."""
+
+
+def is_init(buffer: str) -> bool:
+    return buffer.startswith(INIT)
+
+
+def tile_heights(machine: Machine, vectors: int) -> tuple[int, ...]:
+    """Rows of a tile of so many vectors: as many as the registers hold beside the weights and a factor, then less for what is
+    left.
+    """
+    if not vectors:
+        return (4, 1)
+    highest = max(1, min(8, (machine.registers - 2 - vectors) // vectors))
+    return tuple(dict.fromkeys([highest, *(h for h in (4, 2, 1) if 3 * h <= 2 * highest), 1]))
+
+
+@dataclass(frozen=True)
+class MatrixPack:
+    """Weights for one operand: [group of `width` panels][k][accumulator][width * lanes], zero where there is no feature."""
+
+    name: str
+    weights: tuple[tuple[str, bool], ...]
+    """(weight, transposed) for each accumulator"""
+    size: Dim
+    depth: Dim
+    width: int
+
+
+@dataclass(frozen=True)
+class BiasPack:
+    """The sum of some bias vectors: [panels * lanes], zero where there is no feature."""
+
+    name: str
+    weights: tuple[str, ...]
+    size: Dim
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A vector in memory that a kernel multiplies, and the accumulators that its products go to."""
+
+    buffer: str
+    later: int
+    depth: Dim
+    foldable: bool
+    accumulators: tuple[int, ...]
+    pack: str
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """An affine node. `init` is (buffer, steps later), `bias` a BiasPack's name."""
+
+    node: int
+    init: tuple[str, int] | None
+    bias: str | None
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A column kernel with its tile."""
+
+    kernel: Kernel
+    accumulators: tuple[Accumulator, ...]
+    operands: tuple[Operand, ...]
+    width: int
+    heights: tuple[int, ...]
+    """rows of the tile, the highest first, one last"""
+
+
+@dataclass(frozen=True)
+class Init:
+    """Where the sums of hoisted products stand, and the kernel that makes them."""
+
+    buffer: str
+    bias: str
+    size: Dim
+
+
+class Shaper:
+    """Shapes kernels one by one; collects the packs and the init buffers that they share."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.packs: dict[tuple[object, ...], MatrixPack] = {}
+        self.biases: dict[tuple[object, ...], BiasPack] = {}
+        self.inits: dict[tuple[object, ...], Init] = {}
+        self.roles = {b.name: b.role for b in program.buffers}
+        made_before = {b for s in program.before for k in s.kernels for _, b, _ in k.stores}
+        self.early = made_before | {name for name, role in self.roles.items() if role in ("stream", "cotangent")}
+
+    def shape(self, kernel: Kernel, in_loop: bool) -> Shaped:
+        """`in_loop`: products of what is known before the loop may be hoisted."""
+        affines = kernel.affines
+        count = len(affines)
+        width = max(1, 4 // count) if count else 1
+        grouped: dict[tuple[str, int, bool, int], list[tuple[int, str, bool]]] = {}
+        depths: dict[tuple[str, int, bool, int], Dim] = {}
+        accumulators = []
+        for position, i in enumerate(affines):
+            terms, biases = affine_parts(kernel.nodes[i])
+            early = []
+            for matrix, operand, transposed, _ in terms:
+                buffer, later = kernel.nodes[operand].attributes
+                weight = kernel.nodes[matrix].attributes[0]
+                foldable = in_loop and buffer in self.early
+                if foldable:
+                    early.append((weight, transposed, buffer, later))
+                copy = 0
+                while any(p == position for p, _, _ in grouped.get((buffer, later, foldable, copy), [])):
+                    copy += 1
+                key = (buffer, later, foldable, copy)
+                grouped.setdefault(key, []).append((position, weight, transposed))
+                depths[key] = kernel.nodes[operand].shape[0]
+            accumulators.append(self._begin(kernel, i, early, tuple(kernel.nodes[b].attributes[0] for b in biases)))
+        operands = []
+        for key, uses in sorted(grouped.items(), key=lambda item: not item[0][2]):
+            assert kernel.dim is not None
+            pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width)
+            operands.append(Operand(key[0], key[1], depths[key], key[2], tuple(p for p, _, _ in uses), pack))
+        return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
+
+    def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
+        size = kernel.nodes[node].shape[0]
+        if early:
+            (later,) = {t[3] for t in early}
+            signature = (tuple(t[:3] for t in early), biases)
+            if signature not in self.inits:
+                self.inits[signature] = Init(f"{INIT}{len(self.inits)}", self._bias_pack(biases, size), size)
+            return Accumulator(node, (self.inits[signature].buffer, later), None)
+        return Accumulator(node, None, self._bias_pack(biases, size) if biases else None)
+
+    def _bias_pack(self, weights: tuple[str, ...], size: Dim) -> str:
+        key = (weights, size)
+        if key not in self.biases:
+            self.biases[key] = BiasPack(f"bias{len(self.biases)}", weights, size)
+        return self.biases[key].name
+
+    def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int) -> str:
+        key = (weights, size, depth, width)
+        if key not in self.packs:
+            self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width)
+        return self.packs[key].name
+
+    def hoisted(self, shaped: Shaped) -> Kernel | None:
+        """The kernel that makes, for a chunk of steps, the sums from which `shaped` can begin."""
+        builder = Builder()
+        stores = []
+        kernel = shaped.kernel
+        for accumulator in shaped.accumulators:
+            if accumulator.init is None:
+                continue
+            terms, biases = affine_parts(kernel.nodes[accumulator.node])
+            kept = [(m, v, t, h) for m, v, t, h in terms if kernel.nodes[v].attributes[0] in self.early]
+            mapped = {i: builder.add(kernel.nodes[i]) for i in [*(m for m, _, _, _ in kept), *biases]}
+            for _, v, _, _ in kept:
+                load = kernel.nodes[v]
+                mapped[v] = builder.add(replace(load, attributes=(load.attributes[0], 0)))
+            symbols = [(builder.symbol(mapped[m]), builder.symbol(mapped[v]), t, h) for m, v, t, h in kept]
+            made = builder.affine(symbols, [builder.symbol(mapped[b]) for b in biases], kernel.nodes[accumulator.node].name)
+            stores.append((made.index, accumulator.init[0], 0))
+        if not stores:
+            return None
+        return Kernel(f"{kernel.name}_inputs", kernel.dim, tuple(builder.nodes), tuple(stores))

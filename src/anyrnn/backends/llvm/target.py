@@ -1,0 +1,91 @@
+"""The machine that the kernels run on, and how text becomes code there."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from anyrnn.backends.llvm.builder import Module
+
+LOCK = threading.Lock()
+ENGINES: list[Any] = []
+"""Kept for ever: a thread may still run in any of them."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What kernels are shaped for."""
+
+    features: frozenset[str]
+    vector_bytes: int
+    registers: int
+    fused: bool
+
+    def lanes(self, element_bytes: int) -> int:
+        return self.vector_bytes // element_bytes
+
+
+@lru_cache(maxsize=1)
+def machine() -> Machine:
+    """The host, from its feature flags (its name can be wrong in a virtual machine)."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    if "avx512f" in features and "avx512vl" in features:
+        return Machine(features, 64, 32, True)
+    if "avx2" in features:
+        return Machine(features, 32, 16, "fma" in features)
+    if "neon" in features:
+        return Machine(features, 16, 32, True)
+    return Machine(features, 16, 16, "fma" in features)
+
+
+def _target_machine() -> Any:
+    flags = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu="", features=f"{flags},-prefer-256-bit" if flags else "", opt=2
+    )
+
+
+def parse(module: Module | str) -> Any:
+    text = str(module)
+    try:
+        parsed = llvm.parse_assembly(text)
+        parsed.verify()
+    except RuntimeError as error:
+        raise AssertionError(f"generated code is not LLVM IR: {error}\n{_context(text, str(error))}") from error
+    return parsed
+
+
+def _context(text: str, message: str) -> str:
+    """The lines around the one that a parser's message names."""
+    words = message.split(":")
+    number = next((int(w) for w in words if w.strip().isdigit()), None)
+    lines = text.splitlines()
+    return "\n".join(lines[max(0, number - 4) : number + 2]) if number else text[:2000]
+
+
+def compile_module(module: Module | str) -> Any:
+    """Native code of a module, as an execution engine that lives as long as the process.
+
+    No pass of LLVM's middle end runs: the text is written in the form that they would bring it to, and they take five times as
+    long as the code generator for no gain in speed.
+    """
+    machine()
+    with LOCK:
+        engine = llvm.create_mcjit_compiler(parse(module), _target_machine())
+        engine.finalize_object()
+        ENGINES.append(engine)
+        return engine
+
+
+def assembly(module: Module | str) -> str:
+    """The machine code of a module, as text."""
+    machine()
+    with LOCK:
+        return str(_target_machine().emit_assembly(parse(module)))

@@ -1,0 +1,120 @@
+"""The argument block of one layer in one direction, as far as it is known without the caller's arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anyrnn.backends.llvm.driver import Code
+from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
+from anyrnn.passes.plan import Program
+from anyrnn.sequence.network import Network
+
+FOLDED_FEATURES = 32
+"""Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
+
+
+class Unit:
+    """The argument block of one layer in one direction: which words are known, and where the others stand."""
+
+    def __init__(
+        self, network: Network, which: str, code: Code, layer: int, extent: Extent, scratch: Arena, reserve: Arena
+    ) -> None:
+        self.program: Program = getattr(network.plan, which)
+        self.code = code
+        self.layout, e = self.code.layout, self.code.element
+        self.sizes = network.layer_sizes(layer)
+        self.words = np.zeros(self.layout.words, np.int64)
+        self.in_scratch: list[int] = []
+        self.in_reserve: list[int] = []
+        self._header(extent)
+        for dim in self.code.dims:
+            self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
+        kept = Reserve(network, e, layer, extent, reserve).buffers if which != "inference" else {}
+        ours = {
+            b.name
+            for b in self.program.buffers
+            if (which == "training" and b.role in ("state", "saved")) or (which == "backward" and b.role == "saved")
+        }
+        kept = {name: placed for name, placed in kept.items() if name in ours}
+        placed = place_scratch(self.program, e, self.sizes, extent, scratch, kept)
+        for memory, found in ((self.in_reserve, kept), (self.in_scratch, placed)):
+            for name, where in found.items():
+                start = self.layout.buffer(name)
+                self.words[start : start + 5] = where.words
+                memory.append(start)
+        self._packs(e, extent, scratch)
+        self.weights = self._weights(network, e)
+
+    def set(self, name: str, value: int) -> None:
+        self.words[self.layout.header(name)] = value
+
+    def _header(self, extent: Extent) -> None:
+        self.set("steps", extent.steps)
+        self.set("rows", extent.rows)
+        self.set("chunk", extent.chunk)
+        self.set("block_steps", extent.block)
+
+    def _packs(self, e: Element, extent: Extent, scratch: Arena) -> None:
+        """Room for packed weights, biases, gradients' sums, and for hoisted products (or the biases in their place)."""
+        for pack in self.code.matrices:
+            groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
+            bytes = groups * pack.depth.evaluate(self.sizes) * len(pack.weights) * pack.width * e.panel_row
+            self._pack(pack.name, scratch.take(bytes))
+        bias_at = {}
+        for bias in self.code.biases:
+            bias_at[bias.name] = scratch.take(padded_panels(bias.size.evaluate(self.sizes), e.lanes) * e.panel_row)
+            self._pack(bias.name, bias_at[bias.name])
+        for outer in self.code.outers:
+            groups = -(-outer.size.evaluate(self.sizes) // (outer.width * e.lanes))
+            self._pack(
+                outer.name, scratch.take(groups * outer.depth.evaluate(self.sizes) * len(outer.lefts) * outer.width * e.panel_row)
+            )
+        for sums in self.code.sums:
+            features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
+            self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
+        hoist = bool(self.code.inits) and self.sizes_of_early() > FOLDED_FEATURES
+        self.set("hoist", int(hoist))
+        for init in self.code.inits:
+            start = self.layout.buffer(init.buffer)
+            if hoist:
+                slots = extent.chunk_slots
+                where = place(scratch, e, init.size.evaluate(self.sizes), slots, extent.rows, slots - 1)
+                self.words[start : start + 5] = where.words
+            else:
+                self.words[start : start + 5] = (bias_at[init.bias], 0, 0, 0, e.panel_row)
+            self.in_scratch.append(start)
+        zeros = self.layout.header("zeros")
+        self.words[zeros] = scratch.take(
+            max((padded_panels(d.evaluate(self.sizes), e.lanes) * e.panel_row for d in self.code.dims), default=64)
+        )
+        self.in_scratch.append(zeros)
+        self.zero_bytes = scratch.bytes - int(self.words[zeros])
+
+    def sizes_of_early(self) -> int:
+        """Features of the widest operand that is known before the loop."""
+        return max(
+            (
+                b.dim.evaluate(self.sizes)
+                for b in self.program.buffers
+                if b.role in ("stream", "cotangent", "chunk") and b.dim is not None
+            ),
+            default=0,
+        )
+
+    def _pack(self, name: str, offset: int) -> None:
+        index = self.layout.pack(name)
+        self.words[index] = offset
+        self.in_scratch.append(index)
+
+    def _weights(self, network: Network, e: Element) -> list[tuple[int, int, int]]:
+        """(word, source, byte offset) of each weight; also sets the distances from row to row."""
+        result = []
+        for weight in network.plan.phase.weights:
+            index = self.layout.weight(weight.name)
+            columns = weight.shape[1].evaluate(self.sizes) if len(weight.shape) == 2 else 1
+            row_bytes = columns * e.bytes
+            self.words[index + 1] = self.words[index + 3] = row_bytes
+            source = network.sources.index(weight.parameter or weight.name)
+            result.append((index, source, weight.offset.evaluate(self.sizes) * row_bytes))
+        return result

@@ -1,0 +1,275 @@
+"""A network over a sequence, one step after the other, by the interpreter. No cleverness: this is what the other backends must
+equal.
+
+Arrays are time-major: inputs [T, N, D], outputs [T, N, S * H], states [N, size]. What the step reads of the parameters comes
+as one mapping for each unit (layer and direction) from nodes of the simplified graph to arrays: see `parameter_values` and
+`source_values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anyrnn.ir.interpret import Interpreter
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.network import Network
+
+Arrays = Mapping[str, Any]
+
+
+def leaf_values(nodes: Sequence[Any], given: Mapping[str, Arrays]) -> dict[int, Any]:
+    """The arrays of a graph's leaves, from `given[op][name]`."""
+    return {i: given[n.op][n.attributes[0]] for i, n in enumerate(nodes) if n.op in given}
+
+
+def parameter_values(network: Network, number: Callable[[float], Any], parameters: Arrays) -> dict[int, Any]:
+    """From the parameters of a unit, by name."""
+    hypers = {name: number(value) for name, value in network.graph.hypers}
+    return leaf_values(network.plan.graph.nodes, {"parameter": parameters, "hyper": hypers})
+
+
+def source_values(network: Network, layer: int, sources: Sequence[Any]) -> dict[int, Any]:
+    """From the arrays named by `network.sources`."""
+    by_name, sizes = dict(zip(network.sources, sources, strict=True)), network.layer_sizes(layer)
+    values = {}
+    for weight in network.plan.phase.weights:
+        array = by_name[weight.parameter or weight.name]
+        if weight.parameter is not None and weight.shape:
+            offset = weight.offset.evaluate(sizes)
+            array = array[offset : offset + weight.shape[0].evaluate(sizes)]
+        values[weight.node] = array
+    return values
+
+
+def interpreter_of_step(
+    network: Network, xp: Any, number: Callable[[float], Any], layer: int, step: int, randomness: Randomness | None
+) -> Interpreter:
+    """An Interpreter with the sizes of a layer and the random choices of one of its steps."""
+    if randomness is None:
+        return Interpreter(xp, number, network.layer_sizes(layer))
+
+    def kept(kind: str, rows: int, features: int) -> Any:
+        return randomness.kept(xp, xp.arange, layer, kind, step, rows, features)
+
+    return Interpreter(xp, number, network.layer_sizes(layer), kept, randomness.scale(layer))
+
+
+def forward(
+    network: Network,
+    xp: Any,
+    number: Callable[[float], Any],
+    inputs: Sequence[Any],
+    parameters: Sequence[dict[int, Any]],
+    first: Sequence[Sequence[Any]],
+    randomness: Randomness | None = None,
+) -> tuple[Any, list[list[Any]]]:
+    """Run the network on arrays of any namespace.
+
+    Args:
+        inputs: the per-step inputs, [T, N, features] each; the first goes to the first layer, the others to every layer.
+        first: for each unit, the states before the first step.
+        randomness: of the cell's random choices; without it nothing is dropped.
+
+    Returns: the output [T, N, S * H], and for each unit the states after the last step.
+    """
+    output = inputs[0]
+    last: list[list[Any]] = []
+    for layer in range(network.layers):
+        output, states = _layer(network, xp, number, layer, [output, *inputs[1:]], parameters, first, randomness)
+        last += states
+    return output, last
+
+
+def _layer(
+    network: Network,
+    xp: Any,
+    number: Callable[[float], Any],
+    layer: int,
+    streams: Sequence[Any],
+    parameters: Sequence[dict[int, Any]],
+    first: Sequence[Sequence[Any]],
+    randomness: Randomness | None,
+) -> tuple[Any, list[list[Any]]]:
+    """One layer in its directions: the output, and each direction's last states."""
+    outputs, last = [], []
+    for direction in range(network.directions):
+        unit = layer * network.directions + direction
+        ys, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness)
+        outputs.append(xp.stack(ys))
+        last.append(history[-1])
+    return outputs[0] if len(outputs) == 1 else xp.concatenate(outputs, -1), last
+
+
+def _unit(
+    network: Network,
+    xp: Any,
+    number: Callable[[float], Any],
+    layer: int,
+    direction: int,
+    streams: Sequence[Any],
+    once: dict[int, Any],
+    first: Sequence[Any],
+    randomness: Randomness | None,
+) -> tuple[list[Any], list[list[Any]]]:
+    """The outputs in the order of the sequence, and the states before each step and after the last, in the order of the run."""
+    graph = network.plan.graph
+    ys: list[Any] = [None] * len(streams[0])
+    history = [list(first)]
+    for t in run_order(len(ys), direction):
+        given = {
+            "input": {name: s[t] for (name, _), s in zip(graph.inputs, streams, strict=True)},
+            "state": dict(zip([s.name for s in graph.states], history[-1], strict=True)),
+        }
+        interpreter = interpreter_of_step(network, xp, number, layer, t, randomness)
+        values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
+        ys[t] = values[graph.output("y")]
+        history.append([values[graph.output(s.name)] for s in graph.states])
+    return ys, history
+
+
+def run_order(steps: int, direction: int) -> list[int]:
+    """The steps as a direction goes through them."""
+    return list(range(steps)) if direction == 0 else list(reversed(range(steps)))
+
+
+def backward(
+    network: Network,
+    inputs: Sequence[Any],
+    parameters: Sequence[Arrays],
+    first: Sequence[Sequence[Any]],
+    d_output: Any,
+    d_last: Sequence[Sequence[Any]],
+    randomness: Randomness | None = None,
+) -> tuple[list[Any], list[dict[str, Any]], list[list[Any]]]:
+    """Gradients on NumPy arrays, through the symbolic adjoint: of the inputs, of each unit's parameters, of the first states.
+
+    Runs the forward pass again and keeps every state.
+    """
+    dtype = inputs[0].dtype
+    number = dtype.type
+    values = [parameter_values(network, number, p) for p in parameters]
+    layer_inputs = [inputs[0]]
+    for layer in range(network.layers - 1):
+        streams = [layer_inputs[-1], *inputs[1:]]
+        layer_inputs.append(_layer(network, np, number, layer, streams, values, first, randomness)[0])
+    d_inputs = [np.zeros_like(a) for a in inputs]
+    d_parameters: list[dict[str, Any]] = [{name: np.zeros_like(a) for name, a in unit.items()} for unit in parameters]
+    d_first: list[list[Any]] = [[] for _ in network.units]
+    d_layer = d_output
+    for layer in reversed(range(network.layers)):
+        d_below = np.zeros_like(layer_inputs[layer])
+        for direction in range(network.directions):
+            unit = layer * network.directions + direction
+            columns = slice(direction * network.output_size, (direction + 1) * network.output_size)
+            streams = [layer_inputs[layer], *inputs[1:]]
+            d_streams, d_states = _unit_backward(
+                network,
+                layer,
+                direction,
+                streams,
+                parameters[unit],
+                first[unit],
+                d_layer[..., columns],
+                d_last[unit],
+                d_parameters[unit],
+                randomness,
+            )
+            d_below += d_streams[0]
+            for total, part in zip(d_inputs[1:], d_streams[1:], strict=True):
+                total += part
+            d_first[unit] = d_states
+        d_layer = d_below
+    d_inputs[0] = d_layer
+    return d_inputs, d_parameters, d_first
+
+
+def _unit_backward(
+    network: Network,
+    layer: int,
+    direction: int,
+    streams: Sequence[Any],
+    parameters: Arrays,
+    first: Sequence[Any],
+    d_y: Any,
+    d_last: Sequence[Any],
+    d_parameters: dict[str, Any],
+    randomness: Randomness | None,
+) -> tuple[list[Any], list[Any]]:
+    adjoint, graph = network.plan.adjoint, network.plan.graph
+    number = d_y.dtype.type
+    names = [s.name for s in graph.states]
+    stream_names = [name for name, _ in graph.inputs]
+    once = parameter_values(network, number, parameters)
+    order = run_order(len(d_y), direction)
+    _, history = _unit(network, np, number, layer, direction, streams, once, first, randomness)
+    d_streams = [np.zeros_like(s) for s in streams]
+    d_weights: dict[int, Any] = {}
+    d_states = dict(zip(names, d_last, strict=True))
+    products = [i for p in adjoint.products for i in (p.left, p.right)]
+    roots = [i for _, i in (*adjoint.inputs, *adjoint.states, *adjoint.sums)] + products
+    for position, t in reversed(list(enumerate(order))):
+        given = {
+            "input": {n: s[t] for (n, _), s in zip(graph.inputs, streams, strict=True)},
+            "state": dict(zip(names, history[position], strict=True)),
+            "cotangent": {"y": d_y[t], **d_states},
+        }
+        interpreter = interpreter_of_step(network, np, number, layer, t, randomness)
+        values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
+        for name, index in adjoint.inputs:
+            d_streams[stream_names.index(name)][t] += values[index]
+        shapes = dict(zip(names, history[0], strict=True))
+        d_states = {name: np.zeros_like(shapes[name]) for name in names} | {name: values[i] for name, i in adjoint.states}
+        for p in adjoint.products:
+            d_weights[p.matrix] = d_weights.get(p.matrix, 0) + _outer(values[p.left], values[p.right], p.heads)
+        for weight, index in adjoint.sums:
+            total = values[index].sum(0)
+            d_weights[weight] = d_weights.get(weight, 0) + (total if adjoint.nodes[weight].shape else total.sum())
+    _parameter_gradients(network, Interpreter(np, number, network.layer_sizes(layer)), once, d_weights, d_parameters)
+    return d_streams, [d_states[name] for name in names]
+
+
+def _outer(left: Any, right: Any, heads: int) -> Any:
+    if heads == 1:
+        return left.T @ right
+    rows = left.reshape(len(left), heads, -1)
+    columns = right.reshape(len(right), heads, -1)
+    return np.einsum("nhr,nhc->hrc", rows, columns).reshape(-1, columns.shape[-1])
+
+
+def _parameter_gradients(
+    network: Network, interpreter: Interpreter, once: dict[int, Any], d_weights: dict[int, Any], d_parameters: dict[str, Any]
+) -> None:
+    """Through the parameter phase, from the gradients of what the step reads (by node) to those of the parameters."""
+    phase, weights = network.plan.phase_adjoint, network.plan.phase.weights
+    sizes = interpreter.sizes
+    zeros = {w.name: np.zeros([d.evaluate(sizes) for d in w.shape], interpreter.number(0).dtype) for w in weights}
+    given = zeros | {w.name: d_weights[w.node] for w in weights if w.node in d_weights}
+    leaves = leaf_values(phase.nodes, {"cotangent": given})
+    values = interpreter.run(phase.nodes, once | leaves, [t.value for t in phase.terms])
+    for term in phase.terms:
+        gradient = d_parameters[term.parameter]
+        if gradient.shape == ():
+            d_parameters[term.parameter] = gradient + values[term.value]
+        else:
+            offset = term.offset.evaluate(sizes)
+            gradient[offset : offset + term.rows.evaluate(sizes)] += values[term.value]
+
+
+def through_parameter_phase(network: Network, layer: int, parameters: Arrays, d_sources: Arrays) -> dict[str, Any]:
+    """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name."""
+    number = next(iter(parameters.values())).dtype.type
+    sizes = network.layer_sizes(layer)
+    d_weights = {}
+    for weight in network.plan.phase.weights:
+        d = d_sources[weight.parameter or weight.name]
+        if weight.parameter is not None and weight.shape:
+            offset = weight.offset.evaluate(sizes)
+            d = d[offset : offset + weight.shape[0].evaluate(sizes)]
+        d_weights[weight.node] = d
+    d_parameters = {name: np.zeros_like(a) for name, a in parameters.items()}
+    interpreter = Interpreter(np, number, sizes)
+    _parameter_gradients(network, interpreter, parameter_values(network, number, parameters), d_weights, d_parameters)
+    return d_parameters

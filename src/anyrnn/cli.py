@@ -1,0 +1,103 @@
+"""The command line: `anyrnn train`, `anyrnn show`, `anyrnn doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import anyrnn
+from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
+from anyrnn.train import options
+from anyrnn.train.errors import DivergedError, UsageError
+
+FAILED = 1
+WRONG_USAGE = 2  # argparse's own
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (default: that of the process) and give the exit status.
+
+    What the user can mend is told in one line on stderr; anything else is a defect and keeps its traceback.
+    """
+    chosen = _parser().parse_args(arguments)
+    try:
+        return int(chosen.run(chosen))
+    except (UsageError, MissingExtraError, CellError, UnsupportedError) as error:
+        return _complain(chosen, error, WRONG_USAGE)
+    except DivergedError as error:
+        return _complain(chosen, error, FAILED)
+    except KeyboardInterrupt:
+        print(f"anyrnn {chosen.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="anyrnn", description="Recurrent networks in which any cell runs at fused-kernel speed."
+    )
+    parser.add_argument("--version", action="version", version=f"anyrnn {anyrnn.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train a digit reader", description="Train a network that reads digits row by row.")
+    options.add_arguments(train)
+    train.set_defaults(run=_train)
+
+    show = commands.add_parser("show", help="print a cell's equations, plan or code", description="Print what a cell becomes.")
+    show.add_argument("cell", metavar="CELL", help="a built-in cell's name or my_file.py:my_cell")
+    forms = show.add_mutually_exclusive_group()
+    forms.add_argument("--plan", dest="what", action="store_const", const="plan", help="stages, barriers, saved values")
+    forms.add_argument("--latex", dest="what", action="store_const", const="latex", help="the equations as LaTeX")
+    forms.add_argument("--llvm", dest="what", action="store_const", const="llvm", help="the code of the CPU kernels")
+    show.set_defaults(run=_show, what="text")
+
+    doctor = commands.add_parser(
+        "doctor", help="say what can run here, and why not the rest", description="Say what can run here."
+    )
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _train(chosen: argparse.Namespace) -> int:
+    request = options.from_arguments(chosen)
+    from anyrnn.train import program
+
+    summary = program.run(request)
+    if chosen.json:
+        print(json.dumps(summary, allow_nan=False))
+    else:
+        print(
+            f"{summary['dataset']}, {summary['cell']} ({summary['backend']}): test accuracy {summary['test_accuracy']:.4f} on "
+            f"{summary['test_images']} held-out images, after {summary['steps']} steps in {summary['seconds']:.1f} s\n"
+            f"weights, summary and pictures: {summary['output']}"
+        )
+    return INTERRUPTED if summary["interrupted"] else 0
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    from anyrnn import cells, show
+
+    try:
+        cell = cells.load(chosen.cell)
+    except (ValueError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from error
+    print(show.render(cell, chosen.what))
+    return 0
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from anyrnn import doctor
+
+    print(doctor.report())
+    return 0
+
+
+def _complain(chosen: argparse.Namespace, error: Exception, status: int) -> int:
+    print(f"anyrnn {chosen.command}: error: {error}", file=sys.stderr)
+    return status

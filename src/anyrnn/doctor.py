@@ -1,0 +1,148 @@
+"""What `anyrnn doctor` prints: what is installed, what the machine offers, and what can run on it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyrnn
+
+Row = tuple[str, str]
+
+CORE = ("numpy", "llvmlite")
+EXTRAS = {"torch": "torch", "safetensors": "torch", "matplotlib": "plot", "scikit-learn": "all", "tqdm": "all"}
+"""Optional libraries, and the extra that brings each."""
+PEERS = ("triton", "onnxruntime")
+"""Libraries told of only where they are installed."""
+FEATURES = ("avx512f", "avx512vl", "avx512bf16", "amx-bf16", "avx2", "fma", "f16c", "neon", "sve", "bf16")
+"""What the kernels are shaped by, or could gain from."""
+BROKEN = (ImportError, OSError, RuntimeError, AttributeError)
+"""What a library that is missing, damaged or too old raises."""
+
+
+def report() -> str:
+    """What is installed, what the machine offers, and which backends and front-ends can run here, with the reasons.
+
+    Nothing that is missing or broken makes it raise. torch is not imported, only looked for.
+    """
+    sections = [("versions", _versions()), ("machine", _machine()), ("backends", _backends()), ("front-ends", _front_ends())]
+    width = max(len(label) for _, rows in sections for label, _ in rows)
+    blocks = [f"anyrnn {anyrnn.__version__}"]
+    for title, rows in sections:
+        blocks.append("\n".join([title, *(f"  {label:<{width}}  {value}" for label, value in rows)]))
+    return "\n\n".join(blocks)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> list[Row]:
+    rows = [("python", f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform(terse=True)})")]
+    rows += [(name, _version(name) or f"not installed: pip install {name}") for name in CORE]
+    rows += [("LLVM", _said_by(_llvm_version))]
+    rows += [(name, _version(name) or f'not installed: pip install "anyrnn[{extra}]"') for name, extra in EXTRAS.items()]
+    return rows + [(name, version) for name in PEERS if (version := _version(name)) is not None]
+
+
+def _said_by(question: Callable[[], str]) -> str:
+    """An answer, or why there is none."""
+    try:
+        return question()
+    except BROKEN as error:
+        return f"unknown: {error}"
+
+
+def _llvm_version() -> str:
+    import llvmlite.binding as llvm
+
+    return ".".join(map(str, llvm.llvm_version_info)) + f", for {llvm.get_default_triple()}"
+
+
+def _machine() -> list[Row]:
+    questions = (("processor", _processor), ("features", _features), ("vectors", _vectors), ("threads", _threads))
+    return [(label, _said_by(question)) for label, question in questions]
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8", errors="replace").splitlines() if information.exists() else []
+    models = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
+    name = models[0] if models else platform.processor()
+    return f"{name} ({platform.machine()})" if name and name != platform.machine() else platform.machine() or "unknown"
+
+
+def _features() -> str:
+    from anyrnn.backends.llvm import target
+
+    found = target.machine().features
+    return " ".join(name for name in FEATURES if name in found) or "none that kernels are shaped by"
+
+
+def _vectors() -> str:
+    from anyrnn.backends.llvm import target
+
+    machine = target.machine()
+    fused = "fused multiply-add" if machine.fused else "no fused multiply-add"
+    numbers = f"{machine.lanes(4)} float32 or {machine.lanes(8)} float64"
+    return f"{machine.vector_bytes} bytes ({numbers}), {machine.registers} registers, {fused}"
+
+
+def _threads() -> str:
+    from anyrnn.backends.llvm import threads
+
+    described = threads.describe()
+    return described if "torch" in described or not _has("torch") else f"{described}; once torch is imported, torch's"
+
+
+def _has(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _backends() -> list[Row]:
+    why = _why_no_llvm()
+    llvm = f"not usable: {why}" if why else "usable: native CPU kernels, float32 and float64, forward and backward"
+    return [("llvm", llvm), ("reference", "usable: the interpreter, any cell, on NumPy or on any device of torch")]
+
+
+def _why_no_llvm() -> str | None:
+    """Why no kernel can be made here, or None: a small one is."""
+    try:
+        from anyrnn.backends.llvm import target
+
+        target.assembly("define void @nothing() {\n  ret void\n}\n")
+    except ImportError as error:
+        return f"llvmlite cannot be imported ({error}): pip install llvmlite"
+    except BROKEN as error:
+        return f"LLVM makes no code for this machine ({error})"
+    return None
+
+
+def _front_ends() -> list[Row]:
+    return [
+        ("numpy", "usable: anyrnn.Recurrent"),
+        ("torch", _usable(("torch",), "anyrnn.torch.Recurrent, RNN, LSTM, GRU")),
+        (
+            "command line",
+            _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), "anyrnn train, show, doctor", "train "),
+        ),
+    ]
+
+
+def _usable(modules: Sequence[str], what: str, part: str = "") -> str:
+    missing = [name for name in modules if not _has(name)]
+    if not missing:
+        return f"usable: {what}"
+    names = [{"sklearn": "scikit-learn"}.get(name, name) for name in missing]
+    extras = {EXTRAS[name] for name in names}
+    extra = extras.pop() if len(extras) == 1 else "all"
+    return f'{part}not usable: {", ".join(names)} not installed: pip install "anyrnn[{extra}]"'

@@ -1,0 +1,67 @@
+"""Sizes that are known when a layer is made, not when a cell is traced: linear forms such as `4*hidden` or `hidden + 1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A linear form over named sizes; the empty name stands for one."""
+
+    terms: tuple[tuple[str, Fraction], ...] = ()
+
+    @staticmethod
+    def of(size: str | int | Dim) -> Dim:
+        """From a size's name, a number, or a Dim."""
+        if isinstance(size, Dim):
+            return size
+        name, factor = (size, Fraction(1)) if isinstance(size, str) else ("", Fraction(size))
+        return Dim(((name, factor),) if factor else ())
+
+    def __add__(self, other: Dim | int | str) -> Dim:
+        total = dict(self.terms)
+        for name, factor in Dim.of(other).terms:
+            total[name] = total.get(name, Fraction(0)) + factor
+        return Dim(tuple(sorted((n, f) for n, f in total.items() if f)))
+
+    def __mul__(self, factor: int | Fraction) -> Dim:
+        return Dim(tuple((n, f * factor) for n, f in self.terms) if factor else ())
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Dim | int | str) -> Dim:
+        return self + Dim.of(other) * -1
+
+    def __truediv__(self, divisor: int) -> Dim:
+        return self * Fraction(1, divisor)
+
+    @property
+    def names(self) -> set[str]:
+        """The named sizes it depends on."""
+        return {name for name, _ in self.terms if name}
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """Its value. Raises ValueError when that is not a positive whole number or zero."""
+        value = sum((factor * (sizes[name] if name else 1) for name, factor in self.terms), Fraction(0))
+        if value.denominator != 1 or value < 0:
+            given = ", ".join(f"{n}={sizes[n]}" for n in sorted(self.names))
+            raise ValueError(f"the size {self} is not a whole number for {given}")
+        return int(value)
+
+    def __str__(self) -> str:
+        def one(name: str, factor: Fraction) -> str:
+            if not name:
+                return str(factor)
+            return name if factor == 1 else f"{factor}*{name}" if factor.denominator == 1 else f"{name}/{1 / factor}"
+
+        return " + ".join(one(n, f) for n, f in self.terms) or "0"
+
+
+Shape = tuple[Dim, ...]
+
+
+def shape_text(shape: Shape) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"

@@ -1,0 +1,285 @@
+"""Nodes, graphs, and the builder that makes them.
+
+A Graph is immutable pure data: a tuple of nodes in an order in which inputs come first, and named outputs. Equal
+nodes are one node (the builder hash-conses), so that a graph's text is its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from anyrnn.errors import CellError
+from anyrnn.ir.dims import Dim, Shape, shape_text
+from anyrnn.ir.ops import TABLE, Op
+
+if TYPE_CHECKING:
+    from anyrnn.ir.symbol import Symbol
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value. `shape` is () for a scalar, (size,) for a vector, (rows, columns) for a parameter matrix."""
+
+    op: str
+    inputs: tuple[int, ...] = ()
+    shape: Shape = ()
+    attributes: tuple[Any, ...] = ()
+    per_sample: bool = True
+    """False for what depends on parameters and constants alone: the parameter phase."""
+    name: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)
+
+    @property
+    def row(self) -> Op:
+        return TABLE[self.op]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter tensor of a cell. `init` is None for the layer's default, a number, or a function of uniform samples."""
+
+    name: str
+    shape: Shape
+    init: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of a cell: its name, shape (() for a scalar) and initial value."""
+
+    name: str
+    shape: Shape
+    init: float = 0.0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One step of a cell, or of its adjoint.
+
+    `outputs` names values: `y`, and each state's new value under the state's name.
+    `inputs` are the per-step inputs (name, shape) in order; the first is `x`.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, int], ...]
+    inputs: tuple[tuple[str, Shape], ...]
+    states: tuple[State, ...]
+    parameters: tuple[Parameter, ...]
+    hypers: tuple[tuple[str, float], ...] = ()
+    name: str = field(default="cell", compare=False)
+
+    def output(self, name: str) -> int:
+        return dict(self.outputs)[name]
+
+    @property
+    def size_names(self) -> list[str]:
+        """The named sizes that a layer must give, in order of appearance."""
+        dims: list[Dim] = [d for _, s in self.inputs for d in s] + [d for s in self.states for d in s.shape]
+        dims += [d for p in self.parameters for d in p.shape] + [d for n in self.nodes for d in n.shape]
+        return list(dict.fromkeys(name for d in dims for name in sorted(d.names)))
+
+
+def users(nodes: Sequence[Node]) -> list[list[int]]:
+    """For each node, the nodes that read it."""
+    result: list[list[int]] = [[] for _ in nodes]
+    for i, node in enumerate(nodes):
+        for source in dict.fromkeys(node.inputs):
+            result[source].append(i)
+    return result
+
+
+def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
+    """What the roots depend on, themselves included."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            stack.extend(nodes[i].inputs)
+    return seen
+
+
+class Builder:
+    """Makes nodes, one for each distinct value, checking shapes as it goes."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.nodes: list[Node] = []
+        self._known: dict[Node, int] = {}
+        for node in nodes:
+            self.add(node)
+        self.source = ""
+        """Where in the user's file the current op stands; set by the tracer."""
+
+    def add(self, node: Node) -> int:
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+        return known
+
+    def rename(self, index: int, name: str) -> None:
+        if not self.nodes[index].name:
+            self.nodes[index] = replace(self.nodes[index], name=name)
+
+    def symbol(self, index: int) -> Symbol:
+        from anyrnn.ir.symbol import Symbol
+
+        return Symbol(self, index)
+
+    def symbols(self) -> Iterator[Symbol]:
+        return (self.symbol(i) for i in range(len(self.nodes)))
+
+    def make(self, op: str, inputs: Sequence[Symbol], shape: Shape, attributes: tuple[Any, ...] = (), name: str = "") -> Symbol:
+        """A node of given shape; it is per sample when one of its inputs is."""
+        per_sample = any(self.nodes[s.index].per_sample for s in inputs)
+        node = Node(op, tuple(s.index for s in inputs), shape, attributes, per_sample, name, self.source)
+        return self.symbol(self.add(node))
+
+    def leaf(self, op: str, name: str, shape: Shape = (), per_sample: bool = True) -> Symbol:
+        return self.symbol(self.add(Node(op, (), shape, (name,), per_sample, name, self.source)))
+
+    def leaf_load(self, buffer: str, later: int, like: Node) -> int:
+        """A value that stands in memory: of `buffer`, `later` steps after the current one."""
+        return self.add(Node("load", (), like.shape, (buffer, later), True, like.name, like.source))
+
+    def constant(self, value: float) -> Symbol:
+        return self.symbol(self.add(Node("constant", (), (), (float(value),), False, "", self.source)))
+
+    def lift(self, value: Any, who: str = "a value") -> Symbol:
+        """A symbol of this builder from a symbol or a number."""
+        from anyrnn.ir.symbol import Symbol
+
+        if isinstance(value, Symbol):
+            if value.builder is not self:
+                raise CellError(
+                    self.located(f"{who} belongs to another trace; a cell may only use what it was given or made itself")
+                )
+            return value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return self.constant(value)
+        kind = type(value).__name__
+        raise CellError(
+            self.located(f"{who} is a {kind}; expected a traced value or a number (use vector, scalar or matrix for parameters)")
+        )
+
+    def located(self, message: str) -> str:
+        return f"{self.source}: {message}" if self.source else message
+
+    # ops
+
+    def apply(self, op: str, *operands: Any) -> Symbol:
+        """An elementwise op or a reduction."""
+        row = TABLE.get(op)
+        if row is None or row.kind not in ("elementwise", "reduction"):
+            known = ", ".join(sorted(o.name for o in TABLE.values() if o.kind in ("elementwise", "reduction")))
+            raise CellError(self.located(f"unknown op {op!r}; the ops are: {known}"))
+        symbols = [self.lift(v, f"operand {i + 1} of {op}") for i, v in enumerate(operands)]
+        for i, symbol in enumerate(symbols):
+            is_test, wants_test = self.nodes[symbol.index].row.boolean, op == "where" and i == 0
+            if is_test != wants_test:
+                what = "a test, such as u > 0" if wants_test else "a number, not a test (use where(test, a, b))"
+                raise CellError(self.located(f"operand {i + 1} of {op} should be {what}"))
+        if row.kind == "reduction":
+            return self.make(op, symbols, self._reduced(op, symbols[0]))
+        return self.make(op, symbols, self._stretched(op, symbols))
+
+    def _stretched(self, op: str, symbols: Sequence[Symbol]) -> Shape:
+        shape: Shape = ()
+        for s in symbols:
+            if s.shape and shape and s.shape != shape:
+                sides = " and ".join(f"{t.label} {shape_text(t.shape)}" for t in symbols)
+                raise CellError(self.located(f"{op} mixes sizes: {sides}"))
+            shape = shape or s.shape
+        if len(shape) == 2 and any(self.nodes[s.index].per_sample for s in symbols):
+            raise CellError(self.located(f"{op} makes a matrix for every sample; matrix-valued states are outside the language"))
+        return shape
+
+    def _reduced(self, op: str, symbol: Symbol) -> Shape:
+        if len(symbol.shape) != 1:
+            raise CellError(self.located(f"{op} needs a vector, but {symbol.label} has shape {shape_text(symbol.shape)}"))
+        return ()
+
+    def affine(self, terms: Sequence[tuple[Symbol, Symbol, bool, int]], biases: Sequence[Symbol] = (), name: str = "") -> Symbol:
+        """Sum of matrix @ vector over `terms` (matrix, vector, transposed, heads), plus bias vectors."""
+        shape: Shape | None = None
+        for matrix, operand, transposed, heads in terms:
+            rows, columns = self._matrix_shape(matrix, heads)
+            if transposed:
+                rows, columns = columns, rows
+            if operand.shape != (columns,):
+                sides = f"{matrix.label} {shape_text(matrix.shape)} with {operand.label} {shape_text(operand.shape)}"
+                raise CellError(self.located(f"a product of {sides} mixes sizes"))
+            if shape is not None and shape != (rows,):
+                raise CellError(self.located(f"an affine sum mixes sizes {shape_text(shape)} and {rows}"))
+            shape = (rows,)
+        if shape is None:
+            raise CellError(self.located("an affine needs at least one operand"))
+        inputs = [s for matrix, operand, _, _ in terms for s in (matrix, operand)] + list(biases)
+        for bias in biases:
+            if bias.shape != shape:
+                raise CellError(
+                    self.located(
+                        f"a bias {bias.label} {shape_text(bias.shape)} does not fit a product of size {shape_text(shape)}"
+                    )
+                )
+        return self.make("affine", inputs, shape, tuple((transposed, heads) for _, _, transposed, heads in terms), name)
+
+    def _matrix_shape(self, matrix: Symbol, heads: int) -> tuple[Dim, Dim]:
+        node = self.nodes[matrix.index]
+        if len(node.shape) != 2 or node.per_sample:
+            raise CellError(self.located(f"{matrix.label} {shape_text(node.shape)} is not a parameter matrix"))
+        rows, columns = node.shape
+        return rows, columns * heads
+
+    def slice(self, symbol: Symbol, offset: Dim, size: Dim) -> Symbol:
+        """`size` features from `offset` on; of a matrix, rows."""
+        if offset == Dim() and symbol.shape[0] == size:
+            return symbol
+        return self.make("slice", [symbol], (size, *symbol.shape[1:]), (offset, size))
+
+    def concat(self, symbols: Sequence[Symbol]) -> Symbol:
+        total = sum((s.shape[0] for s in symbols), Dim())
+        return self.make("concat", symbols, (total,))
+
+    def fill(self, symbol: Symbol, size: Dim) -> Symbol:
+        """A scalar, for every one of `size` features."""
+        return symbol if symbol.shape == (size,) else self.make("fill", [symbol], (size,), (size,))
+
+    def transpose(self, symbol: Symbol) -> Symbol:
+        rows, columns = symbol.shape
+        return self.make("transpose", [symbol], (columns, rows))
+
+    def size(self, dim: Dim) -> Symbol:
+        return self.symbol(self.add(Node("size", (), (), (dim,), False, str(dim), self.source)))
+
+
+def affine_parts(node: Node) -> tuple[list[tuple[int, int, bool, int]], list[int]]:
+    """The terms (matrix, operand, transposed, heads) and the bias vectors of an affine node, as indices."""
+    count = len(node.attributes)
+    terms = [(node.inputs[2 * k], node.inputs[2 * k + 1], *node.attributes[k]) for k in range(count)]
+    return terms, list(node.inputs[2 * count :])
+
+
+def substitute(builder: Builder, nodes: Sequence[Node], replacements: Mapping[int, int], roots: Iterable[int]) -> dict[int, int]:
+    """Copy what `roots` depend on into `builder`; `replacements` maps old indices to nodes already there."""
+    mapped = dict(replacements)
+    for i in sorted(reachable_until(nodes, roots, set(replacements))):
+        if i not in mapped:
+            mapped[i] = builder.add(replace(nodes[i], inputs=tuple(mapped[s] for s in nodes[i].inputs)))
+    return mapped
+
+
+def reachable_until(nodes: Sequence[Node], roots: Iterable[int], stops: set[int]) -> set[int]:
+    """Like `reachable`, but what stands behind `stops` is left out."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            if i not in stops:
+                stack.extend(nodes[i].inputs)
+    return seen

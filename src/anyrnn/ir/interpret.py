@@ -1,0 +1,109 @@
+"""Runs a graph on arrays of any namespace. On NumPy it is the definition of what a graph means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from anyrnn.ir.graph import Node
+
+Arrays = dict[int, Any]
+
+
+class Interpreter:
+    """Evaluates nodes on arrays of the namespace `xp`.
+
+    Per-sample vectors are [..., size], per-sample scalars [..., 1]; parameters have their own shapes.
+    `number` makes an array of a Python number, in the dtype of the run. `kept(kind, rows, features)` gives the mask of a random
+    choice and `scale` makes up for what it drops; without it everything is kept.
+    """
+
+    def __init__(
+        self,
+        xp: Any,
+        number: Callable[[float], Any],
+        sizes: Mapping[str, int],
+        kept: Callable[[str, int, int], Any] | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        self.xp = xp
+        self.number = number
+        self.sizes = sizes
+        self.kept = kept
+        self.scale = scale
+
+    def run(self, nodes: Sequence[Node], values: Arrays, roots: Iterable[int]) -> Arrays:
+        """Extend `values` (node index -> array) by all that `roots` need; returns it."""
+        pending = [(i, False) for i in roots]
+        while pending:
+            i, ready = pending.pop()
+            if i in values:
+                continue
+            if ready:
+                values[i] = self.evaluate(nodes[i], [values[s] for s in nodes[i].inputs], nodes)
+            else:
+                pending.append((i, True))
+                pending.extend((s, False) for s in nodes[i].inputs)
+        return values
+
+    def evaluate(self, node: Node, arrays: list[Any], nodes: Sequence[Node]) -> Any:
+        row = node.row
+        if row.kind == "elementwise" and row.meaning is not None:
+            return row.meaning(self.xp, *arrays)
+        if row.kind == "reduction" and not node.per_sample:
+            return arrays[0].sum()
+        if row.kind == "reduction":
+            assert row.meaning is not None
+            return row.meaning(self.xp, *arrays)
+        method: Callable[[Node, list[Any]], Any] = getattr(self, "_" + node.op)
+        return method(node, arrays)
+
+    def _constant(self, node: Node, arrays: list[Any]) -> Any:
+        return self.number(node.attributes[0])
+
+    def _size(self, node: Node, arrays: list[Any]) -> Any:
+        return self.number(node.attributes[0].evaluate(self.sizes))
+
+    def _scale(self, node: Node, arrays: list[Any]) -> Any:
+        return self.number(self.scale)
+
+    def _choose(self, node: Node, arrays: list[Any]) -> Any:
+        if self.kept is None:
+            return arrays[0]
+        rows = max(a.shape[0] if a.ndim > 1 else 1 for a in arrays)
+        mask = self.kept(node.attributes[0], rows, node.shape[0].evaluate(self.sizes))
+        return self.xp.where(mask, *arrays)
+
+    def _affine(self, node: Node, arrays: list[Any]) -> Any:
+        count = len(node.attributes)
+        total = None
+        for k, (transposed, heads) in enumerate(node.attributes):
+            product = self._product(arrays[2 * k], arrays[2 * k + 1], transposed, heads)
+            total = product if total is None else total + product
+        for bias in arrays[2 * count :]:
+            total = total + bias
+        return total
+
+    def _product(self, matrix: Any, vector: Any, transposed: bool, heads: int) -> Any:
+        if heads == 1:
+            return vector @ (matrix if transposed else matrix.T)
+        blocks = matrix.reshape(heads, matrix.shape[0] // heads, matrix.shape[1])
+        parts = vector.reshape(*vector.shape[:-1], heads, vector.shape[-1] // heads)
+        result = self.xp.einsum("...hr,hrc->...hc" if transposed else "...hc,hrc->...hr", parts, blocks)
+        return result.reshape(*vector.shape[:-1], result.shape[-1] * heads)
+
+    def _fill(self, node: Node, arrays: list[Any]) -> Any:
+        (array,) = arrays
+        if array.ndim == 0:
+            array = array[None]
+        return self.xp.broadcast_to(array, (*array.shape[:-1], node.attributes[0].evaluate(self.sizes)))
+
+    def _slice(self, node: Node, arrays: list[Any]) -> Any:
+        offset, size = (d.evaluate(self.sizes) for d in node.attributes)
+        return arrays[0][..., offset : offset + size] if node.per_sample else arrays[0][offset : offset + size]
+
+    def _concat(self, node: Node, arrays: list[Any]) -> Any:
+        return self.xp.concatenate(arrays, -1)
+
+    def _transpose(self, node: Node, arrays: list[Any]) -> Any:
+        return arrays[0].T

@@ -1,0 +1,147 @@
+"""Which values of a graph are worth a line when it is written, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Node, affine_parts
+from anyrnn.ir.notation import Name, Text
+from anyrnn.ir.ops import TABLE
+
+LEAVES = tuple(op.name for op in TABLE.values() if op.kind == "leaf" and op.name not in ("constant", "size", "load"))
+"""Values from outside that are called by their attribute."""
+WRITTEN_TWICE = 2
+"""Ops that an unnamed value may consist of and still be written at every use, rather than get a line of its own. A product that
+is used twice always gets one.
+"""
+
+
+def written_inputs(nodes: Sequence[Node], i: int) -> tuple[int, ...]:
+    """The inputs of a node that are seen where it is written."""
+    node = nodes[i]
+    if node.op == "norm":
+        return (node.inputs[1],)
+    mean = mean_of(nodes, i)
+    return (mean,) if mean is not None else node.inputs
+
+
+def mean_of(nodes: Sequence[Node], i: int) -> int | None:
+    """What a node is the mean of."""
+    node = nodes[i]
+    if node.op != "div" or nodes[node.inputs[0]].op != "sum" or nodes[node.inputs[1]].op != "size":
+        return None
+    (vector,) = nodes[node.inputs[0]].inputs
+    return vector if nodes[vector].shape == nodes[node.inputs[1]].attributes else None
+
+
+class Names:
+    """Which values have a line, and what all are called.
+
+    `known` are names given before. `lined` are the values with a line, in order; `aliases` are outputs that are called
+    something else already.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[tuple[str, int]],
+        states: Sequence[str],
+        known: Mapping[int, Name] | None = None,
+        ends: Sequence[int] = (),
+    ) -> None:
+        self.nodes = nodes
+        self.names: dict[int, Name] = dict(known or {})
+        self.aliases: list[tuple[Name, int]] = []
+        self._counted: dict[int, int] = {}
+        uses = self._uses([*(i for _, i in outputs), *ends])
+        for i in uses:
+            if nodes[i].op in LEAVES:
+                self.names[i] = self._leaf(nodes[i])
+        self._name_outputs(outputs, states)
+        lined = [i for i in sorted(uses) if i not in self.names and self._has_line(i, uses[i])]
+        bases = [nodes[i].name or f"v{i}" for i in lined]
+        taken = {Text.plain(n.base, n.version) for n in self.names.values()} | set(states)
+        alone = {base for base in bases if bases.count(base) == 1 and base not in taken}
+        taken |= alone
+        for i, base in zip(lined, bases, strict=True):
+            versions = (v for v in range(1, len(nodes) + 2) if Text.plain(base, v) not in taken)
+            version = 0 if base in alone else next(versions)
+            taken.add(Text.plain(base, version))
+            self.names[i] = Name(base, "now" if nodes[i].per_sample else "always", version)
+        last = {i for name, i in outputs if name == "y" and uses[i] == 1}
+        self.lined = sorted({*lined, *(i for _, i in outputs if nodes[i].op not in LEAVES)}, key=lambda i: (i in last, i))
+
+    def _uses(self, roots: Iterable[int]) -> dict[int, int]:
+        """How often each value is written."""
+        uses: dict[int, int] = {}
+        pending = list(roots)
+        while pending:
+            i = pending.pop()
+            uses[i] = uses.get(i, 0) + 1
+            if uses[i] == 1 and i not in self.names:
+                pending.extend(written_inputs(self.nodes, i))
+        return uses
+
+    def _leaf(self, node: Node) -> Name:
+        name = node.attributes[0]
+        if node.op == "cotangent":
+            return Name(f"d_{name}", "now" if name == "y" else "new")
+        return Name(name, "before" if node.op == "state" else "now" if node.op == "input" else "always")
+
+    def _name_outputs(self, outputs: Sequence[tuple[str, int]], states: Sequence[str]) -> None:
+        for output, i in sorted(outputs, key=lambda pair: pair[0] not in states):
+            name = Name(output, "new" if output in states else "now")
+            if i not in self.names and (output in states or self.nodes[i].name in ("", output) or self._is_automatic(i)):
+                self.names[i] = name
+            else:
+                self.aliases.append((name, i))
+
+    def is_given(self, i: int) -> bool:
+        """Whether a value has its name from the cell, rather than from us."""
+        return self.names[i].base != f"v{i}" and not (self._is_automatic(i) and self.names[i].base == self.nodes[i].name)
+
+    def _is_automatic(self, i: int) -> bool:
+        """Whether a name is not the user's but what a product is called by default."""
+        return self.nodes[i].op == "affine" and self.nodes[i].name.endswith("_pre")
+
+    def _has_line(self, i: int, uses: int) -> bool:
+        node = self.nodes[i]
+        if node.op in ("constant", "size") or (node.op == "slice" and not node.per_sample):
+            return False
+        if node.name and not self._is_automatic(i):
+            return True
+        return uses > 1 and (node.op == "affine" or self._ops(i) > WRITTEN_TWICE)
+
+    def _ops(self, i: int) -> int:
+        node = self.nodes[i]
+        if i in self.names or not node.inputs or (node.name and not self._is_automatic(i)):
+            return 0
+        if node.op == "slice" and not node.per_sample:
+            return 0
+        if i not in self._counted:
+            self._counted[i] = 1 + sum(self._ops(s) for s in dict.fromkeys(written_inputs(self.nodes, i)))
+        return self._counted[i]
+
+
+GateRows = tuple[str, Dim, Dim]
+"""(parameter, offset, size)"""
+
+
+def gate_rows(nodes: Sequence[Node]) -> dict[GateRows, str]:
+    """The gate that some rows of a parameter belong to, where that is one and these are its only rows."""
+    found: dict[GateRows, str] = {}
+    for node in nodes:
+        if node.op != "affine" or not node.name.endswith("_pre"):
+            continue
+        terms, biases = affine_parts(node)
+        gates = node.name.removesuffix("_pre").split("_")
+        for i in [*(m for m, _, _, _ in terms), *biases]:
+            rows = nodes[i]
+            if rows.op == "slice" and nodes[rows.inputs[0]].op == "parameter":
+                parameter, (offset, size) = nodes[rows.inputs[0]].attributes[0], rows.attributes
+                found.setdefault((parameter, offset, size), "_".join(gates))
+                for k, gate in enumerate(gates):
+                    found.setdefault((parameter, offset + size / len(gates) * k, size / len(gates)), gate)
+    owners = [(parameter, gate) for (parameter, _, _), gate in found.items()]
+    return {key: gate for key, gate in found.items() if owners.count((key[0], gate)) == 1}

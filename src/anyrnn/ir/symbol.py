@@ -1,0 +1,125 @@
+"""A value of a graph under construction, with the operators of Python. Cells and derivative rules are written with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from anyrnn.errors import CellError
+from anyrnn.ir.dims import Shape, shape_text
+
+if TYPE_CHECKING:
+    from anyrnn.ir.graph import Builder
+
+
+class Symbol:
+    """A traced value: a number for each feature of each sample, or a parameter."""
+
+    __slots__ = ("builder", "index")
+
+    def __init__(self, builder: Builder, index: int) -> None:
+        self.builder = builder
+        self.index = index
+
+    @property
+    def shape(self) -> Shape:
+        return self.builder.nodes[self.index].shape
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        node = self.builder.nodes[self.index]
+        return node.name or f"the result of {node.op}"
+
+    @property
+    def per_sample(self) -> bool:
+        return self.builder.nodes[self.index].per_sample
+
+    def __repr__(self) -> str:
+        return f"<{self.label} {shape_text(self.shape)}>"
+
+    def __add__(self, other: Any) -> Symbol:
+        return self.builder.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self.builder.apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self.builder.apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self.builder.apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self.builder.apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self.builder.apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self.builder.apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return self.builder.apply("div", other, self)
+
+    def __neg__(self) -> Symbol:
+        return self.builder.apply("neg", self)
+
+    def __abs__(self) -> Symbol:
+        return self.builder.apply("abs", self)
+
+    def __pow__(self, exponent: Any) -> Symbol:
+        if exponent == 2:
+            return self * self
+        if exponent == 0.5:
+            return self.builder.apply("sqrt", self)
+        raise CellError(self.builder.located(f"the power {exponent!r} is not in the language; 2 and 0.5 are"))
+
+    def __lt__(self, other: Any) -> Symbol:
+        return self.builder.apply("less", self, other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return self.builder.apply("less", other, self)
+
+    def __matmul__(self, other: Any) -> Symbol:
+        operand = self.builder.lift(other, "the right side of @")
+        return self.builder.affine([(self, operand, False, 1)])
+
+    @property
+    def T(self) -> Symbol:
+        """The transpose of a parameter matrix."""
+        if len(self.shape) != 2:
+            raise CellError(
+                self.builder.located(f"{self.label} {shape_text(self.shape)} is not a matrix: .T is for parameter matrices")
+            )
+        return self.builder.transpose(self)
+
+    # what a traced value cannot do, said where it is tried
+
+    def _refuse(self, what: str, instead: str) -> NoReturn:
+        raise CellError(self.builder.located(f"{what}: {self.label} has no number until the cell runs; {instead}"))
+
+    def __bool__(self) -> bool:
+        self._refuse("a cell cannot branch on a traced value", "use where(test, a, b)")
+
+    def __float__(self) -> float:
+        self._refuse("a traced value cannot become a Python number", "use the functions of anyrnn, such as anyrnn.tanh")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("a traced value cannot be unpacked or looped over", "use split(value, parts) for stacked features")
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
+        self._refuse(
+            f"numpy.{ufunc.__name__} is not an op of a cell", f"use anyrnn.{ufunc.__name__} or another op of the op table"
+        )
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
+        self._refuse(f"numpy.{function.__name__} is not an op of a cell", "use the functions of anyrnn")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        symbol = next(a for a in args if isinstance(a, Symbol))
+        name = getattr(function, "__name__", str(function))
+        symbol._refuse(f"torch.{name} is not an op of a cell", f"use anyrnn.{name} or another op of the op table")

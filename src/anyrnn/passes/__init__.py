@@ -1,0 +1,1 @@
+"""From the graph of one step to a plan: simplify, adjoint, hoist and sink, stage, save, plan."""

@@ -1,0 +1,96 @@
+"""The passes in order: from a cell's graph to a Plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Graph, Node
+from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
+from anyrnn.passes.parameters import ParameterPhase, split_parameters
+from anyrnn.passes.plan import Buffer, Program
+from anyrnn.passes.save import BackwardStep, Saves, backward_step, choose_saves
+from anyrnn.passes.simplify import simplify, simplify_roots
+from anyrnn.passes.stage import Step, stage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a backend needs to know of a cell under its options. Structure only."""
+
+    graph: Graph
+    """simplified; what the interpreter runs"""
+    adjoint: Adjoint
+    phase: ParameterPhase
+    phase_adjoint: PhaseAdjoint
+    saves: Saves
+    inference: Program
+    training: Program
+    backward: Program
+
+
+@lru_cache(maxsize=256)
+def plan(traced: Graph) -> Plan:
+    """All passes over a traced graph."""
+    graph = simplify(traced)
+    joint = adjoint(graph)
+    saves = choose_saves(joint)
+    roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
+    phase, nodes = split_parameters(joint.nodes, tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)]))
+    step = _with_loads(nodes[: len(graph.nodes)])
+    inference = stage(_forward_step(graph, step, ()), _forward_buffers(graph))
+    training = stage(_forward_step(graph, step, saves.kept), _forward_buffers(graph))
+    backward = stage(_backward(joint, saves, nodes), _backward_buffers(graph, saves))
+    return Plan(graph, joint, phase, phase_adjoint(graph, phase.weights), saves, inference, training, backward)
+
+
+def _with_loads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Inputs and states are values in memory."""
+    return tuple(
+        Node("load", (), n.shape, (n.attributes[0], 0), True, n.name, n.source) if n.op in ("input", "state") else n
+        for n in nodes
+    )
+
+
+def _dim(graph: Graph, index: int) -> Dim | None:
+    shape = graph.nodes[index].shape
+    return shape[0] if shape else None
+
+
+def _forward_buffers(graph: Graph) -> list[Buffer]:
+    streams = [Buffer(name, "stream", shape[0] if shape else None) for name, shape in graph.inputs]
+    return streams + [Buffer(s.name, "state", s.shape[0] if s.shape else None) for s in graph.states]
+
+
+def _forward_step(graph: Graph, nodes: tuple[Node, ...], kept: tuple[tuple[str, int], ...]) -> Step:
+    states = tuple((s.name, graph.output(s.name)) for s in graph.states)
+    outputs = [("y", "output", graph.output("y"))] + [(name, "saved", index) for name, index in kept]
+    return Step(nodes, False, states, tuple(outputs))
+
+
+def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
+    buffers = [Buffer(name, "stream", shape[0] if shape else None) for name, shape in graph.inputs]
+    buffers += [Buffer("d_y", "cotangent", _dim(graph, graph.output("y")))]
+    buffers += [Buffer(s.name, "saved", s.shape[0] if s.shape else None) for s in graph.states]
+    buffers += [Buffer(name, "saved", _dim(graph, index)) for name, index in saves.kept]
+    return buffers + [Buffer("d_" + s.name, "state", s.shape[0] if s.shape else None) for s in graph.states]
+
+
+def simplify_backward(back: BackwardStep) -> BackwardStep:
+    """The adjoint adds up products that belong into one affine."""
+    roots = [i for _, i in (*back.states, *back.inputs, *back.sums)] + [i for _, *pair, _ in back.products for i in pair]
+    nodes, moved = simplify_roots(back.nodes, roots)
+
+    def move(pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        return tuple((name, moved[i]) for name, i in pairs)
+
+    products = tuple((weight, moved[left], moved[right], heads) for weight, left, right, heads in back.products)
+    return BackwardStep(nodes, move(back.states), move(back.inputs), products, move(back.sums))
+
+
+def _backward(joint: Adjoint, saves: Saves, nodes: tuple[Node, ...]) -> Step:
+    back = simplify_backward(backward_step(joint, saves, nodes))
+    states = tuple((f"d_{name}", index) for name, index in back.states)
+    outputs = tuple((f"d_{name}", "output", index) for name, index in back.inputs)
+    return Step(back.nodes, True, states, outputs, back.products, back.sums)

@@ -1,0 +1,72 @@
+"""The parameter phase, split off: arithmetic on parameters alone runs once a call, and the step reads its results.
+
+What the step reads is mostly rows of parameter tensors as they are; then there is no arithmetic at all, and backends read
+and write the user's tensors in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anyrnn.ir.dims import Dim, Shape
+from anyrnn.ir.graph import Node, reachable
+
+CONSTANTS = ("constant", "size", "scale")
+"""What a backend makes itself: no array stands for it."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A value of the parameter phase that the step reads.
+
+    When it is some rows of a parameter, `parameter` names it and `offset` is the first row; otherwise `node` is what the
+    interpreter evaluates.
+    """
+
+    name: str
+    shape: Shape
+    parameter: str | None
+    offset: Dim
+    node: int
+
+
+@dataclass(frozen=True)
+class ParameterPhase:
+    """`nodes` holds the parameter phase; `weights` are what the step reads of it, by name."""
+
+    nodes: tuple[Node, ...]
+    weights: tuple[Weight, ...]
+
+    @property
+    def computed(self) -> tuple[Weight, ...]:
+        return tuple(w for w in self.weights if w.parameter is None)
+
+
+def split_parameters(nodes: tuple[Node, ...], outputs: tuple[tuple[str, int], ...]) -> tuple[ParameterPhase, tuple[Node, ...]]:
+    """The parameter phase, and the step's nodes in which each weight is a `parameter` leaf (indices stay as they are)."""
+    live = reachable(nodes, (i for _, i in outputs))
+    boundary = sorted({s for i in live if nodes[i].per_sample for s in nodes[i].inputs if not nodes[s].per_sample})
+    weights: list[Weight] = []
+    taken = {n.attributes[0] for n in nodes if n.op == "parameter"}
+    step = list(nodes)
+    for i in boundary:
+        node = nodes[i]
+        if node.op in CONSTANTS:
+            continue
+        weight = _weight(nodes, i, taken)
+        taken.add(weight.name)
+        weights.append(weight)
+        step[i] = Node("parameter", (), node.shape, (weight.name,), False, weight.name, node.source)
+    return ParameterPhase(nodes, tuple(weights)), tuple(step)
+
+
+def _weight(nodes: tuple[Node, ...], index: int, taken: set[str]) -> Weight:
+    node = nodes[index]
+    if node.op == "parameter":
+        return Weight(node.attributes[0], node.shape, node.attributes[0], Dim(), index)
+    if node.op == "slice" and nodes[node.inputs[0]].op == "parameter":
+        parameter = nodes[node.inputs[0]].attributes[0]
+        offset = node.attributes[0]
+        return Weight(f"{parameter}[{offset}]", node.shape, parameter, offset, index)
+    name = node.name or f"{node.op}_{index}"
+    return Weight(name if name not in taken else f"{name}_{index}", node.shape, None, Dim(), index)

@@ -1,0 +1,102 @@
+"""What a backend sees: programs of kernels over buffers. Pure data, hashable, structure only: no size is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Node
+
+Store = tuple[int, str, int]
+"""(node of the kernel, buffer, how many steps later than the current one)"""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array of one vector (or, with `dim` None, one scalar) for every step and sample.
+
+    Roles: `stream` is the caller's array, read at each step; `cotangent` too, but it may be given for some steps only;
+    `output` the caller's, written; `state` goes from step to step;
+    `saved` is kept from forward to backward; `cross` crosses stages within a step, or the border of a step in a rotated loop;
+    `chunk` holds the steps of a chunk, for what is done before or after the steps.
+    """
+
+    name: str
+    role: str
+    dim: Dim | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A stage's work on the features of one size: products first, pointwise work on their results, stores.
+
+    `nodes` is a graph whose leaves are loads, parameters and constants. With `dim` None it computes scalars, one row after
+    the other, and its reductions read whole rows.
+    """
+
+    name: str
+    dim: Dim | None
+    nodes: tuple[Node, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def loads(self) -> list[tuple[int, str, int]]:
+        """(node, buffer, steps later) of each load."""
+        return [(i, *n.attributes) for i, n in enumerate(self.nodes) if n.op == "load"]
+
+    @property
+    def affines(self) -> list[int]:
+        return [i for i, n in enumerate(self.nodes) if n.op == "affine"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Kernels that need no barrier between them. The first ones may be scalar kernels (`dim` None), which every thread runs for
+    the rows it works on.
+    """
+
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class GradientProduct:
+    """weight gradient += sum over steps and samples of left (x) right; both are (buffer, steps later)."""
+
+    weight: str
+    left: tuple[str, int]
+    right: tuple[str, int]
+    heads: int
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """weight gradient += sum over steps and samples of a value."""
+
+    weight: str
+    value: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One pass over time.
+
+    For each chunk of steps: `before` for all its steps at once; step by step `body`; then `after`, and the gradients, for all
+    its steps. A rotated loop runs `entry` instead of the first stage of `body` in its first step, and `exit` after its last.
+    `states` are carried: (buffer); the loop reads the value before a step and writes the one after it.
+    """
+
+    reverse: bool
+    buffers: tuple[Buffer, ...]
+    states: tuple[str, ...]
+    before: tuple[Stage, ...]
+    entry: Stage | None
+    body: tuple[Stage, ...]
+    exit: Stage | None
+    after: tuple[Stage, ...]
+    products: tuple[GradientProduct, ...] = ()
+    sums: tuple[GradientSum, ...] = ()
+    stages: int = 0
+    """All-feature dependencies on the longest cycle through one step: the barriers of a step whose columns are split."""
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)

@@ -1,0 +1,115 @@
+"""What the forward pass keeps for the backward pass, and what the backward pass computes again.
+
+States are kept anyway, at every step, and inputs are the caller's. Of the rest, what is one costly op (or only cheap ones)
+away from something kept is computed again; a scalar of each sample is kept rather than any vector; else the value itself is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anyrnn.ir.graph import Builder, Node, reachable
+from anyrnn.passes.adjoint import Adjoint
+
+INFINITE = 1000
+
+
+@dataclass(frozen=True)
+class Saves:
+    """`kept` are forward nodes that the forward pass stores, by buffer name; `in_memory` maps every forward node that the
+    backward pass reads to its buffer and how many steps later it is stored there.
+    """
+
+    kept: tuple[tuple[str, int], ...]
+    in_memory: tuple[tuple[int, tuple[str, int]], ...]
+
+
+def choose_saves(adjoint: Adjoint) -> Saves:
+    graph = adjoint.graph
+    count = len(graph.nodes)
+    state_names = {s.name for s in graph.states}
+    memory: dict[int, tuple[str, int]] = {}
+    for name, index in graph.outputs:
+        if name in state_names:
+            memory[index] = (name, 1)
+    for index, node in enumerate(graph.nodes):
+        if node.op in ("input", "state"):
+            memory[index] = (node.attributes[0], 0)
+    roots = [i for _, i in adjoint.inputs + adjoint.states + adjoint.sums] + [
+        i for p in adjoint.products for i in (p.left, p.right)
+    ]
+    live = reachable(adjoint.nodes, roots)
+    needed = {s for i in live if i >= count for s in adjoint.nodes[i].inputs if s < count} | {r for r in roots if r < count}
+    kept: dict[int, str] = {}
+
+    def keep(index: int) -> None:
+        name = graph.nodes[index].name or f"v{index}"
+        taken = {*kept.values(), *state_names, *(n for n, _ in graph.inputs)}
+        kept[index] = name if name not in taken else f"{name}_{index}"
+        memory[index] = (kept[index], 0)
+
+    def cost(index: int) -> tuple[int, set[int]]:
+        """Costly ops to compute a node again, and the scalars to keep for it."""
+        node = graph.nodes[index]
+        if index in memory or not node.per_sample:
+            return 0, set()
+        if node.shape == ():
+            return 0, {index}
+        if node.row.kind in ("linear", "reduction", "leaf") or node.op in ("slice", "concat"):
+            return INFINITE, set()
+        total, scalars = int(node.row.costly), set[int]()
+        for source in node.inputs:
+            more, found = cost(source)
+            total, scalars = total + more, scalars | found
+        return total, scalars
+
+    for index in sorted(needed):
+        ops, scalars = cost(index)
+        if ops > 1:
+            keep(index)
+        else:
+            for scalar in sorted(scalars):
+                keep(scalar)
+    names = tuple((name, index) for index, name in kept.items())
+    return Saves(names, tuple(memory.items()))
+
+
+@dataclass(frozen=True)
+class BackwardStep:
+    """The backward step as a graph of its own: forward values are loads, cotangents of new states come from the step after."""
+
+    nodes: tuple[Node, ...]
+    states: tuple[tuple[str, int], ...]
+    inputs: tuple[tuple[str, int], ...]
+    products: tuple[tuple[str, int, int, int], ...]
+    """(weight name, left, right, heads)"""
+    sums: tuple[tuple[str, int], ...]
+
+
+def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> BackwardStep:
+    """`step` are the forward nodes with weights as leaves."""
+    builder = Builder()
+    memory = dict(saves.in_memory)
+    nodes = [*step, *adjoint.nodes[len(step) :]]
+    state_shapes = {s.name: s.shape for s in adjoint.graph.states}
+    done: dict[int, int] = {}
+
+    def get(index: int) -> int:
+        if index not in done:
+            done[index] = make(index)
+        return done[index]
+
+    def make(index: int) -> int:
+        node = nodes[index]
+        if index in memory:
+            return builder.leaf_load(*memory[index], node)
+        if node.op == "cotangent":
+            name = node.attributes[0]
+            return builder.leaf_load("d_" + name, 1 if name in state_shapes else 0, node)
+        return builder.add(replace(node, inputs=tuple(get(s) for s in node.inputs)))
+
+    states = tuple((name, get(i)) for name, i in adjoint.states)
+    inputs = tuple((name, get(i)) for name, i in adjoint.inputs)
+    products = tuple((nodes[p.matrix].attributes[0], get(p.left), get(p.right), p.heads) for p in adjoint.products)
+    sums = tuple((nodes[w].attributes[0], get(i)) for w, i in adjoint.sums if nodes[w].op == "parameter")
+    return BackwardStep(tuple(builder.nodes), states, inputs, products, sums)

@@ -1,0 +1,245 @@
+"""Rebuilds a graph by local rules: fold constants, drop what changes nothing, sum products in one affine, undo stacking.
+
+Stacked vectors (several gates in one, so that one norm can span them) are taken apart: what is sliced is made slice by slice
+where it can be, down to rows of the parameters, and a sum over it is the sum of its slices' sums.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable, users
+from anyrnn.ir.symbol import Symbol
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same function of fewer nodes."""
+    nodes, outputs = _unstack(graph.nodes, graph.outputs)
+    for rewrite in (_rewrite_locally, _merge_affines):
+        nodes, outputs = _rebuild(nodes, outputs, rewrite)
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[Node, ...], dict[int, int]]:
+    """The local rules for a graph whose outputs are `roots`: the nodes, and where each root now is."""
+    outputs = tuple((str(root), root) for root in dict.fromkeys(roots))
+    kept = tuple(nodes)
+    for rewrite in (_rewrite_locally, _merge_affines):
+        kept, outputs = _rebuild(kept, outputs, rewrite)
+    return kept, {int(name): index for name, index in outputs}
+
+
+Rewrite = Callable[[Builder, Node, list[Symbol], Mapping[int, int]], Symbol | None]
+
+
+def _rebuild(
+    nodes: Sequence[Node], outputs: Sequence[tuple[str, int]], rewrite: Rewrite
+) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
+    """Copy what the outputs need, each node as `rewrite` says (None: as it is)."""
+    uses = [len(u) for u in users(nodes)]
+    for _, i in outputs:
+        uses[i] += 1
+    builder = Builder()
+    mapped: dict[int, int] = {}
+    new_uses: dict[int, int] = {}
+    for i in sorted(reachable(nodes, (o for _, o in outputs))):
+        node = nodes[i]
+        inputs = [builder.symbol(mapped[s]) for s in node.inputs]
+        builder.source = node.source
+        new = rewrite(builder, node, inputs, new_uses)
+        mapped[i] = new.index if new is not None else builder.add(replace(node, inputs=tuple(s.index for s in inputs)))
+        new_uses[mapped[i]] = new_uses.get(mapped[i], 0) + uses[i]
+        if node.name:
+            builder.rename(mapped[i], node.name)
+    return _live(builder, [(name, mapped[o]) for name, o in outputs])
+
+
+def _live(builder: Builder, outputs: Sequence[tuple[str, int]]) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
+    """The nodes that the outputs need, numbered anew."""
+    live = sorted(reachable(builder.nodes, (o for _, o in outputs)))
+    position = {old: new for new, old in enumerate(live)}
+    kept = tuple(replace(builder.nodes[i], inputs=tuple(position[s] for s in builder.nodes[i].inputs)) for i in live)
+    return kept, tuple((name, position[o]) for name, o in outputs)
+
+
+def _number(symbol: Symbol) -> float | None:
+    node = symbol.builder.nodes[symbol.index]
+    return float(node.attributes[0]) if node.op == "constant" else None
+
+
+FOLDS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "neg": lambda a: -a,
+    "exp": math.exp,
+    "sqrt": math.sqrt,
+}
+
+
+def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+    numbers = [_number(s) for s in inputs]
+    if node.op in FOLDS and inputs and None not in numbers:
+        return builder.constant(FOLDS[node.op](*numbers))
+    for position, neutral in NEUTRAL.get(node.op, ()):
+        if numbers[position] == neutral and inputs[1 - position].shape == node.shape:
+            return inputs[1 - position]
+    first = builder.nodes[inputs[0].index] if inputs else None
+    if node.op == "neg" and first is not None and first.op == "neg":
+        return builder.symbol(first.inputs[0])
+    if node.op == "add" and builder.nodes[inputs[1].index].op == "neg":
+        return inputs[0] - builder.symbol(builder.nodes[inputs[1].index].inputs[0])
+    if node.op == "div" and node.shape and not inputs[1].shape and inputs[0].shape:
+        return inputs[0] * (1.0 / inputs[1])
+    return None
+
+
+NEUTRAL = {"add": ((0, 0.0), (1, 0.0)), "sub": ((1, 0.0),), "mul": ((0, 1.0), (1, 1.0)), "div": ((1, 1.0),)}
+
+
+def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+    """A sum of products and parameter vectors is one affine, when nothing else reads its parts; the rest is added to it."""
+    if node.op != "add":
+        return None
+    addends = _addends(builder, inputs, uses)
+    affines = [a for a in addends if builder.nodes[a.index].op == "affine" and uses.get(a.index, 1) == 1]
+    vectors = [a for a in addends if not a.per_sample and a.shape == node.shape] if affines else []
+    if len(affines) + len(vectors) < 2:
+        return None
+    terms = [t for a in affines for t in affine_parts(builder.nodes[a.index])[0]]
+    biases = [b for a in affines for b in affine_parts(builder.nodes[a.index])[1]] + [v.index for v in vectors]
+    symbols = [(builder.symbol(m), builder.symbol(v), transposed, heads) for m, v, transposed, heads in terms]
+    rest = [a for a in addends if a not in affines and a not in vectors]
+    name = next((n for n in (builder.nodes[a.index].name for a in affines) if n), "")
+    merged = builder.affine(symbols, [builder.symbol(b) for b in biases], name if rest else node.name or name)
+    return functools.reduce(operator.add, [*rest, merged])
+
+
+def _addends(builder: Builder, inputs: Sequence[Symbol], uses: Mapping[int, int]) -> list[Symbol]:
+    """What a tree of additions adds up, where nothing else reads its inner nodes."""
+    found: list[Symbol] = []
+    for symbol in inputs:
+        inner = builder.nodes[symbol.index]
+        if inner.op == "add" and uses.get(symbol.index, 1) == 1:
+            found += _addends(builder, [builder.symbol(s) for s in inner.inputs], uses)
+        else:
+            found.append(symbol)
+    return found
+
+
+class _Unstack:
+    """Takes stacked vectors apart, on demand, from the outputs down.
+
+    `whole(i)` is a node's copy; `part(i, offset, size)` is the copy of some of its features, made of features of what it is
+    made of.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.builder = Builder()
+        self.done: dict[int, Symbol] = {}
+        self.parts: dict[tuple[int, Dim, Dim], Symbol] = {}
+        self.cuts = self._cuts()
+
+    def _cuts(self) -> dict[int, set[tuple[Dim, Dim]]]:
+        """For each vector that is sliced, or is bound feature by feature to one that is, the slices."""
+        cuts: dict[int, set[tuple[Dim, Dim]]] = {}
+        for i in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[i]
+            if node.op == "slice" and node.per_sample:
+                cuts.setdefault(node.inputs[0], set()).add(node.attributes)
+            elif i in cuts and node.row.kind == "elementwise":
+                for s in node.inputs:
+                    if self.nodes[s].shape == node.shape:
+                        cuts.setdefault(s, set()).update(cuts[i])
+        for i, node in enumerate(self.nodes):
+            if node.row.kind == "elementwise":
+                for s in node.inputs:
+                    if s in cuts and self.nodes[s].shape == node.shape:
+                        cuts.setdefault(i, set()).update(cuts[s])
+        return cuts
+
+    def _can_part(self, i: int) -> bool:
+        node = self.nodes[i]
+        if not node.per_sample or not node.shape or node.op == "fill":
+            return True
+        if node.op == "affine":
+            return all(heads == 1 and not transposed for transposed, heads in node.attributes)
+        return node.row.kind == "elementwise" and all(self._can_part(s) for s in node.inputs)
+
+    def whole(self, i: int) -> Symbol:
+        if i not in self.done:
+            self.done[i] = self._whole(self.nodes[i], i)
+            if self.nodes[i].name:
+                self.builder.rename(self.done[i].index, self.nodes[i].name)
+        return self.done[i]
+
+    def _whole(self, node: Node, i: int) -> Symbol:
+        self.builder.source = node.source
+        if node.op == "slice" and node.per_sample and self._can_part(node.inputs[0]):
+            return self.part(node.inputs[0], *node.attributes)
+        if node.op == "sum" and node.per_sample and self._can_part(node.inputs[0]):
+            slices = sorted(self.cuts.get(node.inputs[0], ()), key=str)
+            if len(slices) > 1 and self._cover(slices, self.nodes[node.inputs[0]].shape[0]):
+                sums = [self.builder.apply("sum", self.part(node.inputs[0], *cut)) for cut in slices]
+                return functools.reduce(operator.add, sums)
+        inputs = tuple(self.whole(s).index for s in node.inputs)
+        return self.builder.symbol(self.builder.add(replace(node, inputs=inputs)))
+
+    @staticmethod
+    def _cover(slices: Sequence[tuple[Dim, Dim]], size: Dim) -> bool:
+        """Whether slices that do not overlap make up the whole."""
+        ends = {offset: offset + length for offset, length in slices}
+        position = Dim()
+        for _ in slices:
+            position = ends.get(position, position)
+        return position == size and len(ends) == len(slices)
+
+    def part(self, i: int, offset: Dim, size: Dim) -> Symbol:
+        node = self.nodes[i]
+        if node.shape == () or node.shape == (size,):
+            return self.whole(i)
+        key = (i, offset, size)
+        if key not in self.parts:
+            self.parts[key] = self._part(node, i, offset, size)
+        return self.parts[key]
+
+    def _part(self, node: Node, i: int, offset: Dim, size: Dim) -> Symbol:
+        builder = self.builder
+        if not node.per_sample:
+            return self._rows(self.whole(i), offset, size)
+        if node.op == "fill":
+            return builder.fill(self.whole(node.inputs[0]), size)
+        if node.op == "affine":
+            terms, biases = affine_parts(node)
+            cut = [
+                (self._rows(self.whole(m), offset, size), self.whole(v), transposed, heads) for m, v, transposed, heads in terms
+            ]
+            return builder.affine(cut, [self._rows(self.whole(b), offset, size) for b in biases], node.name)
+        if node.op == "norm":
+            return self.part(
+                node.inputs[0], offset, size
+            )  # its derivative spans all features: the plain arithmetic is differentiated
+        return builder.make(node.op, [self.part(s, offset, size) for s in node.inputs], (size,), node.attributes, node.name)
+
+    def _rows(self, parameter: Symbol, offset: Dim, size: Dim) -> Symbol:
+        """Rows of a parameter; rows of rows are rows."""
+        inner = self.builder.nodes[parameter.index]
+        if inner.op == "slice":
+            return self._rows(self.builder.symbol(inner.inputs[0]), inner.attributes[0] + offset, size)
+        return self.builder.slice(parameter, offset, size)
+
+
+def _unstack(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
+    """The same graph without slices of what can be made slice by slice."""
+    if not any(n.op == "slice" and n.per_sample for n in nodes):
+        return tuple(nodes), tuple(outputs)
+    unstack = _Unstack(nodes)
+    made = [(name, unstack.whole(o).index) for name, o in outputs]
+    return _live(unstack.builder, made)

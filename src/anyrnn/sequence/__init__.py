@@ -1,0 +1,1 @@
+"""Layers, directions, lengths and states, once for every front-end. Nothing here touches an array's numbers."""

@@ -1,0 +1,142 @@
+"""What a recurrent network is, apart from its numbers: a cell, its sizes, layers and directions, the names and shapes of its
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Graph, Parameter
+from anyrnn.passes.compile import Plan, plan
+from anyrnn.trace import Cell
+
+
+@dataclass(frozen=True)
+class Network:
+    """`sizes` gives `input`, `hidden` and whatever else the cell names; it is kept as pairs so that a Network is hashable."""
+
+    graph: Graph
+    sizes: tuple[tuple[str, int], ...]
+    layers: int = 1
+    bidirectional: bool = False
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.graph, self.sizes, self.layers, self.bidirectional))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan(self.graph)
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, int], ...]:
+        """(layer, direction) of each run of the cell, in order."""
+        return tuple((layer, direction) for layer in range(self.layers) for direction in range(self.directions))
+
+    def layer_sizes(self, layer: int) -> Mapping[str, int]:
+        """The sizes as layer `layer` sees them: the layers above the first take the outputs below."""
+        sizes = dict(self.sizes)
+        if layer:
+            sizes[self.input_name] = self.directions * self.output_size
+        return sizes
+
+    @property
+    def input_name(self) -> str:
+        """The named size of the cell's input."""
+        (name,) = self.graph.inputs[0][1][0].names
+        return name
+
+    @cached_property
+    def output_size(self) -> int:
+        """Features of one direction's output."""
+        return self.graph.nodes[self.graph.output("y")].shape[0].evaluate(dict(self.sizes))
+
+    @property
+    def input_size(self) -> int:
+        return dict(self.sizes)[self.input_name]
+
+    def state_size(self, shape: tuple[Dim, ...]) -> int:
+        """Features of a state; 1 for a scalar."""
+        return shape[0].evaluate(dict(self.sizes)) if shape else 1
+
+    @cached_property
+    def state_sizes(self) -> tuple[int, ...]:
+        return tuple(self.state_size(s.shape) for s in self.graph.states)
+
+    def suffix(self, layer: int, direction: int) -> str:
+        """What parameters of a layer and direction carry behind their names."""
+        return f"_l{layer}" + ("_reverse" if direction else "")
+
+    def parameters(self, layer: int) -> tuple[tuple[Parameter, tuple[int, ...]], ...]:
+        """A layer's parameters with their shapes, for each direction the same."""
+        sizes = self.layer_sizes(layer)
+        return tuple((p, tuple(d.evaluate(sizes) for d in p.shape)) for p in self.graph.parameters)
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The arrays that a step reads: parameters as they are, then results of the parameter phase."""
+        weights = self.plan.phase.weights
+        direct = dict.fromkeys(w.parameter for w in weights if w.parameter is not None)
+        return (*direct, *(w.name for w in weights if w.parameter is None))
+
+    @cached_property
+    def partial_sources(self) -> frozenset[str]:
+        """The sources of which some rows have no gradient: nothing reads them, or nothing that has a derivative."""
+        backward = self.plan.backward
+        reached = {p.weight for p in backward.products} | {w for s in backward.sums for w in [s.weight]}
+        shapes = {p.name: p.shape for p in self.graph.parameters}
+        rows: dict[str, Dim] = dict.fromkeys(self.sources, Dim())
+        for weight in self.plan.phase.weights:
+            if weight.name in reached and weight.shape:
+                source = weight.parameter or weight.name
+                rows[source] = rows[source] + weight.shape[0]
+        shapes |= {w.name: w.shape for w in self.plan.phase.weights if w.parameter is None}
+        return frozenset(n for n in self.sources if (rows[n] != shapes[n][0] if shapes[n] else n not in reached))
+
+
+def make_network(
+    cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool, bidirectional: bool, options: dict[str, Any]
+) -> Network:
+    """A Network of a cell; `options` are split into hyper-parameters and named sizes."""
+    hypers = {k: v for k, v in options.items() if k in dict(cell.signature.hypers)}
+    graph = cell.trace(bias=bias, **hypers)
+    named = {k: v for k, v in options.items() if k not in hypers}
+    sizes = {"input": input_size, "hidden": hidden_size, **named}
+    missing = [name for name in graph.size_names if name not in sizes]
+    unknown = [name for name in named if name not in graph.size_names]
+    if missing:
+        raise TypeError(
+            f"cell {cell.name!r} needs the size{'s' if len(missing) > 1 else ''} {', '.join(missing)} as keyword arguments"
+        )
+    if unknown:
+        known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in ("input", "hidden")]
+        raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
+    return Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional)
+
+
+def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
+    """The checks of torch.nn's constructors, with their types."""
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+    for name, value, kind in (
+        ("bias", bias, bool),
+        ("batch_first", batch_first, bool),
+        ("input_size", input_size, int),
+        ("hidden_size", hidden_size, int),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if value <= 0:
+            raise ValueError(f"{name} must be greater than zero")

@@ -1,0 +1,401 @@
+"""torch modules: `Recurrent` for any cell, and `RNN`, `LSTM`, `GRU` with the interface of torch.nn's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from anyrnn import backends, cells
+from anyrnn.backends.reference import run as reference
+from anyrnn.errors import UnsupportedError
+from anyrnn.ir.interpret import Interpreter
+from anyrnn.passes.options import with_input_dropout
+from anyrnn.sequence.network import check_arguments, make_network
+from anyrnn.torch import binding
+from anyrnn.trace import Cell
+
+States = Tensor | tuple[Tensor, ...]
+
+
+class Recurrent(torch.nn.Module):
+    """A recurrent network of any cell.
+
+    Args:
+        cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.
+        input_size: features of the input, D.
+        hidden_size: features of the hidden state, H.
+        num_layers: layers, each taking the outputs of the one below.
+        bias: False leaves out every bias of the cell's products.
+        batch_first: inputs and outputs are [N, T, features] instead of [T, N, features]; states are not affected, as in torch.nn.
+        dropout: probability of zeroing each output between layers, in training mode.
+        bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
+        backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). An
+        explicit one that
+            cannot run raises; `auto` falls back to the interpreter.
+        device, dtype: of the parameters.
+        options: the cell's hyper-parameters and named sizes other than input and hidden.
+
+    Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
+    `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
+
+    Example:
+        >>> import torch, anyrnn.torch
+        >>> layer = anyrnn.torch.Recurrent("mgu", 3, 5)
+        >>> output, h = layer(torch.zeros(7, 2, 3))
+        >>> output.shape, h.shape
+        (torch.Size([7, 2, 5]), torch.Size([1, 2, 5]))
+    """
+
+    def __init__(
+        self,
+        cell: Cell | str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        backend: str = "auto",
+        device: Any = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.cell = cells.load(cell)
+        check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
+        if backend not in ("auto", "llvm", "reference"):
+            raise ValueError(f"backend should be 'auto', 'llvm' or 'reference', got {backend!r}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.backend = backend
+        self.options = options
+        self.network = make_network(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
+        self._number = binding.handle(binding.Call(self.network, batch_first))
+        self._dropped = self._dropping_number()
+        self._parameter_names: list[list[str]] = []
+        for layer, direction in self.network.units:
+            names = []
+            for parameter, shape in self.network.parameters(layer):
+                name = parameter.name + self.network.suffix(layer, direction)
+                self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+                names.append(name)
+            self._parameter_names.append(names)
+        self._no_kernels = {dtype: backends.why_not_native(self.network, name) for dtype, name in binding.DTYPES.items()}
+        self._plain = not self.network.plan.phase.computed
+        self._source_names = [n + self.network.suffix(*unit) for unit in self.network.units for n in self.network.sources]
+        self.reset_parameters()
+
+    def _dropping_number(self) -> int:
+        """The call with dropout between layers, or the plain one where there is none."""
+        if not self.dropout or self.num_layers == 1:
+            return self._number
+        dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
+        return binding.handle(binding.Call(dropping, self.batch_first, self.dropout))
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, in the order of torch.nn's modules."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        with torch.no_grad():
+            for unit, (layer, _) in enumerate(self.network.units):
+                for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
+                    tensor = getattr(self, name)
+                    if parameter.init is None:
+                        tensor.uniform_(-bound, bound)
+                    elif callable(parameter.init):
+                        tensor.copy_(torch.as_tensor(parameter.init(torch.rand(tensor.shape, dtype=torch.float64).numpy())))
+                    else:
+                        tensor.fill_(parameter.init)
+
+    @property
+    def all_weights(self) -> list[list[torch.nn.Parameter]]:
+        """The parameters, a list for each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._parameter_names]
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: there is no flat copy of the parameters. For code that calls it on torch.nn's modules."""
+
+    @property
+    def backend_name(self) -> str:
+        """The backend that a call runs on: `llvm` or `reference`."""
+        return "reference" if self._why_not_native(getattr(self, self._parameter_names[0][0])) else "llvm"
+
+    def _why_not_native(self, tensor: Tensor) -> str | None:
+        if self.backend == "reference":
+            return "backend='reference' was asked for"
+        if tensor.device.type != "cpu":
+            return f"device {tensor.device} has no kernels (cpu has)"
+        return self._no_kernels.get(tensor.dtype, f"dtype {tensor.dtype} has no kernels (float32 and float64 have)")
+
+    def forward(self, input: Tensor, hx: States | None = None) -> tuple[Tensor, Any]:
+        """Run over a sequence.
+
+        Args:
+            input: [T, N, D], or [N, T, D] with batch_first, or [T, D] without a batch.
+            hx: the initial state [layers * directions, N, H], or a tuple of them for a cell with several states, in the cell's
+            order; by default
+                the cell's own initial values, mostly zero. Without a batch, [layers * directions, H].
+
+        Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`.
+
+        Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
+        """
+        if isinstance(input, PackedSequence):
+            raise UnsupportedError(
+                f"{self._label}: packed sequences are not supported yet; pad the batch and give a [T, N, D] tensor"
+            )
+        sources = self._sources()
+        batched = self._check_input(input, sources[0])
+        if input.dtype != sources[0].dtype:  # under autocast
+            input = input.to(sources[0].dtype)
+        x = input if batched else input.unsqueeze(1)
+        if batched and self.batch_first:
+            x = x.transpose(0, 1)
+        first = self._first(hx, x, batched)
+        output, last = self._run([x], first, sources)
+        if batched and self.batch_first:
+            output = output.transpose(0, 1)
+        if not batched:
+            output, last = output.squeeze(1), [s.squeeze(1) for s in last]
+        return output, last[0] if len(last) == 1 else tuple(last)
+
+    @property
+    def _label(self) -> str:
+        return type(self).__name__
+
+    def _check_input(self, input: Tensor, weight: Tensor) -> bool:
+        """Refuse what does not fit; say whether there is a batch."""
+        if input.dim() not in (2, 3):
+            raise ValueError(f"{self._label}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
+            raise ValueError(
+                f"{self._label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+            )
+        if input.device != weight.device:
+            raise RuntimeError(
+                f"{self._label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
+            )
+        if input.size(-1) != self.input_size:
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+        if input.size(1 if self.batch_first and input.dim() == 3 else 0) == 0:
+            raise RuntimeError(f"{self._label}: Expected sequence length to be larger than 0 in RNN")
+        return input.dim() == 3
+
+    def _first(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
+        """The initial states [units, N, size], checked; nothing when they are the cell's own."""
+        if hx is None:
+            return ()
+        states = self.network.graph.states
+        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        if len(given) != len(states) or (isinstance(hx, Tensor) and len(states) > 1):
+            names = ", ".join(s.name for s in states)
+            raise RuntimeError(f"{self._label}: expected {len(states)} initial states ({names}), got {len(given)}")
+        result = []
+        for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
+            if batched and tensor.dim() != 3:
+                raise RuntimeError(
+                    f"For batched 3-D input, hx should also be 3-D but got {tensor.dim()}-D tensor (state {state.name})"
+                )
+            if not batched and tensor.dim() != 2:
+                raise RuntimeError(
+                    f"For unbatched 2-D input, hx should also be 2-D but got {tensor.dim()}-D tensor (state {state.name})"
+                )
+            full = tensor if batched else tensor.unsqueeze(1)
+            expected = (len(self.network.units), x.size(1), size)
+            if tuple(full.shape) != expected:
+                raise RuntimeError(f"Expected hidden size {expected} for state {state.name}, got {list(full.shape)}")
+            if tensor.dtype != x.dtype or tensor.device != x.device:
+                sides = f"state {state.name} is {tensor.dtype} on {tensor.device}, but the input is {x.dtype} on {x.device}"
+                raise RuntimeError(f"{self._label}: {sides}")
+            result.append(full)
+        return result
+
+    def _sources(self) -> list[Tensor]:
+        """What the step reads of the parameters, for each unit: as they are, or through the parameter phase."""
+        if self._plain:
+            parameters: Any = self._parameters
+            try:
+                return [parameters[name] for name in self._source_names]
+            except KeyError:  # a parametrisation has taken a parameter's place
+                return [getattr(self, name) for name in self._source_names]
+        return [t for unit in range(len(self.network.units)) for t in self._computed(unit)]
+
+    def _computed(self, unit: int) -> list[Tensor]:
+        network = self.network
+        layer, direction = network.units[unit]
+        parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
+        number = binding.number_like(next(iter(parameters.values())))
+        interpreter = Interpreter(torch, number, network.layer_sizes(layer))
+        phase = network.plan.phase
+        values = reference.parameter_values(network, number, parameters)
+        interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+        computed = {w.name: values[w.node] for w in phase.computed}
+        return [parameters[name] if name in parameters else computed[name] for name in network.sources]
+
+    def _run(
+        self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        number = self._dropped if self.training else self._number
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
+        reason = self._why_not_native(sources[0])
+        if reason is None:
+            return binding.call_network(number, inputs, first, sources, seed)
+        if self.backend == "llvm":
+            raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
+        output, *last = binding.interpreted(number, inputs, first, sources, seed)
+        return output, last
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        parts += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
+        parts += ["bias=False"] if not self.bias else []
+        parts += ["batch_first=True"] if self.batch_first else []
+        parts += [f"dropout={self.dropout}"] if self.dropout else []
+        parts += ["bidirectional=True"] if self.bidirectional else []
+        return ", ".join([*self._repr_first(), *parts])
+
+    def _repr_first(self) -> list[str]:
+        return [self.cell.name]
+
+
+class _Standard(Recurrent):
+    """What RNN, LSTM and GRU share: torch.nn's positional arguments and attributes."""
+
+    mode: str
+    proj_size = 0
+    __constants__: ClassVar[list[str]] = [
+        "mode",
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "proj_size",
+    ]
+
+    def _repr_first(self) -> list[str]:
+        return []
+
+
+class RNN(_Standard):
+    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        cell = cells.rnn_tanh if nonlinearity == "tanh" else cells.rnn_relu
+        super().__init__(
+            cell,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
+        self.nonlinearity = nonlinearity
+        self.mode = f"RNN_{nonlinearity.upper()}"
+
+
+class LSTM(_Standard):
+    """LSTM with torch.nn.LSTM's interface; `hx` is (h_0, c_0)."""
+
+    mode = "LSTM"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        if proj_size < 0:
+            raise ValueError("proj_size should be a positive integer or zero to disable projections")
+        if proj_size >= hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
+        options = {"proj": proj_size} if proj_size else {}
+        super().__init__(
+            cells.lstm_projected if proj_size else cells.lstm,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+            **options,
+        )
+        self.proj_size = proj_size
+
+
+class GRU(_Standard):
+    """GRU with torch.nn.GRU's interface: the reset gate after the product."""
+
+    mode = "GRU"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(
+            cells.gru,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )

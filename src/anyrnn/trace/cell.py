@@ -1,0 +1,225 @@
+"""`@cell`: from a Python function to a Cell, which can be traced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyrnn.errors import CellError
+from anyrnn.ir import graph as ir
+from anyrnn.ir.dims import Dim, Shape, shape_text
+from anyrnn.ir.symbol import Symbol
+from anyrnn.trace.tracer import CURRENT, Tracer
+
+
+@dataclass(frozen=True)
+class Vec:
+    """Annotation: a vector of a named size (or a number of features), with an initial value if it is a state."""
+
+    size: str | int | Dim = "hidden"
+    init: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, (str, int, Dim)):
+            raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Annotation: a state of one number a sample, such as a step counter."""
+
+    init: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """Annotation: an extra per-step input of `size` features (a number or a named size)."""
+
+    size: str | int | Dim = 1
+
+
+class State:
+    """The new states that a cell returns, by name: `State(h=h, c=c)`."""
+
+    def __init__(self, **values: Any) -> None:
+        tracer = CURRENT.get(None)
+        if tracer is not None:
+            tracer.look_up()
+        self.values = values
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["values"][name]
+        except KeyError:
+            raise AttributeError(f"no state {name!r}; there are {', '.join(self.__dict__['values'])}") from None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a cell's function takes."""
+
+    inputs: tuple[tuple[str, Shape], ...]
+    states: tuple[ir.State, ...]
+    hypers: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A recurrent cell: one step, written as a Python function of the input and the states.
+
+    Made by `@cell`. `name` and `paper` say what it is; `signature` holds its inputs, states and hyper-parameters.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    paper: str
+    signature: Signature
+    _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
+
+    def trace(self, bias: bool = True, **hypers: Any) -> ir.Graph:
+        """The graph of one step.
+
+        Args:
+            bias: False leaves out every bias of `affine`.
+            hypers: values for the cell's keyword-only arguments. Floats stay run-time scalars; the others become structure.
+
+        Raises: CellError when the function cannot be traced, naming the line.
+        """
+        values = {**dict(self.signature.hypers), **hypers}
+        for name in hypers:
+            if name not in dict(self.signature.hypers):
+                known = ", ".join(dict(self.signature.hypers)) or "none"
+                raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}; it has: {known}")
+        key = (bias, tuple(sorted(values.items(), key=lambda item: item[0])))
+        if key not in self._graphs:
+            self._graphs[key] = _trace(self, bias, values)
+        return self._graphs[key]
+
+    def __call__(self, *arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
+        """One step inside another cell, on traced values."""
+        if CURRENT.get(None) is None:
+            raise CellError(
+                f"cell {self.name!r} was called outside of a trace; make a layer of it: "
+                f"anyrnn.Recurrent({self.name}, input_size, hidden_size)"
+            )
+        result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
+        return result
+
+
+def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: str | None = None) -> Any:
+    """Make a Cell of a function of the input and the states.
+
+    The function takes the input first, then the states; it returns the output and `State(name=new value, ...)`. Annotations
+    give what is not the default: `Vec(size, init)`, `Scalar(init)`, `Step(size)`. Keyword-only arguments are hyper-parameters.
+
+    Example:
+        >>> from anyrnn import State, affine, cell, sigmoid, tanh
+        >>> @cell
+        ... def minimal(x, h):
+        ...     f = sigmoid(affine("f", x, h))
+        ...     h = (1 - f) * h + f * tanh(affine("g", x))
+        ...     return h, State(h=h)
+        >>> minimal.trace().size_names
+        ['input', 'hidden']
+    """
+    if function is None:
+        return lambda f: cell(f, paper=paper, name=name)
+    return Cell(function, name or function.__name__, paper, _signature(function))
+
+
+def _signature(function: Callable[..., Any]) -> Signature:
+    where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    annotations = inspect.get_annotations(function, eval_str=True)
+    inputs: list[tuple[str, Shape]] = []
+    states: list[ir.State] = []
+    hypers: list[tuple[str, Any]] = []
+    for parameter in inspect.signature(function).parameters.values():
+        note = annotations.get(parameter.name)
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.default is parameter.empty:
+                raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
+            hypers.append((parameter.name, parameter.default))
+        elif parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {parameter}")
+        elif note is not None and not isinstance(note, (Vec, Scalar, Step)):
+            raise CellError(
+                f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
+            )
+        elif not inputs:
+            inputs.append((parameter.name, (Dim.of(note.size if isinstance(note, (Vec, Step)) else "input"),)))
+        elif parameter.name == "i":
+            raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
+        elif isinstance(note, Step):
+            inputs.append((parameter.name, (Dim.of(note.size),)))
+        elif isinstance(note, Scalar):
+            states.append(ir.State(parameter.name, (), note.init))
+        else:
+            vec = note or Vec()
+            states.append(ir.State(parameter.name, (Dim.of(vec.size),), vec.init))
+    if not inputs:
+        raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
+    if not states:
+        raise CellError(f"{where}: cell {function.__name__!r} has no state; its arguments after the input are the states")
+    return Signature(tuple(inputs), tuple(states), tuple(hypers))
+
+
+def _trace(cell: Cell, bias: bool, hypers: Mapping[str, Any]) -> ir.Graph:
+    tracer = Tracer(cell.name, bias)
+    arguments: list[Symbol] = []
+    for position, (name, shape) in enumerate(cell.signature.inputs):
+        symbol = tracer.leaf("input", name, shape)
+        tracer.operand_keys[symbol.index] = "i" if position == 0 else name
+        arguments.append(symbol)
+    for state in cell.signature.states:
+        symbol = tracer.leaf("state", state.name, state.shape)
+        tracer.operand_keys[symbol.index] = state.name
+        arguments.append(symbol)
+    order = list(inspect.signature(cell.function).parameters)
+    by_name = {tracer.nodes[s.index].attributes[0]: s for s in arguments}
+    given: dict[str, Any] = {}
+    for name, value in hypers.items():
+        is_number = isinstance(value, float)
+        given[name] = tracer.leaf("hyper", name, (), per_sample=False) if is_number else value
+        if is_number:
+            tracer.hypers[name] = value
+    with tracer.at_work():
+        returned = cell.function(*(by_name[n] for n in order if n in by_name), **given)
+        outputs = _outputs(cell, tracer, returned)
+    tracer.finish()
+    states = cell.signature.states
+    hyper_pairs = tuple(tracer.hypers.items())
+    return ir.Graph(tuple(tracer.nodes), outputs, cell.signature.inputs, states, tracer.parameters(), hyper_pairs, cell.name)
+
+
+def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
+    code = cell.function.__code__
+    where = f"{code.co_filename}:{code.co_firstlineno}: cell {cell.name!r}"
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)):
+        raise CellError(f"{where} must return `output, State(...)`; it returned {_described(returned)}")
+    y, state = returned
+    expected = [s.name for s in cell.signature.states]
+    if sorted(state.values) != sorted(expected):
+        raise CellError(f"{where} must return the states {', '.join(expected)}; it returned {', '.join(state.values) or 'none'}")
+    outputs = [("y", tracer.lift(y, "the output"))]
+    for spec in cell.signature.states:
+        value = tracer.lift(state.values[spec.name], f"state {spec.name!r}")
+        if value.shape != spec.shape and value.shape == () and spec.shape:
+            value = tracer.fill(value, spec.shape[0])
+        if value.shape != spec.shape:
+            shapes = f"with shape {shape_text(value.shape)}; it was given as {shape_text(spec.shape)}"
+            raise CellError(f"{where} returns state {spec.name!r} {shapes}")
+        outputs.append((spec.name, value))
+    if len(outputs[0][1].shape) != 1:
+        raise CellError(
+            f"{where} must return a vector as its output; {outputs[0][1].label} has shape {shape_text(outputs[0][1].shape)}"
+        )
+    for name, value in outputs:
+        if not value.per_sample:
+            raise CellError(f"{where} returns {name!r} that depends on no input and no state")
+    return tuple((name, value.index) for name, value in outputs)
+
+
+def _described(value: Any) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

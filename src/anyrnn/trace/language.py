@@ -1,0 +1,189 @@
+"""The functions that a cell is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from anyrnn.errors import CellError
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.symbol import Symbol
+from anyrnn.trace.tracer import current
+
+Size = str | int | Dim
+
+
+def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, bias: bool = True, **named: Symbol) -> Symbol:
+    """One matrix product, and one bias, for each operand; the sum of them all.
+
+    Args:
+        gate: the gate's name. Several names separated by spaces make one stacked vector of `size` features for each, to be split.
+        operands: the input, a state, or a value that has been assigned to a variable, each a vector.
+        size: features of the gate: a named size, a number, or `hidden` by default.
+        heads: the matrices are block-diagonal with this many blocks.
+        bias: False for products alone.
+        named: operands under another weight's name: `h=r * h` uses rows of `weight_hh`.
+
+    Returns: a vector of `size` features for each gate named.
+
+    The rows of all gates of an operand are stacked in order of first use: `weight_ih` and `bias_ih` for the input, `weight_hh`
+    and `bias_hh` for the state h, `weight_<name>h` for anything else.
+    """
+    tracer = current("affine")
+    gates = gate.split() if isinstance(gate, str) else []
+    if not gates:
+        raise CellError(tracer.located(f"affine's first argument is the gate's name; got {gate!r}"))
+    tracer.look_up()
+    pairs = [(tracer.operand_key(v), v) for v in (tracer.lift(o, f"an operand of affine({gate!r})") for o in operands)]
+    pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items()]
+    rows = Dim.of(size) * len(gates)
+    terms, biases = [], []
+    for key, operand in pairs:
+        weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, bias)
+        terms.append((weight, operand, False, heads))
+        biases += [shift] if shift is not None else []
+    result = tracer.affine(terms, biases)
+    tracer.gate_names.setdefault(result.index, "_".join(gates) + "_pre")
+    return result
+
+
+def vector(name: str, size: Size = "hidden", init: float | Callable[[Any], Any] | None = None) -> Symbol:
+    """A parameter vector. `init`: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function that
+    turns samples of the uniform distribution on [0, 1), an array of the parameter's shape, into initial values.
+    """
+    return current("vector").parameter(name, (Dim.of(size),), init)
+
+
+def scalar(name: str, init: float | Callable[[Any], Any] | None = None) -> Symbol:
+    """A parameter of one number. `init` as for `vector`."""
+    return current("scalar").parameter(name, (), init)
+
+
+def matrix(
+    name: str, rows: Size = "hidden", columns: Size = "hidden", init: float | Callable[[Any], Any] | None = None
+) -> Symbol:
+    """A parameter matrix, used as `W @ v`. `init` as for `vector`."""
+    return current("matrix").parameter(name, (Dim.of(rows), Dim.of(columns)), init)
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Parameters made inside carry `name_` before their names, so that a cell can call another one, or itself, again."""
+    tracer = current("scope")
+    before, tracer.prefix = tracer.prefix, f"{tracer.prefix}{name}_"
+    try:
+        yield
+    finally:
+        tracer.prefix = before
+
+
+def apply(op: str, *operands: Any) -> Symbol:
+    """An op of the op table by its name."""
+    symbols = [o for o in operands if isinstance(o, Symbol)]
+    if not symbols:
+        raise CellError(f"{op} needs at least one traced value; for numbers use Python's math module")
+    return symbols[0].builder.apply(op, *operands)
+
+
+def split(value: Symbol, parts: int) -> tuple[Symbol, ...]:
+    """A vector's features as `parts` vectors of equal size."""
+    size = value.shape[0] / parts if len(value.shape) == 1 else None
+    if size is None:
+        raise CellError(value.builder.located(f"split needs a vector; {value.label} is none"))
+    return tuple(value.builder.slice(value, size * k, size) for k in range(parts))
+
+
+def concat(*values: Symbol) -> Symbol:
+    """The features of several vectors, one after the other."""
+    return values[0].builder.concat(values)
+
+
+def mean(value: Symbol) -> Symbol:
+    """The mean over a vector's features, a scalar."""
+    return total(value) / value.builder.size(value.shape[0])
+
+
+def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
+    """Layer normalisation without gain and bias: (v - mean) / sqrt(variance + eps), over the features.
+
+    Source: Ba, Kiros & Hinton 2016, Layer Normalization; the variance is the biased one, as in torch.nn.LayerNorm.
+    """
+    centred = value - mean(value)
+    scale = 1 / sqrt(mean(centred * centred) + eps)
+    return apply("norm", centred * scale, value, scale)
+
+
+def total(value: Symbol) -> Symbol:
+    """The sum over a vector's features, a scalar."""
+    return apply("sum", value)
+
+
+def tanh(a: Any) -> Symbol:
+    """Hyperbolic tangent."""
+    return apply("tanh", a)
+
+
+def sigmoid(a: Any) -> Symbol:
+    """1 / (1 + exp(-a))."""
+    return apply("sigmoid", a)
+
+
+def relu(a: Any) -> Symbol:
+    """max(a, 0)."""
+    return apply("relu", a)
+
+
+def softplus(a: Any) -> Symbol:
+    """log(1 + exp(a))."""
+    return apply("softplus", a)
+
+
+def exp(a: Any) -> Symbol:
+    """Exponential."""
+    return apply("exp", a)
+
+
+def log(a: Any) -> Symbol:
+    """Natural logarithm."""
+    return apply("log", a)
+
+
+def sqrt(a: Any) -> Symbol:
+    """Square root."""
+    return apply("sqrt", a)
+
+
+def sin(a: Any) -> Symbol:
+    """Sine."""
+    return apply("sin", a)
+
+
+def cos(a: Any) -> Symbol:
+    """Cosine."""
+    return apply("cos", a)
+
+
+def floor(a: Any) -> Symbol:
+    """The largest whole number not above."""
+    return apply("floor", a)
+
+
+def maximum(a: Any, b: Any) -> Symbol:
+    """The larger one; NaN when either is."""
+    return apply("maximum", a, b)
+
+
+def minimum(a: Any, b: Any) -> Symbol:
+    """The smaller one; NaN when either is."""
+    return apply("minimum", a, b)
+
+
+def where(test: Any, a: Any, b: Any) -> Symbol:
+    """a where the test (such as `u > 0`) holds, else b."""
+    return apply("where", test, a, b)
+
+
+def equal(a: Any, b: Any) -> Symbol:
+    """Test for equality, for `where`."""
+    return apply("equal", a, b)

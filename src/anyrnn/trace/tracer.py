@@ -1,0 +1,178 @@
+"""Runs a cell's function once on symbols. Keeps what the function does not say in so many words: which rows of which
+tensor belong to which gate, the user's line of every op, and the user's name of every value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from anyrnn.errors import CellError
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Builder, Parameter
+from anyrnn.ir.symbol import Symbol
+
+PACKAGE = str(Path(__file__).parents[1])
+CELLS = str(Path(PACKAGE, "cells"))
+CURRENT: ContextVar[Tracer] = ContextVar("tracer")
+
+
+def current(who: str) -> Tracer:
+    """The tracer at work. Raises CellError outside of a cell."""
+    tracer = CURRENT.get(None)
+    if tracer is None:
+        raise CellError(f"{who} can only be called inside a cell's function, while the cell is being traced")
+    return tracer
+
+
+def user_frames() -> list[FrameType]:
+    """The frames of the cell's code, from the innermost to the cell's function itself."""
+    frame: FrameType | None = sys._getframe(1)
+    found: list[FrameType] = []
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(PACKAGE) and frame.f_code.co_name == "_trace":
+            return found
+        if not path.startswith(PACKAGE) or path.startswith(CELLS):
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+@dataclass
+class Stack:
+    """The rows of one operand's weight: a gate after the other, in order of first use."""
+
+    columns: Dim
+    heads: int
+    offset: Dim = field(default_factory=Dim)
+    gates: dict[str, tuple[Dim, Dim]] = field(default_factory=dict)
+    has_bias: bool = False
+
+    def rows(self, gate: str, size: Dim) -> Dim:
+        """The offset of a gate's rows; a new gate is put below the others."""
+        if gate not in self.gates:
+            self.gates[gate] = (self.offset, size)
+            self.offset = self.offset + size
+        return self.gates[gate][0]
+
+
+class Tracer(Builder):
+    """A Builder that knows the names of the language."""
+
+    def __init__(self, name: str, bias: bool) -> None:
+        super().__init__()
+        self.name = name
+        self.bias = bias
+        self.stacks: dict[tuple[str, str], Stack] = {}
+        self.declared: dict[str, Parameter] = {}
+        self.hypers: dict[str, float] = {}
+        self.prefix = ""
+        self.gate_names: dict[int, str] = {}
+        self.helper_names: dict[int, str] = {}
+        self.operand_keys: dict[int, str] = {}
+        """How weights call the inputs and the states: `i` for x, the argument's name for others."""
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        token = CURRENT.set(self)
+        try:
+            yield
+        finally:
+            CURRENT.reset(token)
+
+    def make(self, *args: Any, **kwargs: Any) -> Symbol:
+        self.look_up()
+        return super().make(*args, **kwargs)
+
+    def located(self, message: str) -> str:
+        self.look_up()
+        return super().located(message)
+
+    def look_up(self) -> None:
+        """Note the user's line, and the names that the user has given to values by now."""
+        frames = user_frames()
+        if not frames:
+            return
+        self.source = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}"
+        for frame in frames:
+            for name, value in frame.f_locals.items():
+                if isinstance(value, Symbol) and value.builder is self:
+                    if frame is frames[-1]:
+                        self.rename(value.index, name)
+                    else:
+                        self.helper_names.setdefault(value.index, name)
+
+    def parameter(self, name: str, shape: tuple[Dim, ...], init: Any) -> Symbol:
+        """A parameter declared by the cell."""
+        full = self.prefix + name
+        parameter = Parameter(full, shape, init)
+        if self.declared.setdefault(full, parameter) != parameter:
+            raise CellError(self.located(f"parameter {full!r} is declared twice with different shapes"))
+        return self.leaf("parameter", full, shape, per_sample=False)
+
+    def operand_key(self, operand: Symbol) -> str:
+        """The name of an operand in its weight's name."""
+        if operand.index in self.operand_keys:
+            return self.operand_keys[operand.index]
+        name = self.nodes[operand.index].name or self.helper_names.get(operand.index, "")
+        if name == "i":
+            message = "an operand called i would share weight_ih with the input; give it another name, or pass it as name=value"
+            raise CellError(self.located(message))
+        if not name:
+            raise CellError(
+                self.located(
+                    "an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=value"
+                )
+            )
+        return name
+
+    def gate(self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool) -> tuple[Symbol, Symbol | None]:
+        """The matrix and the bias of one gate for one operand, as slices of the stacked tensors."""
+        if len(operand.shape) != 1:
+            raise CellError(self.located(f"an operand of affine must be a vector; {operand.label} is a scalar"))
+        columns = operand.shape[0] / heads
+        weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
+        stack = self.stacks.setdefault((self.prefix, key), Stack(columns, heads))
+        if (stack.columns, stack.heads) != (columns, heads):
+            there = f"{weight_name} has {stack.columns} columns for {stack.heads} heads"
+            raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}"))
+        offset = stack.rows(gate, size)
+        if stack.gates[gate][1] != size:
+            raise CellError(
+                self.located(f"gate {gate!r} has {stack.gates[gate][1]} rows in {weight_name}, but {size} are asked for")
+            )
+        weight = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
+        matrix = self.symbol(self._slice_of(weight, offset, size))
+        if not (bias and self.bias):
+            return matrix, None
+        stack.has_bias = True
+        stacked = self.leaf("parameter", bias_name, (Dim(),), per_sample=False)
+        return matrix, self.symbol(self._slice_of(stacked, offset, size))
+
+    def _slice_of(self, stacked: Symbol, offset: Dim, size: Dim) -> int:
+        return self.make("slice", [stacked], (size, *stacked.shape[1:]), (offset, size)).index
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All of them: weights, then biases, then what the cell declared."""
+        stacks = self.stacks.items()
+        weights = [Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns)) for (prefix, key), s in stacks]
+        biases = [Parameter(f"{prefix}bias_{key}h", (s.offset,)) for (prefix, key), s in stacks if s.has_bias]
+        return (*weights, *biases, *self.declared.values())
+
+    def finish(self) -> None:
+        """Give the stacked tensors their full shapes; name what the cell's function has not named after its gate, or as a
+        function that it calls does.
+        """
+        for i, name in (*self.gate_names.items(), *self.helper_names.items()):
+            self.rename(i, name)
+        shapes = {p.name: p.shape for p in self.parameters()}
+        for i, node in enumerate(self.nodes):
+            if node.op == "parameter":
+                self.nodes[i] = replace(node, shape=shapes[node.attributes[0]])

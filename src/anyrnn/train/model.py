@@ -1,0 +1,69 @@
+"""The digit reader: recurrent layers over the rows of an image, then one linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from anyrnn.datasets import Dataset
+from anyrnn.errors import CellError, UnsupportedError
+from anyrnn.train.errors import UsageError
+from anyrnn.train.options import Head, Options
+
+
+class Reader(nn.Module):
+    """Recurrent layers, then a linear layer from their outputs to one number for each class.
+
+    `head` says what the linear layer sees. Let y [T, N, S*H] be the outputs of the last recurrent layer:
+
+    * "last": each direction's output after its last step, [N, S*H]: y[T-1] of the one that reads downwards, y[0] of the one
+      that reads upwards.
+    * "all": the outputs of all steps side by side, [N, T*S*H], so that every step has weights of its own in the linear layer
+      and there is one decision and one loss for an image. This is the network of the MNIST experiment on NVIDIA's cuDNN forum
+      ("Use of cudnn rnn forwardtraining and backwardtraining", 2018).
+    """
+
+    def __init__(self, recurrent: nn.Module, steps: int, features: int, classes: int, head: Head, directions: int) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.head = head
+        self.directions = directions
+        width = _output_width(recurrent, steps, features)
+        self.linear = nn.Linear(width * steps if head == "all" else width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, T, D] -> logits [N, classes]."""
+        outputs, _ = self.recurrent(images.transpose(0, 1).contiguous())  # [T, N, S*H]
+        seen = outputs.transpose(0, 1).flatten(1) if self.head == "all" else self._last(outputs)
+        logits: Tensor = self.linear(seen)
+        return logits
+
+    def _last(self, outputs: Tensor) -> Tensor:
+        if self.directions == 1:
+            return outputs[-1]
+        downwards, upwards = outputs.chunk(2, dim=-1)
+        return torch.cat([downwards[-1], upwards[0]], dim=-1)
+
+
+def build(layers: Callable[[int], nn.Module], dataset: Dataset, options: Options) -> Reader:
+    """The model with its initial weights, which depend on the seed and on the sizes alone.
+
+    Raises: UsageError when the cell cannot be made into layers.
+    """
+    torch.manual_seed(options.seed)
+    try:
+        recurrent = layers(dataset.features)
+        return Reader(recurrent, dataset.steps, dataset.features, dataset.classes, options.head, options.directions)
+    except (CellError, UnsupportedError) as error:
+        raise UsageError(f"--cell {options.cell}: {error}") from error
+
+
+def _output_width(recurrent: nn.Module, steps: int, features: int) -> int:
+    """S*H, seen rather than computed: a cell's output may be narrower than its hidden state. Errors in the cell come up here."""
+    recurrent.eval()
+    with torch.no_grad():
+        outputs, _ = recurrent(torch.zeros(steps, 1, features))
+    recurrent.train()
+    return int(outputs.shape[-1])

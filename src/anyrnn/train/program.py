@@ -1,0 +1,68 @@
+"""One run, from options to the files it leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from anyrnn import datasets
+from anyrnn.train.errors import UsageError
+from anyrnn.train.options import Options
+from anyrnn.train.requirements import require
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Train, evaluate, and leave summary.json, model.safetensors and two pictures in `options.output`. Gives the summary.
+
+    Ctrl-C ends the training after the step at hand; what there is is evaluated and saved, and the summary says `interrupted`.
+
+    Raises: UsageError and MissingExtraError before any work; DivergedError when the loss is no longer finite; KeyboardInterrupt
+    for a second Ctrl-C, or one before the training.
+    """
+    require(options.dataset)
+    from anyrnn.train import loop, results
+    from anyrnn.train.interrupt import stop_requests
+    from anyrnn.train.layers import find_layers
+    from anyrnn.train.model import build
+
+    layers = find_layers(options)
+    results.check_output(options.output)
+    dataset = _load(options)
+    if options.batch > len(dataset.train):
+        raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training images")
+    with _threads(options.threads):
+        model = build(layers, dataset, options)
+        with stop_requests() as stop:
+            record = loop.train(model, dataset, options, stop)
+            if record.interrupted:
+                done = f"{len(record.losses)} of {options.steps} steps"
+                print(f"interrupted after {done}: saving what there is in {options.output}", file=sys.stderr)
+            results.save_weights(model, dataset, options)
+            loop.evaluate(model, dataset.test, record)
+            return results.save_summary(model, dataset, options, record)
+
+
+def _load(options: Options) -> datasets.Dataset:
+    if options.dataset == "digits":
+        return datasets.digits()
+    assert options.data is not None
+    try:
+        return datasets.mnist(options.data)
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """torch's threads, which are also those of our kernels."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

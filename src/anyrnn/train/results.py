@@ -1,0 +1,129 @@
+"""What a run leaves in its folder: the weights, the summary, two pictures. Each file is written aside and renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+
+import anyrnn
+from anyrnn._files import written_aside
+from anyrnn.datasets import Dataset
+from anyrnn.train.errors import UsageError
+from anyrnn.train.loop import Record
+from anyrnn.train.model import Reader
+from anyrnn.train.options import Options
+from anyrnn.train.pictures import confusion_picture, learning_picture
+
+RECENT = 100
+
+
+def check_output(folder: Path) -> None:
+    """Raises UsageError when the folder cannot be made or written to; makes nothing yet."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UsageError(f"--output {folder}: {str(existing)!r} is a file, not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {folder}: the folder {str(existing)!r} cannot be written to")
+
+
+def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
+    """`model.safetensors`: the state dict, with the cell and the sizes as metadata."""
+    metadata = {
+        "format": "pt",
+        "anyrnn": anyrnn.__version__,
+        "cell": options.cell,
+        "layers_from": options.layers_from,
+        "input_size": str(dataset.features),
+        "hidden_size": str(options.hidden),
+        "num_layers": str(options.layers),
+        "bidirectional": str(options.bidirectional).lower(),
+        "head": options.head,
+        "steps": str(dataset.steps),
+        "classes": str(dataset.classes),
+        "dataset": dataset.name,
+    }
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    with written_aside(options.output / "model.safetensors") as aside:
+        aside.write_bytes(safetensors.torch.save(tensors, metadata))
+
+
+def save_summary(model: Reader, dataset: Dataset, options: Options, record: Record) -> dict[str, Any]:
+    """`summary.json` and the pictures, from a record that ends with an evaluation. Gives what is in the JSON."""
+    confusion = confusion_matrix(dataset.test.labels, record.evaluations[-1].predictions, dataset.classes)
+    summary = summarise(model, dataset, options, record, confusion)
+    with written_aside(options.output / "summary.json") as aside:
+        aside.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with written_aside(options.output / "learning-curve.png") as aside:
+        learning_picture(record, title(options)).savefig(aside, format="png")
+    with written_aside(options.output / "confusion-matrix.png") as aside:
+        confusion_picture(confusion, title(options)).savefig(aside, format="png")
+    return summary
+
+
+def summarise(
+    model: Reader, dataset: Dataset, options: Options, record: Record, confusion: np.ndarray[Any, Any]
+) -> dict[str, Any]:
+    """The run as plain data."""
+    final = record.evaluations[-1]
+    return {
+        "dataset": dataset.name,
+        "train_images": len(dataset.train),
+        "test_images": len(dataset.test),
+        "held_out": dataset.held_out,
+        "cell": options.cell,
+        "layers_from": options.layers_from,
+        "backend": backend_name(model, options),
+        "hidden": options.hidden,
+        "layers": options.layers,
+        "bidirectional": options.bidirectional,
+        "head": options.head,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "batch": options.batch,
+        "steps": len(record.losses),
+        "steps_asked": options.steps,
+        "interrupted": record.interrupted,
+        "lr": options.learning_rate,
+        "seed": options.seed,
+        "loss": float(np.mean(record.losses[-RECENT:])),
+        "test_loss": final.loss,
+        "test_accuracy": final.accuracy,
+        "seconds": round(record.seconds, 3),
+        "evaluation_seconds": round(record.evaluation_seconds, 3),
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "versions": {"anyrnn": anyrnn.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "output": str(options.output),
+        "evaluations": [{"step": e.step, "test_loss": e.loss, "test_accuracy": e.accuracy} for e in record.evaluations],
+        "confusion": confusion.tolist(),
+    }
+
+
+def backend_name(model: Reader, options: Options) -> str:
+    """What ran the recurrent layers."""
+    return "torch" if options.layers_from == "torch" else str(model.recurrent.backend_name)
+
+
+def confusion_matrix(labels: np.ndarray[Any, Any], predictions: np.ndarray[Any, Any], classes: int) -> np.ndarray[Any, Any]:
+    """How many images of each digit (row) were read as each digit (column), int64 [classes, classes]."""
+    return np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
+
+
+def title(options: Options) -> str:
+    """A run in a few words, for people."""
+    words = [options.dataset, options.cell, f"{options.hidden} hidden"]
+    if options.layers > 1:
+        words.append(f"{options.layers} layers")
+    if options.bidirectional:
+        words.append("bidirectional")
+    if options.layers_from == "torch":
+        words.append("torch.nn")
+    return ", ".join(words)

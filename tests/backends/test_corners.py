@@ -1,0 +1,263 @@
+"""Cells from the corners of the language, each once hard for a pass or a backend: reference, autograd and llvm agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn.torch
+from anyrnn import Scalar, State, Step, Vec, cell, cells
+from anyrnn.backends.llvm import run as llvm
+from anyrnn.trace.language import (
+    affine,
+    concat,
+    exp,
+    floor,
+    matrix,
+    maximum,
+    mean,
+    minimum,
+    norm,
+    relu,
+    scalar,
+    scope,
+    sigmoid,
+    split,
+    tanh,
+    total,
+    vector,
+    where,
+)
+from tests.budget import assert_relative
+from tests.networks import on_llvm, on_reference, on_torch, problem
+
+
+def operand_made_of_a_state(x, h):
+    v = -h
+    h = tanh(affine("a", x, v))
+    return h, State(h=h)
+
+
+def operand_twice(x, h):
+    h = tanh(affine("a", x, x) + affine("b", h))
+    return h, State(h=h)
+
+
+def gate_twice(x, h):
+    a = tanh(affine("a", x, h))
+    half = 0.5 * a
+    h = tanh(affine("a", x, h=half))
+    return h, State(h=h)
+
+
+def matrix_twice(x, h):
+    w = matrix("w")
+    h = tanh(affine("a", x) + w @ tanh(w @ h) + w.T @ h)
+    return h, State(h=h)
+
+
+def vector_twice(x, h):
+    v = vector("v")
+    h = tanh(affine("a", x, h) + v * h + v)
+    return h * v, State(h=h)
+
+
+def state_not_read(x, h, c):
+    c = tanh(affine("a", x, c))
+    return c, State(h=0.5 * c, c=c)
+
+
+def state_that_is_another(x, h, c):
+    n = tanh(affine("a", x, c))
+    return n, State(h=c, c=n)
+
+
+def state_that_was_another(x, h, c):
+    n = tanh(affine("a", x, h, c))
+    return n, State(h=n, c=h)
+
+
+def state_that_stays(x, h, c):
+    h = tanh(affine("a", x, h) + c)
+    return h, State(h=h, c=c)
+
+
+def state_that_is_nothing_but_itself(x, h, c):
+    h = tanh(affine("a", x, h))
+    return h, State(h=h, c=c)
+
+
+def states_of_two_sizes(x, h, p: Vec("other")):
+    p = tanh(affine("p", x, h, p, size="other"))
+    h = tanh(affine("h", x, h, p))
+    return h, State(h=h, p=p)
+
+
+def input_not_read(x, h):
+    h = tanh(affine("a", h) + vector("b"))
+    return h, State(h=h)
+
+
+def output_of_the_input_alone(x, h):
+    return tanh(affine("y", x)), State(h=tanh(affine("a", x, h)))
+
+
+def output_of_the_state_before(x, h):
+    return sigmoid(h), State(h=tanh(affine("a", x, h)))
+
+
+def output_is_a_product(x, h):
+    h = tanh(affine("a", x, h))
+    return affine("y", h, size="other"), State(h=h)
+
+
+def output_of_several_parts(x, h, p: Vec("other")):
+    h, p = tanh(affine("h", x, h)), tanh(affine("p", x, p, size="other"))
+    return concat(p, h), State(h=h, p=p)
+
+
+def bias_of_some_gates(x, h):
+    h = tanh(affine("a", x, h, bias=False)) * sigmoid(affine("b", x, h))
+    return h, State(h=h)
+
+
+def parameter_added_to_an_operand(x, h, c):
+    v = c + vector("b")
+    h = tanh(affine("a", x, h, v))
+    return h, State(h=h, c=tanh(v))
+
+
+def parameter_scaled_by_a_parameter(x, h):
+    h = exp(-exp(vector("b"))) * h + scalar("s") * tanh(affine("a", x, h))
+    return h, State(h=h)
+
+
+def parameter_without_a_derivative(x, h):
+    h = tanh(affine("a", x, h)) * floor(vector("b") + 2)
+    return h, State(h=h)
+
+
+def weights_with_arithmetic(x, h):
+    w = matrix("w")
+    h = tanh(affine("a", x) + (w - w.T) @ h - 0.1 * h)
+    return h, State(h=h)
+
+
+def ties(x, h):
+    a, b = relu(affine("a", x, h)), relu(affine("b", x, h))
+    h = maximum(a, b) - minimum(a, 0.5 * b) + abs(a - b)
+    return h, State(h=tanh(h))
+
+
+def choices(x, h):
+    a = affine("a", x, h)
+    h = tanh(where(a < h, a * h, where(a > 0.5, 0.5 * a, h)))
+    return h, State(h=h)
+
+
+def stacked_gates(x, h):
+    i, f = split(affine("i f", x, h), 2)
+    h = sigmoid(i) * tanh(f)
+    return h, State(h=h)
+
+
+def normalised_stack(x, h):
+    i, f = split(norm(affine("i f", x, h)), 2)
+    h = sigmoid(i) * h + tanh(f)
+    return tanh(h), State(h=tanh(h))
+
+
+def scalars(x, h, t: Scalar(init=1)):
+    a = tanh(affine("a", x, h) / t + mean(h) - total(x) * scalar("s"))
+    return a * t, State(h=a, t=t + 1 + 0.1 * mean(a))
+
+
+def step_input(x, dt: Step(), h):
+    d = exp(-dt)
+    h = tanh(affine("a", x, h, dt)) * mean(d) + h * (1 - mean(d))
+    return h, State(h=h)
+
+
+def hyper(x, h, *, rate=0.25, depth=2, activation=tanh):
+    for k in range(depth):
+        h = (1 - rate) * h + rate * activation(affine(f"a{k}", x, h=h))
+    return h, State(h=h)
+
+
+def nested(x, h, c):
+    with scope("inner"):
+        y, inner = cells.lstm(x, h, c)
+    with scope("outer"):
+        n = tanh(affine("n", x, h=y))
+    return n, State(h=n, c=inner.c)
+
+
+def no_product_in_the_loop(x, h):
+    h = sigmoid(affine("f", x)) * h + tanh(affine("g", x))
+    return h, State(h=h)
+
+
+def no_parameter(x, h: Vec("input"), *, rate=0.1):
+    h = (1 - rate) * h + rate * x
+    return h, State(h=h)
+
+
+CORNERS = [
+    value for name, value in list(globals().items())
+    if callable(value) and getattr(value, "__module__", "") == __name__ and name != "CORNERS"
+]  # fmt: skip
+
+
+DECLINED = {output_of_several_parts: "concat"}
+"""What llvm declines, by the op's name."""
+SINGLE = (step_input, no_parameter)
+"""One layer in one direction: an input of every layer, and a state of the input's size."""
+
+
+@pytest.mark.parametrize("function", CORNERS, ids=lambda f: f.__name__)
+def test_all_agree(function: Callable[..., Any]) -> None:
+    for sizes, stack in [((4, 3, 2, 6), (1, False)), ((3, 1, 3, 2), (2, True)), ((2, 14, 40, 36), (1, True))]:
+        if function in SINGLE and stack != (1, False):
+            continue
+        p = problem(cell(function), *sizes, *stack)
+        expected, autograd = on_reference(p), on_torch(p)
+        for name, value in expected.items():
+            assert_relative(autograd[name], value, "reference backend against torch autograd, float64", f"{sizes} {name}")
+        if function in DECLINED:
+            assert DECLINED[function] in (llvm.why_not(p.network, "float64") or "")
+            continue
+        assert llvm.why_not(p.network, "float64") is None
+        for padding in (0, 1):
+            found = on_llvm(p, np.float64, padding=padding)
+            for name, value in expected.items():
+                assert_relative(found[name], value, "llvm float64 against the reference backend", f"{sizes} {name}")
+        inference = on_llvm(p, np.float64, training=False)
+        assert all(np.array_equal(value, found[name]) for name, value in inference.items())
+
+
+@pytest.mark.parametrize("function", [f for f in CORNERS if f is not step_input], ids=lambda f: f.__name__)
+def test_torch_gives_the_same_gradients_on_both_backends(function: Callable[..., Any]) -> None:
+    """What a kernel leaves out is zero or None, never what memory happened to hold."""
+    made = cell(function)
+    other = {"other": 3} if "other" in made.trace().size_names else {}
+    gradients = {}
+    for backend in ("llvm", "reference"):
+        torch.manual_seed(0)
+        asked = "auto" if function in DECLINED else backend
+        module = anyrnn.torch.Recurrent(made, 4, 4, backend=asked, dtype=torch.float64, **other)
+        x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
+        sizes = module.network.state_sizes
+        first = tuple(torch.randn(1, 2, size, dtype=torch.float64, requires_grad=True) for size in sizes)
+        [torch.full((n,), 7e7, dtype=torch.float64) for n in (8, 16, 24, 32, 64, 80)]  # what new memory may hold
+        output, _ = module(x, first if len(first) > 1 else first[0])
+        (output.sin().sum() + output.square().sum()).backward()
+        leaves = {"x": x, **dict(module.named_parameters()), **{f"first {k}": a for k, a in enumerate(first)}}
+        gradients[backend] = {name: torch.zeros_like(a) if a.grad is None else a.grad for name, a in leaves.items()}
+    for name, value in gradients["reference"].items():
+        torch.testing.assert_close(
+            gradients["llvm"][name], value, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}"
+        )

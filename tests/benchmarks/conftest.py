@@ -1,0 +1,30 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import machine
+from benchmarks.measure import Blocks
+from benchmarks.run import Settings
+from benchmarks.suite import SUITES, Row
+
+QUICKLY = Blocks(rounds=2, pause=0.0, warm_up=1, calls=2, seconds=0.0, most=2)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(threads=1, blocks=QUICKLY)
+
+
+@pytest.fixture
+def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`suite(row, ...)`: what `--suite quick` has, timed in a moment."""
+
+    def replace_quick(*rows: Row) -> None:
+        monkeypatch.setitem(SUITES, "quick", list(rows))
+
+    monkeypatch.setattr(machine, "PRODUCT_SIZE", 64)
+    monkeypatch.setattr(machine, "LEAST_READ_BYTES", 1 << 16)
+    monkeypatch.setattr(machine, "last_cache_bytes", lambda: 1 << 14)
+    monkeypatch.setattr(Settings, "blocks_for", lambda self, row: replace(QUICKLY, between=1e-4 if row.mode == "paced" else 0.0))
+    return replace_quick

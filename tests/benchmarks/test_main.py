@@ -1,0 +1,126 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import peers
+from benchmarks.__main__ import main
+from benchmarks.child import ChildError
+from benchmarks.peers import PEERS, Peer
+from benchmarks.suite import Row
+
+ROWS = (Row("lstm", 5, 3, 4, 6), Row("gru_before", 5, 3, 4, 6, "training"), Row("gru", 1, 1, 6, 6, "streaming"))
+
+
+@pytest.fixture(autouse=True)
+def _threads_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "set_threads", lambda threads: None)
+
+
+def test_a_whole_run(suite: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite(*ROWS)
+    file = tmp_path / "results" / "one.json"
+    assert main(["--no-compile", "--threads", "1", "--json", str(file)]) == 0
+    shown = capsys.readouterr()
+    for row in ROWS:
+        assert f"\n{row.name} " in shown.out
+        assert f"] {row.name}\n" in shown.err
+    assert "geometric mean of ratios" in shown.out
+    assert "p99 us" in shown.out
+    found = json.loads(file.read_text())
+    assert [row["name"] for row in found["rows"]] == [row.name for row in ROWS]
+    assert found["settings"]["threads"] == 1
+    assert found["product_gflops"] > 0
+    assert found["read_gigabytes_per_second"] > 0
+    assert {"cpu", "cores", "features"} <= found["machine"].keys()
+    assert {"python", "torch", "numpy", "llvmlite"} <= found["versions"].keys()
+    assert set(found["rows"][0]["systems"]) == {"anyrnn", "torch"}
+    assert set(found["rows"][1]["systems"]) == {"anyrnn", "eager"}
+    assert len(found["rows"][0]["systems"]["torch"]["block_medians_ms"]) == 2
+    assert found["rows"][2]["bandwidth_fraction"] > 0
+
+
+def test_missing_peers_are_named(
+    suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(ROWS[0])
+    monkeypatch.setitem(PEERS, "jax", Peer(lambda: "not installed: pip install jax", PEERS["jax"].build))
+    file = tmp_path / "one.json"
+    assert main(["--no-compile", "--peers", "jax,torch", "--json", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert "peer jax: not installed: pip install jax" in shown.out
+    assert "peer jax: not installed: pip install jax" in shown.err
+    found = json.loads(file.read_text())
+    assert found["missing_peers"] == {"jax": "not installed: pip install jax"}
+    assert found["settings"]["peers"] == ["torch"]
+
+
+def test_what_a_peer_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "onnx" else object())
+    assert PEERS["onnxruntime"].why_missing() == "not installed: pip install onnx"
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert PEERS["onnxruntime"].why_missing() == "not installed: pip install onnxruntime onnx"
+    monkeypatch.setattr(peers.shutil, "which", lambda name: None)
+    assert PEERS["torch.compile"].why_missing() == "no C++ compiler, which torch.compile needs"
+
+
+def test_a_broken_row_makes_the_status_1(suite: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    suite(ROWS[0], Row("no_such_cell", 5, 3, 4, 6))
+    assert main(["--no-compile", "--peers", "torch"]) == 1
+    assert "FAILED no_such_cell 5x3x4x6 inference: ValueError: unknown cell" in capsys.readouterr().out
+
+
+def test_a_broken_compile_costs_nothing_else(
+    suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(cell: str, settings: program.Settings) -> float:
+        raise ChildError("NameError: name 'x' is not defined")
+
+    suite(ROWS[0])
+    monkeypatch.setattr(program, "time_cold_compile", broken)
+    assert main([]) == 1
+    shown = capsys.readouterr().out
+    assert f"\n{ROWS[0].name} " in shown
+    assert "FAILED cold compile of lstm: NameError: name 'x' is not defined" in shown
+
+
+def test_an_interrupted_run_shows_what_there_is(
+    suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(*ROWS)
+    run_row = program.run_row
+
+    def interrupted(row: Row, settings: program.Settings) -> program.Result:
+        if row == ROWS[1]:
+            raise KeyboardInterrupt
+        return run_row(row, settings)
+
+    monkeypatch.setattr(program, "run_row", interrupted)
+    assert main(["--no-compile"]) == 130
+    shown = capsys.readouterr().out
+    assert f"\n{ROWS[0].name} " in shown
+    assert ROWS[1].name not in shown
+
+
+def test_rows_are_chosen_by_name(suite: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    suite(*ROWS)
+    assert main(["--no-compile", "--rows", "^gru_before.*training$"]) == 0
+    assert "[1/1] gru_before 5x3x4x6 training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--peers", "torch,tensorflow"], "unknown peer 'tensorflow'; there are torch, eager, torch.compile, onnxruntime, jax"),
+        (["--rows", "("], "'(' is not a regular expression"),
+        (["--rows", "transformer"], "--rows 'transformer' matches no row of suite 'quick'"),
+        (["--threads", "0"], "expected a whole number above zero, got '0'"),
+        (["--suite", "slow"], "invalid choice: 'slow'"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert words in capsys.readouterr().err

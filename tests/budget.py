@@ -1,0 +1,80 @@
+"""The error budgets: one table, and the two ways of comparing with it.
+
+A fast result is not held to a tolerance but to what a plain implementation of the same precision (its peer) achieves:
+`err(fast) <= k * err(peer) + ulps * spacing of the largest reference magnitude`, errors being distances from float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+RMS = 1.5
+"""k for the root mean square of the errors."""
+MAXIMUM = 3.0
+"""k for the largest error."""
+ULPS = 2.0
+"""Units in the last place, of the largest reference magnitude, that any result may be off."""
+
+RELATIVE = {
+    "llvm float64 against the reference backend": 1e-12,
+    "reference backend against torch autograd, float64": 1e-12,
+    "float64 against torch.nn": 1e-10,
+    "loss curve in float64 against torch.nn": 1e-10,
+    "loss curve in float32 against torch.nn": 1e-3,
+    "random cells, float64": 1e-10,
+    "adjoint against finite differences, float64": 1e-6,
+}
+"""Largest difference allowed between two results that both are nearly exact, as part of the largest magnitude."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def as_array(value: Any) -> Array:
+    """A NumPy array of an array or a tensor."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def assert_within_budget(fast: Any, peer: Any, reference: Any, what: str) -> None:
+    """`fast` and `peer` have one precision, `reference` is float64.
+
+    Each may be a list: then the errors of its arrays, as parts of the largest magnitude of each reference, are judged together.
+    A few numbers alone say little, since rounding errors of one good implementation are now and then many times those of another.
+    """
+    if not isinstance(reference, list):
+        fast, peer, reference = [fast], [peer], [reference]
+    fast_errors, peer_errors = [], []
+    precisions = []
+    for f, p, r in zip(map(as_array, fast), map(as_array, peer), map(as_array, reference), strict=True):
+        assert r.dtype == np.float64, f"{what}: the reference is {r.dtype}"
+        assert f.dtype == p.dtype, f"{what}: {f.dtype} cannot be compared with a peer of {p.dtype}"
+        assert f.shape == p.shape == r.shape, f"{what}: shapes {f.shape}, {p.shape}, {r.shape}"
+        assert np.isfinite(r).all(), f"{what}: the reference is not finite"
+        assert np.isfinite(p).all(), f"{what}: the peer is not finite"
+        assert np.isfinite(f).all(), f"{what}: {np.count_nonzero(~np.isfinite(f))} of {f.size} numbers are not finite"
+        scale = np.abs(r).max() if r.size else 1.0
+        fast_errors.append(np.abs(f - r).ravel() / (scale or 1.0))
+        peer_errors.append(np.abs(p - r).ravel() / (scale or 1.0))
+        if scale:
+            precisions.append(float(np.spacing(scale.astype(f.dtype)) / scale))
+    error, allowed = np.concatenate(fast_errors), np.concatenate(peer_errors)
+    if not error.size:
+        return
+    slack = ULPS * min(precisions, default=0.0)
+    rms, rms_budget = np.sqrt(np.mean(error**2)), RMS * np.sqrt(np.mean(allowed**2)) + slack
+    maximum, maximum_budget = error.max(), MAXIMUM * allowed.max() + slack
+    assert rms <= rms_budget, f"{what}: RMS error {rms:.3g} is over the budget of {rms_budget:.3g}"
+    assert maximum <= maximum_budget, f"{what}: error {maximum:.3g} is over the budget of {maximum_budget:.3g}"
+
+
+def assert_relative(actual: Any, expected: Any, kind: str, what: str) -> None:
+    """Two results that both are nearly exact: `kind` is a row of RELATIVE."""
+    actual, expected = as_array(actual), as_array(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    assert np.array_equal(np.isfinite(actual), np.isfinite(expected)), f"{what}: not finite in other places than expected"
+    if not expected.size:
+        return
+    scale, difference = float(np.abs(expected).max()), float(np.abs(actual - expected).max())
+    allowed = RELATIVE[kind]
+    assert difference <= allowed * scale, f"{what}: differs by {difference:.3g} of {scale:.3g}; {allowed:g} of it is allowed"

@@ -1,0 +1,83 @@
+"""What all tests share: threads, hypothesis profiles, golden text, real data."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def _share_the_cores() -> None:
+    """Give each of several test processes its part of the cores; must run before NumPy and torch are loaded."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes == 1:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, str(max(1, cores // processes)))
+    # A test may still ask for more threads; those that wait must not spin on the cores of the other processes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+_share_the_cores()
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# `make test` draws the same examples every time. No deadline: the first example of a kind compiles.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden instead of comparing with it")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: text is what `tests/golden/<path of the test file>/<name>.txt` holds."""
+    folder = TESTS / "golden" / request.path.relative_to(TESTS).with_suffix("")
+    update = request.config.getoption("--update-golden")
+
+    def compare(name: str, text: str) -> None:
+        path = folder / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+            return
+        shown = path.relative_to(TESTS.parent)
+        how = f"If the new text is right: pytest {request.path.relative_to(TESTS.parent)} --update-golden"
+        if not path.exists():
+            pytest.fail(f"{shown} does not exist. {how}", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), str(shown), "this run", lineterm="")
+            pytest.fail("\n".join([*lines, "", how]), pytrace=False)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """`shared("data/mnist")`: where real data lies, in $ANYRNN_SHARED or in a folder `shared` beside the checkout.
+
+    Skips the test where there is none.
+    """
+    named = os.environ.get("ANYRNN_SHARED")
+    root = Path(named) if named else TESTS.parent.parent / "shared"
+    if named and not root.is_dir():
+        raise pytest.UsageError(f"ANYRNN_SHARED is {named}, which is not a folder")
+
+    def find(relative: str) -> Path:
+        path = root / relative
+        if not path.exists():
+            pytest.skip(f"needs real data: no {relative} in {root} (set ANYRNN_SHARED)")
+        return path
+
+    return find

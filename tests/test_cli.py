@@ -1,0 +1,187 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import anyrnn
+from anyrnn import cli
+
+QUICK = ["--hidden", "12", "--steps", "15", "--threads", "1"]
+
+
+def run(*arguments: str | Path) -> int:
+    return cli.main([str(argument) for argument in arguments])
+
+
+def test_train_tells_what_it_reached_and_where_it_left_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "digits", *QUICK, "--output", tmp_path / "run") == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    first, second = printed.out.splitlines()
+    assert first.startswith("digits, lstm (")
+    assert "test accuracy 0." in first
+    assert "on 355 held-out images, after 15 steps in" in first
+    assert second == f"weights, summary and pictures: {tmp_path / 'run'}"
+
+
+def test_json_is_one_line_and_the_same_as_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "digits", "--cell", "gru", *QUICK, "--output", tmp_path, "--json") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    summary = json.loads(line)
+    assert {"test_accuracy", "seconds", "cell", "backend", "steps"} <= summary.keys()
+    assert summary["cell"] == "gru"
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+
+
+def test_the_defaults_read_digits_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "digits", "--threads", "1", "--output", tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["test_accuracy"] >= 0.96
+
+
+def test_the_default_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "digits", *QUICK, "--layers-from", "torch") == 0
+    assert (tmp_path / "runs" / "digits-lstm-torch" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "digits", "--cell", "lstmm"], "anyrnn train: error: --cell: unknown cell 'lstmm'"),
+        (
+            ["train", "digits", "--cell", "mgu", "--layers-from", "torch"],
+            "anyrnn train: error: --layers-from torch: torch.nn has no 'mgu'",
+        ),
+        (["train", "mnist"], "anyrnn train: error: mnist needs --data DIR"),
+        (["train", "mnist", "--data", "nowhere"], "anyrnn train: error: there is no folder 'nowhere' to read MNIST from"),
+        (["train", "digits", "--output", __file__], "is a file, not a folder"),
+        (["show", "lstmm"], "anyrnn show: error: unknown cell 'lstmm'"),
+        (["show", "nowhere.py:mine"], "anyrnn show: error: cell 'nowhere.py:mine': there is no file 'nowhere.py'"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("anyrnn.train.requirements.find_spec", lambda name: None)
+    assert run("train", "mnist", "--data", ".") == 2
+    expected = (
+        '`anyrnn train mnist` needs torch, safetensors, matplotlib, tqdm, which are not installed: pip install "anyrnn[all]"'
+    )
+    assert capsys.readouterr().err == f"anyrnn train: error: {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["show"], "the following arguments are required: CELL"),
+        (["show", "lstm", "--plan", "--latex"], "argument --latex: not allowed with argument --plan"),
+        (["train", "digits", "--hidden", "0"], "anyrnn train: error: argument --hidden: expected a whole number from 1"),
+        (["doctor", "now"], "unrecognized arguments: now"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(*arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run("--version")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"anyrnn {anyrnn.__version__}\n"
+
+
+def test_divergence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--cell", "rnn_relu", "--lr", "1e30", "--layers-from", "torch", "--output", tmp_path / "run"]
+    assert run("train", "digits", *QUICK, *arguments) == 1
+    assert capsys.readouterr().err.startswith("anyrnn train: error: the loss is ")
+
+
+def test_an_interrupted_run_says_so_in_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anyrnn.train import loop
+
+    answers = iter([False, True])
+    real = loop.train
+    monkeypatch.setattr(loop, "train", lambda model, dataset, options, stop: real(model, dataset, options, lambda: next(answers)))
+    assert run("train", "digits", *QUICK, "--output", tmp_path, "--json") == 130
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert summary["interrupted"] is True
+    assert summary["steps"] == 2
+    assert f"interrupted after 2 of 15 steps: saving what there is in {tmp_path}" in printed.err
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_ctrl_c_before_the_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def pressed(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anyrnn.train.program.run", pressed)
+    assert run("train", "digits") == 130
+    assert capsys.readouterr().err == "anyrnn train: interrupted\n"
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(options: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("anyrnn.train.program.run", defect)
+    with pytest.raises(ValueError, match="a defect"):
+        run("train", "digits")
+
+
+@pytest.mark.parametrize(("flags", "what"), [([], "text"), (["--plan"], "plan"), (["--latex"], "latex"), (["--llvm"], "llvm")])
+def test_show(flags: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from anyrnn import cells, show
+
+    assert run("show", "gru", *flags) == 0
+    assert capsys.readouterr().out == show.render(cells.load("gru"), what) + "\n"
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("doctor") == 0
+    assert anyrnn.__version__ in capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def leave(chosen: object) -> int:
+        raise BrokenPipeError
+
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(
+            cli, "_parser", lambda: SimpleNamespace(parse_args=lambda _: SimpleNamespace(run=leave, command="show"))
+        )
+        assert run("show", "lstm") == 1
+
+
+def test_the_command_line_is_light() -> None:
+    program = (
+        "import sys, anyrnn.cli, anyrnn.train.program, anyrnn.datasets; "
+        "print([m for m in ('torch', 'sklearn', 'matplotlib', 'tqdm', 'safetensors', 'llvmlite') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_python_m_anyrnn() -> None:
+    result = subprocess.run([sys.executable, "-m", "anyrnn", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"anyrnn {anyrnn.__version__}\n"

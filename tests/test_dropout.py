@@ -1,0 +1,107 @@
+"""Dropout between layers: the same bits from every backend, for any threads; right in the mean; reproducible."""
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn
+import anyrnn.torch
+from anyrnn.ir.philox import Randomness
+from anyrnn.passes.options import with_input_dropout
+
+CELLS = ["rnn_tanh", "gru", "lstm_layernorm", "mgu"]
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_the_kernels_equal_the_reference(name, bidirectional):
+    random = np.random.default_rng(0)
+    shape = {"num_layers": 3, "dropout": 0.4, "bidirectional": bidirectional, "dtype": "float64", "seed": 1}
+    native, reference = (anyrnn.Recurrent(name, 5, 19, backend=b, **shape) for b in ("llvm", "reference"))
+    x = random.normal(size=(6, 3, 5))
+    results = []
+    for layer in (native, reference):
+        y, last, reserve = layer.forward_training(x, seed=2**40 + 3)
+        d_x, d_first, gradients = layer.backward(reserve, np.cos(y))
+        states = [*(last if isinstance(last, tuple) else (last,)), *(d_first if isinstance(d_first, tuple) else (d_first,))]
+        results.append([y, d_x, *states, *gradients.values()])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_inference_drops_nothing():
+    layer = anyrnn.Recurrent("gru", 4, 8, 2, dropout=0.9, seed=0)
+    plain = anyrnn.Recurrent("gru", 4, 8, 2, seed=0)
+    x = np.ones((3, 2, 4), np.float32)
+    assert (layer(x)[0] == plain(x)[0]).all()
+
+
+def test_what_the_second_layer_sees():
+    """Features are zero, or scaled up, as the masks say; both directions see the same."""
+    layer = anyrnn.Recurrent("rnn_relu", 4, 16, 2, dropout=0.25, bidirectional=True, dtype="float64", seed=0, bias=False)
+    below = anyrnn.Recurrent("rnn_relu", 4, 16, 1, bidirectional=True, dtype="float64", bias=False)
+    above = anyrnn.Recurrent("rnn_relu", 32, 16, 1, bidirectional=True, dtype="float64", bias=False)
+    for name in below.parameters:
+        below.parameters[name] = layer.parameters[name]
+        above.parameters[name] = layer.parameters[name.replace("_l0", "_l1")]
+    x = np.random.default_rng(0).normal(size=(5, 3, 4))
+    middle = below(x)[0]
+    random = Randomness(11, (0.0, 0.25))
+    masks = np.stack([random.kept(np, np.arange, 1, "between_layers", t, 3, 32) for t in range(5)])
+    expected = above(np.where(masks, middle / 0.75, 0))[0]
+    np.testing.assert_allclose(layer.forward_training(x, seed=11)[0], expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("rows", [3, 50])
+def test_the_same_bits_for_any_number_of_threads(rows):
+    layer = anyrnn.torch.LSTM(6, 24, 2, dropout=0.5)
+    x = torch.randn(7, rows, 6)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            torch.manual_seed(5)
+            layer.zero_grad()
+            y = layer(x)[0]
+            y.square().sum().backward()
+            results.append([y, *(p.grad.clone() for p in layer.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_torch_seed_and_mode():
+    layer = anyrnn.torch.GRU(6, 24, 2, dropout=0.5)
+    x = torch.randn(4, 2, 6)
+
+    def call(seed):
+        torch.manual_seed(seed)
+        return layer(x)[0]
+
+    assert torch.equal(call(1), call(1))
+    assert not torch.equal(call(1), call(2))
+    layer.eval()
+    assert torch.equal(call(1), call(2))
+
+
+def test_gradcheck_through_dropout():
+    layer = anyrnn.torch.LSTM(3, 4, 2, dropout=0.3, dtype=torch.float64)
+
+    def function(x):
+        torch.manual_seed(0)
+        return layer(x)[0]
+
+    assert torch.autograd.gradcheck(function, torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True))
+
+
+def test_everything_dropped_gives_zero_not_nan():
+    layer = anyrnn.torch.GRU(3, 4, 2, dropout=1.0, bias=False)
+    y = layer(torch.randn(3, 2, 3))[0]
+    assert torch.equal(y, torch.zeros_like(y))
+
+
+def test_the_option_is_a_rewrite_of_the_input():
+    graph = with_input_dropout(anyrnn.cells.gru.trace())
+    assert [n.attributes for n in graph.nodes if n.op == "choose"] == [("between_layers", 0)]

@@ -1,0 +1,32 @@
+"""`import anyrnn` is light: it brings NumPy and nothing else heavy."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "llvmlite", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors")
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_nothing_heavy_is_imported():
+    loaded = run("import sys, anyrnn; print(*(m for m in sys.modules if '.' not in m))").split()
+    assert "numpy" in loaded
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_a_layer_on_numpy_needs_no_torch():
+    code = (
+        "import sys, numpy as np, anyrnn; anyrnn.Recurrent('gru', 2, 3)(np.zeros((2, 1, 2), 'f')); print('torch' in sys.modules)"
+    )
+    assert run(code).strip() == "False"
+
+
+@pytest.mark.timing
+def test_import_is_quick():
+    code = "import time, numpy; start = time.perf_counter(); import anyrnn; print(time.perf_counter() - start)"
+    run(code)
+    assert min(float(run(code)) for _ in range(5)) < 0.1

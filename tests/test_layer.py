@@ -1,0 +1,227 @@
+"""The NumPy front-end: calls, primitives of training, and what it refuses."""
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn.errors import UnsupportedError
+
+NAMES = anyrnn.cells.names()
+
+
+def make(name, backend="auto", **options):
+    sizes = {"proj": 3} if name == "lstm_projected" else {}
+    return anyrnn.Recurrent(name, 4, 7, backend=backend, **{"dtype": "float64", "seed": 3, **sizes, **options})
+
+
+def states(layer, rows, random):
+    return tuple(random.normal(size=(len(layer.network.units), rows, size)) for size in layer.network.state_sizes)
+
+
+def flat(*results):
+    found = []
+    for r in results:
+        found += list(r.values()) if isinstance(r, dict) else list(r) if isinstance(r, tuple) else [r]
+    return found
+
+
+def close(a, b):
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-12)
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True, "bias": False}])
+@pytest.mark.parametrize("name", NAMES)
+def test_both_backends_agree(name, options, random):
+    x = random.normal(size=(5, 6, 4))
+    results = []
+    for backend in ("llvm", "reference"):
+        layer = make(name, backend, **options)
+        assert layer.backend_name == backend
+        again = np.random.default_rng(1)
+        state = states(layer, 5 if layer.batch_first else 6, again)
+        y, last, reserve = layer.forward_training(x, state)
+        close(flat(y, last), flat(*layer(x, state)))
+        d_last = states(layer, 5 if layer.batch_first else 6, again)
+        results.append(flat(y, last, *layer.backward(reserve, np.sin(y), d_last)))
+    close(*results)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_backward_in_two_calls_equals_one(name, random):
+    layer = make(name, num_layers=2)
+    x = random.normal(size=(9, 3, 4))
+    y, _, reserve = layer.forward_training(x)
+    d_x, d_first, gradients = layer.backward(reserve, y)
+    d_x2, d_first2, workspace = layer.backward_data(reserve, y)
+    for a, b in zip(flat(d_x, d_first, gradients), flat(d_x2, d_first2, layer.backward_weights(workspace)), strict=True):
+        assert (a == b).all()
+
+
+def test_gradients_are_set_or_added(random):
+    layer = make("gru")
+    y, _, reserve = layer.forward_training(random.normal(size=(4, 2, 4)))
+    fresh = layer.backward(reserve, y)[2]
+    given = {name: np.ones_like(a) for name, a in fresh.items()}
+    assert layer.backward(reserve, y, gradients=given)[2] is given
+    close(flat(given), flat(fresh))
+    layer.backward(reserve, y, gradients=given, add=True)
+    close(flat(given), [2 * a for a in fresh.values()])
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_cotangent_of_the_last_step_alone(backend, bidirectional, random):
+    layer = make("lstm", backend, bidirectional=bidirectional)
+    y, _, reserve = layer.forward_training(random.normal(size=(6, 3, 4)))
+    d_last = random.normal(size=y.shape[1:])
+    d_output = np.zeros_like(y)
+    d_output[-1] = d_last
+    close(flat(*layer.backward(reserve, d_last_output=d_last)), flat(*layer.backward(reserve, d_output)))
+
+
+def test_a_cotangent_of_the_last_state_alone(random):
+    layer = make("gru")
+    y, h, reserve = layer.forward_training(random.normal(size=(6, 3, 4)))
+    d_h = random.normal(size=h.shape)
+    close(flat(*layer.backward(reserve, d_state=d_h)), flat(*layer.backward(reserve, np.zeros_like(y), d_h)))
+
+
+def test_a_stream_equals_a_sequence_bit_for_bit(random):
+    layer = make("lstm", dtype="float32", num_layers=2)
+    x = random.normal(size=(30, 5, 4)).astype(np.float32)
+    whole, last = layer(x)
+    state, parts = None, []
+    for step in x:
+        y, state = layer(step[None], state)
+        parts.append(y[0])
+    assert (np.stack(parts) == whole).all()
+    assert all((a == b).all() for a, b in zip(state, last, strict=True))
+
+
+def test_out_and_memory_are_used(random):
+    layer = make("gru", batch_first=True)
+    x = random.normal(size=(3, 8, 4))
+    out, memory = np.full((3, 8, 7), np.nan), anyrnn.layer.aligned(layer.reserve_size(8, 3))
+    y, _, reserve = layer.forward_training(x, out=out, memory=memory)
+    assert y is out
+    assert reserve.memory is memory
+    close([out], [layer(x)[0]])
+    assert layer.workspace_size(8, 3) > 0
+
+
+def test_without_a_batch(random):
+    layer = make("lstm")
+    x = random.normal(size=(6, 4))
+    y, (h, c) = layer(x)
+    assert (y.shape, h.shape, c.shape) == ((6, 7), (1, 7), (1, 7))
+    full, (h3, _) = layer(x[:, None])
+    close([y, h], [full[:, 0], h3[:, 0]])
+
+
+def test_an_empty_batch_works():
+    layer = make("gru")
+    y, h, reserve = layer.forward_training(np.zeros((3, 0, 4)))
+    assert (y.shape, h.shape) == ((3, 0, 7), (1, 0, 7))
+    assert all((g == 0).all() for g in layer.backward(reserve, y)[2].values())
+
+
+def test_nan_passes_through(random):
+    layer = make("lstm")
+    x = random.normal(size=(4, 3, 4))
+    x[2, 1, 0] = np.nan
+    y, _ = layer(x)
+    assert np.isnan(y[2:, 1]).all()
+    assert np.isfinite(y[:, [0, 2]]).all()
+    assert np.isfinite(y[:2]).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "words"),
+    [
+        (np.zeros((3, 2, 5)), ValueError, "x should have 4 features, got 5"),
+        (np.zeros((3, 2, 4), np.float32), TypeError, "x should be a NumPy array of float64, got float32"),
+        ([[0.0] * 4], TypeError, "x should be a NumPy array of float64, got list"),
+        (np.zeros(4), ValueError, "x should be 2-D .* or 3-D, got 1-D"),
+        (np.zeros((0, 2, 4)), ValueError, "x has no steps"),
+    ],
+)
+def test_bad_input(x, error, words):
+    with pytest.raises(error, match=words):
+        make("gru")(x)
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "words"),
+    [
+        (np.zeros((1, 2, 7)), ValueError, r"state should be 2 arrays \(h, c\), got 1"),
+        ((np.zeros((1, 2, 7)), np.zeros((1, 3, 7))), ValueError, r"state c should have shape \(1, 2, 7\), got \(1, 3, 7\)"),
+        ((np.zeros((1, 2, 7)), np.zeros((1, 2, 7), "f")), TypeError, "state c should be float64, got float32"),
+    ],
+)
+def test_bad_states(state, error, words):
+    with pytest.raises(error, match=words):
+        make("lstm")(np.zeros((3, 2, 4)), state)
+
+
+def test_bad_cotangents_and_memory(random):
+    layer = make("gru")
+    y, _, reserve = layer.forward_training(random.normal(size=(3, 2, 4)))
+    with pytest.raises(ValueError, match="d_output or d_last_output, not both"):
+        layer.backward(reserve, y, d_last_output=y[-1])
+    with pytest.raises(ValueError, match="d_output should have the output's shape"):
+        layer.backward(reserve, y[:2])
+    with pytest.raises(ValueError, match=r"d_last_output should be float64 \(2, 7\)"):
+        layer.backward(reserve, d_last_output=y[-1, :1])
+    with pytest.raises(ValueError, match=r"memory should be at least .* bytes"):
+        layer.forward_training(np.zeros((3, 2, 4)), memory=np.zeros(8, np.uint8))
+    with pytest.raises(ValueError, match=r"out should have shape \(3, 2, 7\)"):
+        layer(np.zeros((3, 2, 4)), out=np.zeros((3, 1, 7)))
+
+
+def test_a_changed_parameter_is_used_and_a_wrong_one_refused():
+    layer = make("gru")
+    x = np.ones((2, 1, 4))
+    before = layer(x)[0]
+    layer.parameters["weight_hh_l0"][...] *= 2
+    assert (layer(x)[0] != before).any()
+    layer.parameters["weight_hh_l0"] = np.zeros((3, 3))
+    with pytest.raises(ValueError, match=r"parameter weight_hh_l0 should be float64 \(21, 7\), got float64 \(3, 3\)"):
+        layer(x)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"dtype": "float16"}, TypeError, "dtype should be float32 or float64"),
+        ({"backend": "cuda"}, ValueError, "backend should be one of auto, llvm, reference, got 'cuda'"),
+        ({"num_layers": 0}, ValueError, "num_layers must be greater than zero"),
+        ({"bias": 1}, TypeError, "bias should be of type bool, got: int"),
+        ({"rank": 3}, TypeError, "cell 'gru' has no option 'rank'"),
+        ({"dropout": 2.0}, ValueError, "dropout should be a number in range"),
+    ],
+)
+def test_bad_arguments(options, error, words):
+    with pytest.raises(error, match=words):
+        make("gru", **options)
+
+
+def test_a_missing_size_is_named():
+    with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):
+        anyrnn.Recurrent("lstm_projected", 4, 7)
+
+
+def test_an_explicit_backend_fails_where_an_automatic_one_falls_back():
+    @anyrnn.cell
+    def headed(x, h):
+        h = anyrnn.tanh(anyrnn.affine("h", x) + anyrnn.affine("h", h, heads=2))
+        return h, anyrnn.State(h=h)
+
+    assert anyrnn.Recurrent(headed, 4, 6).backend_name == "reference"
+    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: cell 'headed' uses a block-diagonal product"):
+        anyrnn.Recurrent(headed, 4, 6, backend="llvm")

@@ -1,0 +1,30 @@
+"""What users can import, pinned: a new name is a decision."""
+
+import types
+
+import anyrnn
+import anyrnn.torch
+
+NAMES = [
+    *("Cell", "CellError", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "UnsupportedError", "Vec"),
+    *("affine", "apply", "cell", "cells", "concat", "cos", "equal", "exp", "floor", "log", "matrix", "maximum", "mean"),
+    *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
+    "where",
+]
+
+
+def public(module):
+    values = vars(module).items()
+    return sorted(n for n, v in values if not n.startswith("_") and (n == "cells" or not isinstance(v, types.ModuleType)))
+
+
+def test_anyrnn():
+    assert public(anyrnn) == sorted(NAMES)
+
+
+def test_anyrnn_torch():
+    assert public(anyrnn.torch) == ["GRU", "LSTM", "RNN", "Recurrent"]
+
+
+def test_every_public_name_is_documented():
+    assert [n for n in NAMES if not getattr(anyrnn, n).__doc__] == []

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import llvmlite.binding as llvm
+import pytest
+
+from anyrnn import cells, show
+from anyrnn.passes.compile import plan
+from anyrnn.trace import Scalar, State, Step, Vec, cell
+from anyrnn.trace.language import affine, matrix, tanh, vector
+
+PROGRAMS = ("inference", "training", "backward")
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_golden_plan(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}_plan", show.render(cells.load(name), "plan"))
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_golden_text(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(name, show.render(cells.load(name)))
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_a_plan_says_what_its_programs_hold(name: str) -> None:
+    made = plan(cells.load(name).trace())
+    text = show.plan_text(made)
+    for which in PROGRAMS:
+        program = getattr(made, which)
+        (heading,) = re.findall(rf"^{which}\b.*", text, re.MULTILINE)
+        stages, barriers = re.findall(r"(\d+|no) (?:stage|barrier)", heading)
+        assert int(stages.replace("no", "0")) == program.stages
+        assert int(barriers.replace("no", "0")) == (len(program.body) if program.stages else 0)
+    stores = {buffer for which in PROGRAMS for buffer in getattr(made, which).buffers}
+    assert all(re.search(rf"\b{re.escape(buffer.name)}\b", text) for buffer in stores)
+    for weight in made.phase.weights:
+        assert f"{weight.name} += " in text or f"{weight.name}, " in text
+
+
+def test_a_plan_has_nothing_of_this_run_in_it() -> None:
+    text = "".join(show.render(cells.load(name), "plan") for name in cells.names())
+    assert not re.search(r"0x[0-9a-f]+|<.* object|Node\(|Dim\(|Fraction\(", text)
+    program = (
+        "from anyrnn import cells, show; print(*(show.render(cells.load(n), 'plan') for n in cells.names()), sep='', end='')"
+    )
+    for seed in "12":
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
+        assert run.stdout.decode() == text
+
+
+@cell(paper="nobody 2000")
+def unusual(x, h: Vec("hidden", init=1.5), t: Scalar(), dt: Step(2), *, depth=2, rate=0.5, activation=tanh):
+    W = matrix("W")
+    A = W - W.T
+    h = activation(A @ h + affine("h", x) + affine("h", dt)) * rate + vector("p") * t
+    return h, State(h=h, t=t + depth)
+
+
+def test_the_description_of_a_cell() -> None:
+    described = show.render(unusual).splitlines()
+    end = described.index("its gradient (d_v is that of v; sums are over all steps and samples)")
+    assert described[: end - 1] == [
+        "unusual",
+        "  paper             nobody 2000",
+        "  sizes             input, hidden",
+        "  input             x [input], dt [2]",
+        "  states            h [hidden] (first 1.5), t",
+        "  output            y [hidden]",
+        "  hyper-parameters  depth = 2, rate = 0.5, activation = tanh",
+        "",
+        "parameters",
+        "  weight_ih   [hidden, input]",
+        "  weight_dth  [hidden, 2]",
+        "  bias_ih     [hidden]",
+        "  bias_dth    [hidden]",
+        "  W           [hidden, hidden]",
+        "  p           [hidden]",
+        "",
+        "one step (h' is the new value of h)",
+        "  A  = W - W.T",
+        "  h' = tanh(A·h + (weight_ih·x + bias_ih) + (weight_dth·dt + bias_dth)) * rate + p * t",
+        "  t' = t + 2",
+        "  y  = h'",
+    ]
+
+
+def test_the_plan_of_a_parameter_phase() -> None:
+    text = show.render(unusual, "plan")
+    assert "  once a call: A = W - W.T\n" in text
+    assert "A += " in text
+
+
+def test_latex_of_a_cell() -> None:
+    assert show.render(cells.lstm, "latex").splitlines()[1:3] == [
+        r"  i_t &= \sigma(W_{ix} x_t + W_{ih} h_{t-1} + b_{ix} + b_{ih}) \\",
+        r"  f_t &= \sigma(W_{fx} x_t + W_{fh} h_{t-1} + b_{fx} + b_{fh}) \\",
+    ]
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm_layernorm"])
+def test_the_code_of_a_cell_is_llvm_ir(name: str) -> None:
+    text = show.render(cells.load(name), "llvm")
+    parts = re.split(rf"^; {name}, (\w+)\n", text, flags=re.MULTILINE)[1:]
+    assert tuple(parts[::2]) == PROGRAMS
+    for code in parts[1::2]:
+        llvm.parse_assembly(code).verify()
+
+
+def test_what_is_printed_can_be_printed_anywhere() -> None:
+    """Windows' western code page and Latin-1 have all its characters."""
+    for name in cells.names():
+        for what in ("text", "plan", "latex"):
+            show.render(cells.load(name), what).encode("latin-1")  # type: ignore[arg-type]
+
+
+def test_showing_equations_needs_no_compiler() -> None:
+    program = (
+        "import sys; from anyrnn import cells, show; [show.render(cells.lstm, what) for what in ('text', 'plan', 'latex')]; "
+        "print([m for m in ('llvmlite', 'torch', 'matplotlib') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

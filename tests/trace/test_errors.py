@@ -1,0 +1,672 @@
+"""Every mistake in a cell is refused before any work, in words that say what, where and what to do instead."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn.torch
+from anyrnn import CellError, Scalar, State, Step, Vec, cell, cells
+from anyrnn.trace.language import (
+    affine,
+    apply,
+    concat,
+    exp,
+    matrix,
+    maximum,
+    mean,
+    norm,
+    scalar,
+    scope,
+    sigmoid,
+    split,
+    tanh,
+    total,
+    vector,
+    where,
+)
+
+# Each function below is a cell with one mistake, in the line marked `HERE`.
+
+
+def returns_nothing(x, h):  # HERE
+    tanh(affine("a", x, h))
+
+
+def returns_the_state_alone(x, h):  # HERE
+    return tanh(affine("a", x, h))
+
+
+def returns_a_dictionary(x, h):  # HERE
+    h = tanh(affine("a", x, h))
+    return h, {"h": h}
+
+
+def returns_three_things(x, h, c):  # HERE
+    return h, c, State(h=h, c=c)
+
+
+def returns_another_state(x, h):  # HERE
+    return h, State(g=tanh(affine("a", x, h)))
+
+
+def forgets_a_state(x, h, c):  # HERE
+    return h, State(h=tanh(affine("a", x, h)))
+
+
+def returns_one_state_too_many(x, h):  # HERE
+    return h, State(h=tanh(affine("a", x, h)), c=h)
+
+
+def changes_the_size_of_a_state(x, h):  # HERE
+    return h, State(h=x)
+
+
+def returns_a_scalar_output(x, h):  # HERE
+    return mean(h), State(h=tanh(affine("a", x, h)))
+
+
+def returns_a_parameter(x, h):  # HERE
+    return vector("b"), State(h=tanh(affine("a", x, h)))
+
+
+def returns_a_constant_state(x, h):  # HERE
+    return h, State(h=0)
+
+
+def uses_an_unknown_op(x, h):
+    h = apply("gelu", affine("a", x, h))  # HERE
+    return h, State(h=h)
+
+
+def gives_an_op_too_many_operands(x, h):
+    h = apply("tanh", h, h)  # HERE
+    return h, State(h=h)
+
+
+def gives_an_op_too_few_operands(x, h):
+    h = apply("maximum", h)  # HERE
+    return h, State(h=h)
+
+
+def gives_an_op_only_numbers(x, h):
+    h = h * tanh(1.0)  # HERE
+    return h, State(h=h)
+
+
+def branches(x, h):
+    h = tanh(affine("a", x, h))
+    if h > 0:  # HERE
+        h = h * 2
+    return h, State(h=h)
+
+
+def branches_on_equality(x, h):
+    if h == 0:  # HERE
+        h = h + 1
+    return h, State(h=h)
+
+
+def branches_on_inequality(x, h):
+    if h != 0:  # HERE
+        h = h + 1
+    return h, State(h=h)
+
+
+def compares_with_at_least(x, h):
+    h = where(h >= 0, h, 0.0)  # HERE
+    return h, State(h=h)
+
+
+def compares_with_at_most(x, h):
+    h = where(h <= 0, h, 0.0)  # HERE
+    return h, State(h=h)
+
+
+def chooses_by_a_number(x, h):
+    h = where(h, h, 0.0)  # HERE
+    return h, State(h=h)
+
+
+def calculates_with_a_test(x, h):
+    h = (h > 0) * h  # HERE
+    return h, State(h=h)
+
+
+def takes_a_function_of_a_test(x, h):
+    h = tanh(h > 0)  # HERE
+    return h, State(h=h)
+
+
+def returns_a_test(x, h):  # HERE
+    return h, State(h=h > 0)
+
+
+def mixes_sizes(x, h):
+    h = x + h  # HERE
+    return h, State(h=h)
+
+
+def mixes_sizes_in_a_product(x, h):
+    h = matrix("W") @ x  # HERE
+    return h, State(h=h)
+
+
+def mixes_sizes_in_a_bias(x, h):
+    h = affine("a", h) + vector("b", "input")  # HERE
+    return h, State(h=h)
+
+
+def makes_a_matrix(x, h):
+    h = (matrix("W") * mean(h)) @ h  # HERE
+    return h, State(h=h)
+
+
+def multiplies_by_a_vector(x, h):
+    h = h @ matrix("W")  # HERE
+    return h, State(h=h)
+
+
+def transposes_a_vector(x, h):
+    h = h.T  # HERE
+    return h, State(h=h)
+
+
+def calls_a_numpy_function(x, h):
+    h = np.tanh(affine("a", x, h))  # HERE
+    return h, State(h=h)
+
+
+def calls_a_numpy_function_of_several(x, h):
+    h = np.concatenate([h, h])  # HERE
+    return h, State(h=h)
+
+
+def uses_a_numpy_array(x, h):
+    h = h * np.ones(3)  # HERE
+    return h, State(h=h)
+
+
+def uses_a_numpy_array_first(x, h):
+    h = np.ones(3) * h  # HERE
+    return h, State(h=h)
+
+
+def calls_a_torch_function(x, h):
+    h = torch.tanh(affine("a", x, h))  # HERE
+    return h, State(h=h)
+
+
+def calls_a_torch_function_of_several(x, h):
+    h = torch.cat([h, h])  # HERE
+    return h, State(h=h)
+
+
+def calls_torch_nn_functional(x, h):
+    h = torch.nn.functional.gelu(affine("a", x, h))  # HERE
+    return h, State(h=h)
+
+
+def uses_a_tensor(x, h):
+    h = h * torch.ones(3)  # HERE
+    return h, State(h=h)
+
+
+def calls_the_math_module(x, h):
+    h = math.tanh(h)  # HERE
+    return h, State(h=h)
+
+
+def uses_a_list(x, h):
+    h = h + [1.0]  # HERE  # noqa: RUF005
+    return h, State(h=h)
+
+
+def uses_a_truth_value(x, h):
+    h = h * True  # HERE
+    return h, State(h=h)
+
+
+def uses_a_complex_number(x, h):
+    h = h * 1j  # HERE
+    return h, State(h=h)
+
+
+def takes_the_third_power(x, h):
+    h = h**3  # HERE
+    return h, State(h=h)
+
+
+def indexes(x, h):
+    h = h[0] * h  # HERE
+    return h, State(h=h)
+
+
+def takes_a_slice(x, h):
+    h = concat(h[1:], h[:1])  # HERE
+    return h, State(h=h)
+
+
+def unpacks(x, h):
+    i, f = affine("i f", x, h)  # HERE
+    return i * f, State(h=i)
+
+
+def loops(x, h):
+    for feature in h:  # HERE
+        h = h + feature
+    return h, State(h=h)
+
+
+def does_not_name_an_operand(x, h):
+    h = tanh(affine("a", x, 2 * h))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_a_scalar(x, h):
+    size = mean(h)
+    h = tanh(affine("a", x, size))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_a_matrix(x, h):
+    weight = matrix("W")
+    h = tanh(affine("a", weight))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_no_operand(x, h):
+    h = tanh(affine("a"))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_no_gate(x, h):
+    h = tanh(affine(x, h))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_an_empty_gate(x, h):
+    h = tanh(affine("", x, h))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_no_features(x, h):
+    h = h + mean(affine("a", x, size=0))  # HERE
+    return h, State(h=h)
+
+
+def uses_a_gate_in_two_sizes(x, h):
+    a = affine("a", x)
+    b = affine("a", x, size=3)  # HERE
+    return a, State(h=a * mean(b))
+
+
+def uses_a_weight_for_two_widths(x, h):
+    a = affine("a", h=x)
+    b = affine("b", h)  # HERE
+    return a, State(h=b)
+
+
+def uses_a_weight_with_other_heads(x, h):
+    a = affine("a", h)
+    b = affine("b", h, heads=2)  # HERE
+    return a, State(h=b)
+
+
+def declares_a_parameter_twice(x, h):
+    h = vector("b") * h
+    h = h + total(vector("b", "input"))  # HERE
+    return h, State(h=h)
+
+
+def splits_a_scalar(x, h):
+    a, b = split(total(h), 2)  # HERE
+    return h, State(h=h * a * b)
+
+
+def splits_a_number(x, h):
+    a, b = split(1.0, 2)  # HERE
+    return h, State(h=h * a * b)
+
+
+def splits_into_nothing(x, h):
+    a = split(h, 0)  # HERE
+    return h, State(h=a)
+
+
+def joins_nothing(x, h):
+    h = h * mean(concat())  # HERE
+    return h, State(h=h)
+
+
+def joins_a_scalar(x, h):
+    h = h * mean(concat(total(h), h))  # HERE
+    return h, State(h=h)
+
+
+def joins_a_number(x, h):
+    h = h * mean(concat(1.0, h))  # HERE
+    return h, State(h=h)
+
+
+def takes_the_mean_of_a_scalar(x, h):
+    h = h * mean(total(h))  # HERE
+    return h, State(h=h)
+
+
+def normalises_a_scalar(x, h):
+    h = h * norm(total(h))  # HERE
+    return h, State(h=h)
+
+
+leaked: list[Any] = []
+
+
+def leaks(x, h):
+    leaked.append(h)
+    return h, State(h=h)
+
+
+def uses_another_trace(x, h):
+    h = h + leaked[0]  # HERE
+    return h, State(h=h)
+
+
+MISTAKES: dict[Callable[..., Any], str] = {
+    returns_nothing: r"cell 'returns_nothing' must return `output, State\(\.\.\.\)`; it returned a NoneType",
+    returns_the_state_alone: r"must return `output, State\(\.\.\.\)`; it returned a ",
+    returns_a_dictionary: r"must return `output, State\(\.\.\.\)`; it returned a tuple of 2",
+    returns_three_things: r"must return `output, State\(\.\.\.\)`; it returned a tuple of 3",
+    returns_another_state: r"must return the states h; it returned g",
+    forgets_a_state: r"must return the states h, c; it returned h",
+    returns_one_state_too_many: r"must return the states h; it returned h, c",
+    changes_the_size_of_a_state: r"returns state 'h' with shape \[input\]; it was given as \[hidden\]",
+    returns_a_scalar_output: r"must return a vector as its output; .* has shape \[\]",
+    returns_a_parameter: r"returns 'y' that depends on no input and no state",
+    returns_a_constant_state: r"returns 'h' that depends on no input and no state",
+    uses_an_unknown_op: r"unknown op 'gelu'; the ops are: .*tanh",
+    gives_an_op_too_many_operands: r"tanh .*1 operand.*2",
+    gives_an_op_too_few_operands: r"maximum .*2 operands.*1",
+    gives_an_op_only_numbers: r"tanh needs at least one traced value; for numbers use Python's math module",
+    branches: r"a cell cannot branch on a traced value: .* has no number until the cell runs; use where\(test, a, b\)",
+    branches_on_equality: r"equal\(",
+    branches_on_inequality: r"equal\(",
+    compares_with_at_least: r">=",
+    compares_with_at_most: r"<=",
+    chooses_by_a_number: r"where.* test",
+    calculates_with_a_test: r"mul.* test|test.* mul",
+    takes_a_function_of_a_test: r"tanh.* test|test.* tanh",
+    returns_a_test: r"state 'h'.* test|test.* state 'h'",
+    mixes_sizes: r"add mixes sizes: x \[input\] and h \[hidden\]",
+    mixes_sizes_in_a_product: r"a product of W \[hidden, hidden\] with x \[input\] mixes sizes",
+    mixes_sizes_in_a_bias: r"add mixes sizes: .* \[hidden\] and b \[input\]",
+    makes_a_matrix: r"mul makes a matrix for every sample; matrix-valued states are outside the language",
+    multiplies_by_a_vector: r"h \[hidden\] is not a parameter matrix",
+    transposes_a_vector: r"h \[hidden\] is not a matrix: \.T is for parameter matrices",
+    calls_a_numpy_function: r"numpy\.tanh is not an op of a cell: .* use anyrnn\.tanh",
+    calls_a_numpy_function_of_several: r"numpy\.concatenate is not an op of a cell: .* use the functions of anyrnn",
+    uses_a_numpy_array: r"a ndarray; expected a traced value or a number \(use vector, scalar or matrix for parameters\)",
+    uses_a_numpy_array_first: r"numpy\.multiply is not an op of a cell",
+    calls_a_torch_function: r"torch\.tanh is not an op of a cell: .* use anyrnn\.tanh",
+    calls_a_torch_function_of_several: r"torch\.cat is not an op of a cell",
+    calls_torch_nn_functional: r"gelu is not an op of a cell",
+    uses_a_tensor: r"a Tensor; expected a traced value or a number",
+    calls_the_math_module: r"cannot become a Python number: h has no number until the cell runs; use the functions of anyrnn",
+    uses_a_list: r"a list; expected a traced value or a number",
+    uses_a_truth_value: r"a bool; expected a traced value or a number",
+    uses_a_complex_number: r"a complex; expected a traced value or a number",
+    takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are",
+    indexes: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
+    takes_a_slice: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
+    unpacks: r"a traced value cannot be unpacked or looped over: i_f_pre .* use split\(value, parts\)",
+    loops: r"a traced value cannot be unpacked or looped over: h .* use split\(value, parts\)",
+    does_not_name_an_operand: r"an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=value",
+    gives_affine_a_scalar: r"an operand of affine must be a vector; size is a scalar",
+    gives_affine_a_matrix: r"an operand of affine must be a vector; (W|weight) .*matrix|\[hidden, hidden\]",
+    gives_affine_no_operand: r"an affine needs at least one operand",
+    gives_affine_no_gate: r"affine's first argument is the gate's name; got <x \[input\]>",
+    gives_affine_an_empty_gate: r"affine's first argument is the gate's name; got ''",
+    gives_affine_no_features: r"size",
+    uses_a_gate_in_two_sizes: r"gate 'a' has hidden rows in weight_ih, but 3 are asked for",
+    uses_a_weight_for_two_widths: r"weight_hh has input columns for 1 heads, but h has hidden for 1",
+    uses_a_weight_with_other_heads: r"weight_hh has hidden columns for 1 heads, but h has hidden/2 for 2",
+    declares_a_parameter_twice: r"parameter 'b' is declared twice with different shapes",
+    splits_a_scalar: r"split needs a vector",
+    splits_a_number: r"split needs a vector|split .*traced value",
+    splits_into_nothing: r"split",
+    joins_nothing: r"concat needs",
+    joins_a_scalar: r"concat needs .*vector",
+    joins_a_number: r"concat .*(vector|traced value)",
+    takes_the_mean_of_a_scalar: r"needs a vector, but .* has shape \[\]",
+    normalises_a_scalar: r"needs a vector, but .* has shape \[\]",
+    uses_another_trace: r"belongs to another trace; a cell may only use what it was given or made itself",
+}
+
+
+@pytest.mark.parametrize("function", MISTAKES, ids=lambda f: f.__name__)
+def test_a_mistake_is_named_with_its_line(function: Callable[..., Any]) -> None:
+    if function is uses_another_trace:
+        leaked.clear()
+        cell(leaks).trace()
+    with pytest.raises(CellError, match=MISTAKES[function]) as caught:
+        cell(function).trace()
+    lines, first = inspect.getsourcelines(function)
+    line = first + next(k for k, text in enumerate(lines) if "# HERE" in text)
+    assert str(caught.value).startswith(f"{__file__}:{line}: ")
+
+
+def test_what_a_message_suggests_exists() -> None:
+    for function in MISTAKES:
+        if function is uses_another_trace:
+            continue
+        with pytest.raises(CellError) as caught:
+            cell(function).trace()
+        for name in re.findall(r"use anyrnn\.(\w+)", str(caught.value)):
+            assert hasattr(anyrnn, name), f"{function.__name__}: there is no anyrnn.{name}"
+
+
+def test_a_mistake_in_a_cell_that_another_calls_is_named_with_its_own_line() -> None:
+    inner = cell(mixes_sizes)
+
+    @cell
+    def outer(x, h):
+        with scope("inner"):
+            return inner(x, h)
+
+    line = inspect.getsourcelines(mixes_sizes)[1] + 1
+    with pytest.raises(CellError, match=re.escape(f"{__file__}:{line}: ") + "add mixes sizes"):
+        outer.trace()
+
+
+def test_an_error_of_python_in_a_cell_passes_through() -> None:
+    @cell
+    def broken(x, h):
+        return undefined(x), State(h=h)  # noqa: F821
+
+    with pytest.raises(NameError, match="undefined"):
+        broken.trace()
+
+
+# signatures
+
+
+def no_input():
+    return None
+
+
+def no_state(x):
+    return x, State()
+
+
+def many_inputs(*xs):
+    return xs[0], State()
+
+
+def keywords(x, h, **others):
+    return h, State(h=h)
+
+
+def hyper_without_default(x, h, *, depth):
+    return h, State(h=h)
+
+
+def odd_annotation(x, h: int):
+    return h, State(h=h)
+
+
+def odd_hyper(x, h, *, rate: Vec()):
+    return h, State(h=h)
+
+
+SIGNATURES: dict[Callable[..., Any], str] = {
+    no_input: r"cell 'no_input' has no input; its first argument is the input",
+    no_state: r"cell 'no_state' has no state; its arguments after the input are the states",
+    many_inputs: r"cell 'many_inputs' takes its input and states by name, not as \*xs",
+    keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
+    hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
+    odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
+}
+
+
+@pytest.mark.parametrize("function", SIGNATURES, ids=lambda f: f.__name__)
+def test_a_signature_that_is_not_a_cells_is_refused(function: Callable[..., Any]) -> None:
+    where = re.escape(f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: ")
+    with pytest.raises(CellError, match=where + SIGNATURES[function]):
+        cell(function)
+
+
+@pytest.mark.parametrize("size", [("hidden", "hidden"), ["hidden"], None, 2.5])
+def test_a_matrix_valued_state_is_refused_by_name(size: Any) -> None:
+    with pytest.raises(CellError, match=r"matrix-valued and spatial states \(mLSTM, ConvLSTM\) are outside the language"):
+        Vec(size)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_state_without_features_is_refused(size: int) -> None:
+    with pytest.raises(CellError, match="size"):
+        Vec(size)
+    with pytest.raises(CellError, match="size"):
+        Step(size)
+
+
+# outside of a trace
+
+
+@pytest.mark.parametrize(
+    ("who", "call"),
+    [
+        ("affine", lambda: affine("a", None)),
+        ("vector", lambda: vector("b")),
+        ("scalar", lambda: scalar("s")),
+        ("matrix", lambda: matrix("W")),
+        ("scope", lambda: scope("inner").__enter__()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_language_belongs_inside_a_cell(who: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(CellError, match=rf"{who} can only be called inside a cell's function, while the cell is being traced"):
+        call()
+
+
+@pytest.mark.parametrize("function", [tanh, sigmoid, exp], ids=lambda f: f.__name__)
+def test_functions_of_arrays_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(CellError, match=f"{function.__name__} needs at least one traced value"):
+        function(np.ones(3))
+
+
+def test_a_cell_is_not_called_with_arrays() -> None:
+    with pytest.raises(CellError, match=r"cell 'lstm' was called outside of a trace; make a layer of it"):
+        cells.lstm(np.ones(3), np.ones(3), np.ones(3))
+
+
+def test_maximum_of_numbers_points_to_python() -> None:
+    with pytest.raises(CellError, match="maximum needs at least one traced value"):
+        maximum(1.0, 2.0)
+
+
+# hyper-parameters and sizes
+
+
+@cell
+def with_options(x, h: Vec("wide"), t: Scalar(), *, rate=0.5, depth=2):
+    for k in range(depth):
+        h = (1 - rate) * h + rate * tanh(affine(f"a{k}", x, h, size="wide"))
+    return h, State(h=h, t=t + 1)
+
+
+def test_an_unknown_hyper_parameter_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"cell 'with_options' has no hyper-parameter 'width'; it has: rate, depth"):
+        with_options.trace(width=3)
+    with pytest.raises(TypeError, match=r"cell 'lstm' has no hyper-parameter 'depth'; it has: none"):
+        cells.lstm.trace(depth=3)
+
+
+def test_a_size_that_is_not_given_is_asked_for() -> None:
+    with pytest.raises(TypeError, match=r"cell 'with_options' needs the size wide as keyword argument"):
+        anyrnn.torch.Recurrent(with_options, 3, 4)
+    with pytest.raises(TypeError, match=r"cell 'lstm_projected' needs the size proj as keyword argument"):
+        anyrnn.torch.Recurrent("lstm_projected", 3, 4)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"cell 'with_options' has no option 'width'; it has: wide, rate, depth"):
+        anyrnn.torch.Recurrent(with_options, 3, 4, wide=5, width=3)
+    with pytest.raises(TypeError, match=r"cell 'lstm' has no option 'proj'; it has: none"):
+        anyrnn.torch.Recurrent("lstm", 3, 4, proj=2)
+
+
+def halves(x, h):
+    a, b = split(affine("a", x, h), 2)
+    return concat(b, a), State(h=concat(a, b))
+
+
+def test_sizes_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"the size hidden/2 is not a whole number for hidden=5"):
+        anyrnn.torch.Recurrent(cell(halves), 3, 5)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, "5"])
+def test_a_named_size_is_a_positive_whole_number(value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="wide"):
+        anyrnn.torch.Recurrent(with_options, 3, 4, wide=value)
+
+
+# loading
+
+
+def test_an_unknown_cell_names_those_there_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"unknown cell 'ltsm'; the built-in cells are gru, .*lstm.*; one of your own is my_file\.py:my_cell"
+    ):
+        cells.load("ltsm")
+
+
+def test_a_cell_file_that_is_not_there(tmp_path: Any) -> None:
+    missing = tmp_path / "mine.py"
+    with pytest.raises(FileNotFoundError, match=re.escape(f"cell '{missing}:mine': there is no file '{missing}'")):
+        cells.load(f"{missing}:mine")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        cells.load(f"{folder}:mine")
+
+
+def test_a_file_without_the_cell_names_those_it_has(tmp_path: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from anyrnn import State, affine, cell, tanh\n@cell\ndef first(x, h):\n    h = tanh(affine('a', x, h))\n    return h, State(h=h)\n"
+    )
+    assert cells.load(f"{file}:first").name == "first"
+    with pytest.raises(ValueError, match=r"has no cell 'second'; it has first"):
+        cells.load(f"{file}:second")
+    text = tmp_path / "mine.txt"
+    text.write_text("hello")
+    with pytest.raises(ValueError, match=r"is not a Python file \(my_file\.py:my_cell\)"):
+        cells.load(f"{text}:first")
