@@ -297,8 +297,8 @@ def on_llvm(
     d_x = [around.result(a.shape) for a in p.inputs] if "d_inputs" not in without else []
     d_first = [around.result(a.shape) for a in _stacked(p.first)] if "d_first" not in without else []
     names = network.sources * len(network.units)
-    partial = network.partial_sources  # the caller's part is to set them to zero
-    d_sources = [np.full_like(a, 0.0 if n in partial else SENTINEL) for n, a in zip(names, sources, strict=True)]
+    summed = network.plan.summed  # the caller's part is to set them to zero
+    d_sources = [np.full_like(a, 0.0 if n in summed else SENTINEL) for n, a in zip(names, sources, strict=True)]
     if "d_sources" in without:
         d_sources = []
     backward = llvm.Shape(

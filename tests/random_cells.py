@@ -140,25 +140,23 @@ class Program:
 
 
 @st.composite
-def sources(draw: Any) -> str:
-    """The source of a cell, named `drawn`."""
+def sources(draw: Any, two_stages: bool, reduces: bool, two_sizes: bool) -> str:
+    """The source of a cell, named `drawn`: with a product of what a product of a state has made, with a reduction on which a
+    state depends, with states of two sizes.
+    """
     program = Program(draw)
     states = {"h": "hidden"}
     states |= {"c": "hidden"} if draw(st.booleans()) else {}
-    states |= {"p": "other"} if draw(st.booleans()) else {}
+    states |= {"p": "other"} if two_sizes else {}
     counts = draw(st.booleans())
     program.values = [Value("x", "input", 4.0)] + [Value(name, size, 1.0) for name, size in states.items()]
     program.values += [Value("t", None, 1.0)] if counts else []
-    two_stages, reduces = draw(st.booleans()), draw(st.booleans())
     for _ in range(draw(st.integers(1, 4))):
         getattr(program, program.pick(["elementwise", "elementwise", "parameter", "product", "product"]))()
-    if reduces:
-        program.reduction()
-        program.elementwise()
+    reduced = program.reduction() if reduces else None
     state, size = program.pick(states.items())
     inner = f"sigmoid({program.affine(size, 'x', state)}) * {state}"
     if two_stages:
-        # a product of what a product of the state has made
         program.lines.append(f"reset = {inner}")
     recurrent = program.affine("hidden", *dict.fromkeys(["x", "reset" if two_stages else state, program.any().name]))
     newest = program.new(f"tanh({recurrent})", "hidden", 1.0)
@@ -167,7 +165,8 @@ def sources(draw: Any) -> str:
     for name, of in states.items():
         program.new_state(name, of)
     output = program.any(program.pick(program.sizes())).name
-    program.lines.append(f"new_h = tanh(new_h + {newest.name})")
+    more = "" if reduced is None else f" + {reduced.name}" if reduced.size in (None, "hidden") else f" + mean({reduced.name})"
+    program.lines.append(f"new_h = tanh(new_h + {newest.name}{more})")
     arguments = ["x", *(f'{name}: Vec("{of}", init={draw(st.sampled_from([0.0, 0.5]))})' for name, of in states.items())]
     returned = ", ".join(f"{name}=new_{name}" for name in states)
     if counts:

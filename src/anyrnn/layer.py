@@ -468,8 +468,8 @@ class Recurrent:
     def _new_gradients(self, reserve: Reserve) -> list[Array]:
         network = reserve.network
         names = network.sources * len(network.units)
-        partial = network.partial_sources
-        return [np.zeros_like(a) if n in partial else np.empty_like(a) for n, a in zip(names, reserve.sources, strict=True)]
+        summed = network.plan.summed
+        return [np.zeros_like(a) if n in summed else np.empty_like(a) for n, a in zip(names, reserve.sources, strict=True)]
 
     def _named(self, reserve: Reserve, d_sources: Sequence[Array]) -> dict[str, Array]:
         """Gradients of the parameters by name, from those of the sources, through the parameter phase where there is one."""

@@ -245,12 +245,7 @@ def _gradients(plan: Plan) -> Iterator[str]:
 
 def code_text(plan: Plan) -> str:
     """The LLVM IR of a plan's programs in float32, for this machine."""
-    from anyrnn.backends.llvm import run, target
-    from anyrnn.backends.llvm.driver import Driver
+    from anyrnn.backends.llvm.run import write_code
 
-    values = {s.name: s.init for s in plan.graph.states}
-    texts = []
-    for name in PROGRAMS:
-        driver = Driver(getattr(plan, name), plan.phase.weights, values, run.element("float32"), target.machine())
-        texts.append(f"; {plan.graph.name}, {name}\n{driver.code().text.rstrip()}\n")
+    texts = [f"; {plan.graph.name}, {name}\n{write_code(plan, name, 'float32').text.rstrip()}\n" for name in PROGRAMS]
     return "\n".join(texts)

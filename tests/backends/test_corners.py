@@ -115,6 +115,40 @@ def output_is_a_product(x, h):
     return affine("y", h, size="other"), State(h=h)
 
 
+def state_is_a_product(x, h, c):
+    c = affine("c", x, h)
+    h = tanh(affine("h", x, h)) * 0.5
+    return h, State(h=h, c=c)
+
+
+def output_is_a_product_of_the_state_before(x, h):
+    return affine("y", h, size="other"), State(h=tanh(affine("a", x, h)))
+
+
+def states_change_places(x, h, c):
+    n = affine("n", x, h)
+    return tanh(n), State(h=c, c=n)
+
+
+def transposed_product_of_the_input(x, h: Vec("input")):
+    w = matrix("w", "input", "input")
+    h = tanh(w.T @ x + affine("a", h, size="input"))
+    return h, State(h=h)
+
+
+def transposed_product_is_the_output(x, h):
+    w = matrix("w", "hidden", "other")
+    h = tanh(affine("a", x, h))
+    return w.T @ h, State(h=h)
+
+
+def a_gate_and_a_part_of_it(x, h):
+    a = affine("a b", x, h)
+    b, c = split(a, 2)
+    h = tanh(b) * sigmoid(c) + mean(a)
+    return h, State(h=h)
+
+
 def output_of_several_parts(x, h, p: Vec("other")):
     h, p = tanh(affine("h", x, h)), tanh(affine("p", x, p, size="other"))
     return concat(p, h), State(h=h, p=p)
@@ -214,7 +248,7 @@ CORNERS = [
 
 DECLINED = {output_of_several_parts: "concat"}
 """What llvm declines, by the op's name."""
-SINGLE = (step_input, no_parameter)
+SINGLE = (step_input, no_parameter, transposed_product_of_the_input)
 """One layer in one direction: an input of every layer, and a state of the input's size."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -61,6 +61,15 @@ class Dim:
 
 
 Shape = tuple[Dim, ...]
+
+
+def cover_once(ranges: Sequence[tuple[Dim, Dim]], size: Dim) -> bool:
+    """Whether ranges (offset, length), in any order, make up a whole of some size and none overlaps another."""
+    ends = {offset: offset + length for offset, length in ranges}
+    position = Dim()
+    for _ in ranges:
+        position = ends.get(position, position)
+    return position == size and len(ends) == len(ranges)
 
 
 def shape_text(shape: Shape) -> str:

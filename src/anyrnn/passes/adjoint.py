@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyrnn.errors import UnsupportedError
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, Shape
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable
 from anyrnn.ir.symbol import Symbol
 from anyrnn.passes.parameters import Weight
@@ -31,8 +31,8 @@ class OuterProduct:
 class Adjoint:
     """`nodes` extends the graph's own nodes. The rest are indices into it.
 
-    `inputs` and `states` give the cotangents of the step's inputs and of the states before the step; an input or state that
-    nothing depends on has none. `products` and `sums` lead to the gradients of what the step reads from the parameter phase.
+    `inputs` and `states` give the cotangents of the step's inputs and of the states before the step: zeros for what nothing
+    depends on. `products` and `sums` lead to the gradients of what the step reads from the parameter phase.
     """
 
     graph: Graph
@@ -104,12 +104,21 @@ def adjoint(graph: Graph) -> Adjoint:
             for source, value in zip(node.inputs, node.row.derivative(g, builder.symbol(index), *symbols), strict=True):
                 give(source, value)
 
-    def found(op: str) -> tuple[tuple[str, int], ...]:
-        leaves = ((n.attributes[0], i) for i, n in enumerate(graph.nodes) if n.op == op)
-        return tuple((name, cotangents[i].index) for name, i in leaves if i in cotangents)
+    made = {(n.op, n.attributes[0]): cotangents[i] for i, n in enumerate(graph.nodes) if n.row.kind == "leaf" and i in cotangents}
 
+    def found(op: str, name: str, shape: Shape) -> tuple[str, int]:
+        return name, (made[op, name] if (op, name) in made else _zeros(builder, shape)).index
+
+    inputs = tuple(found("input", name, shape) for name, shape in graph.inputs)
+    states = tuple(found("state", state.name, state.shape) for state in graph.states)
     pairs = tuple((index, value.index) for index, value in sums.items())
-    return Adjoint(graph, tuple(builder.nodes), found("input"), found("state"), tuple(products), pairs)
+    return Adjoint(graph, tuple(builder.nodes), inputs, states, tuple(products), pairs)
+
+
+def _zeros(builder: Builder, shape: Shape) -> Symbol:
+    """Zero for every feature of every sample."""
+    size = shape[0] if shape else Dim.of(1)
+    return builder.symbol(builder.add(Node("fill", (builder.constant(0.0).index,), shape, (size,), per_sample=True)))
 
 
 def _as_shape_of(builder: Builder, value: Symbol, node: Node) -> Symbol:

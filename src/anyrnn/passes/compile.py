@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Graph, Node
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
@@ -28,6 +28,10 @@ class Plan:
     inference: Program
     training: Program
     backward: Program
+    summed: frozenset[str]
+    """The sources (see `Weight`) whose gradients are added to what is there, zeros at first: those of which some rows have
+    several terms, or none.
+    """
 
 
 @lru_cache(maxsize=256)
@@ -42,7 +46,19 @@ def plan(traced: Graph) -> Plan:
     inference = stage(_forward_step(graph, step, ()), _forward_buffers(graph))
     training = stage(_forward_step(graph, step, saves.kept), _forward_buffers(graph))
     backward = stage(_backward(joint, saves, nodes), _backward_buffers(graph, saves))
-    return Plan(graph, joint, phase, phase_adjoint(graph, phase.weights), saves, inference, training, backward)
+    derivative = phase_adjoint(graph, phase.weights)
+    return Plan(graph, joint, phase, derivative, saves, inference, training, backward, _summed(graph, phase, backward))
+
+
+def _summed(graph: Graph, phase: ParameterPhase, backward: Program) -> frozenset[str]:
+    whole = {p.name: p.shape for p in graph.parameters} | {w.name: w.shape for w in phase.computed}
+    weights = {w.name: w for w in phase.weights}
+    terms: dict[str, list[tuple[Dim, Dim]]] = {w.source: [] for w in phase.weights}
+    for name in [*(p.weight for p in backward.products), *(s.weight for s in backward.sums)]:
+        weight = weights[name]
+        terms[weight.source].append((weight.offset, weight.shape[0] if weight.shape else Dim.of(1)))
+    size = {name: shape[0] if shape else Dim.of(1) for name, shape in whole.items()}
+    return frozenset(source for source, ranges in terms.items() if not cover_once(ranges, size[source]))
 
 
 def _with_loads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -29,6 +29,11 @@ class Weight:
     offset: Dim
     node: int
 
+    @property
+    def source(self) -> str:
+        """The array in which it stands: a parameter, or a result of the parameter phase."""
+        return self.parameter or self.name
+
 
 @dataclass(frozen=True)
 class ParameterPhase:

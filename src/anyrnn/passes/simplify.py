@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable, users
 from anyrnn.ir.symbol import Symbol
 
@@ -186,20 +186,11 @@ class _Unstack:
             return self.part(node.inputs[0], *node.attributes)
         if node.op == "sum" and node.per_sample and self._can_part(node.inputs[0]):
             slices = sorted(self.cuts.get(node.inputs[0], ()), key=str)
-            if len(slices) > 1 and self._cover(slices, self.nodes[node.inputs[0]].shape[0]):
+            if len(slices) > 1 and cover_once(slices, self.nodes[node.inputs[0]].shape[0]):
                 sums = [self.builder.apply("sum", self.part(node.inputs[0], *cut)) for cut in slices]
                 return functools.reduce(operator.add, sums)
         inputs = tuple(self.whole(s).index for s in node.inputs)
         return self.builder.symbol(self.builder.add(replace(node, inputs=inputs)))
-
-    @staticmethod
-    def _cover(slices: Sequence[tuple[Dim, Dim]], size: Dim) -> bool:
-        """Whether slices that do not overlap make up the whole."""
-        ends = {offset: offset + length for offset, length in slices}
-        position = Dim()
-        for _ in slices:
-            position = ends.get(position, position)
-        return position == size and len(ends) == len(slices)
 
     def part(self, i: int, offset: Dim, size: Dim) -> Symbol:
         node = self.nodes[i]

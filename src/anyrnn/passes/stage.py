@@ -72,6 +72,7 @@ class Stager:
         self.effort: dict[int, int] = {}
         for region in (BEFORE, LOOP, AFTER):
             self._levels(region)
+        self.last_level = max((self.level[i] for i, region in self.region.items() if region == LOOP), default=0)
         self.stored: dict[int, tuple[str, int]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.targets: dict[int, list[tuple[str, int]]] = {}
@@ -183,6 +184,15 @@ class Stager:
     def _is_leaf(self, i: int) -> bool:
         return self.nodes[i].op == "load" or not self.nodes[i].per_sample
 
+    def still_there(self, i: int, place: tuple[str, int]) -> bool:
+        """Whether a leaf can be read at a place. A state is kept for two steps only, and the last stage of a backward step may
+        be done in the step after it (see `_rotate`).
+        """
+        node, (region, level) = self.nodes[i], place
+        if node.op != "load" or self.buffers[node.attributes[0]].role != "state":
+            return True
+        return region == LOOP and (level < max(1, self.last_level) or not self.step.reverse)
+
     def place(self, i: int) -> tuple[str, int]:
         return self.region[i], self.level[i]
 
@@ -197,8 +207,10 @@ class Stager:
             if role == "saved":
                 self.stored[i] = (name, 0)
         for _, left, right, _ in self.step.products:
-            self._keep_for_gradients((left, right))
-        self._keep_for_gradients(i for _, i in self.step.sums)
+            self._keep_for_gradients(left)
+            self._keep_for_gradients(right, ("saved", "stream"))
+        for _, i in self.step.sums:
+            self._keep_for_gradients(i)
         done: set[tuple[int, tuple[str, int], bool]] = set()
         pending = [(i, self.place(i)) for i in self.targets if not self._is_leaf(i)]
         while pending:
@@ -208,10 +220,11 @@ class Stager:
                     pending.append((s, self.place(s)))
                 self.keep(s, "cross" if self.region[s] == place[0] == LOOP else "chunk")
 
-    def _keep_for_gradients(self, values: Iterable[int]) -> None:
-        for i in values:
-            if self.nodes[i].op != "load":
-                self.keep(i, "chunk")
+    def _keep_for_gradients(self, i: int, in_place: tuple[str, ...] = ("saved",)) -> None:
+        """Gradients are summed after the steps of a chunk: only values in buffers of some roles still stand there."""
+        node = self.nodes[i]
+        if node.op != "load" or self.buffers[node.attributes[0]].role not in in_place:
+            self.keep(i, "chunk")
 
     def _read_elsewhere(
         self, i: int, place: tuple[str, int], done: set[tuple[int, tuple[str, int], bool]], columns: bool | None = None
@@ -225,8 +238,8 @@ class Stager:
         found: list[int] = []
         for s in node.inputs:
             if self._is_leaf(s):
-                continue
-            if self.loaded(s, place, columns, node):
+                found += [] if self.still_there(s, place) else [s]
+            elif self.loaded(s, place, columns, node):
                 found.append(s)
             else:
                 found += self._read_elsewhere(s, place, done, columns)
@@ -261,7 +274,8 @@ class Stager:
 
         def get(i: int, reader: Node | None) -> int:
             node = self.nodes[i]
-            if not self._is_leaf(i) and reader is not None and self.loaded(i, place, columns, reader):
+            elsewhere = not self.still_there(i, place) if self._is_leaf(i) else reader and self.loaded(i, place, columns, reader)
+            if elsewhere:
                 return load(i)
             if i not in done:
                 done[i] = builder.add(replace(node, inputs=tuple(get(s, node) for s in node.inputs)))
@@ -326,7 +340,9 @@ def _waits_for_state(stager: Stager, i: int) -> bool:
 
 def _access(stager: Stager, i: int) -> tuple[str, int]:
     node = stager.nodes[i]
-    return (node.attributes[0], node.attributes[1]) if node.op == "load" else stager.stored[i]
+    if node.op == "load" and (i not in stager.stored or stager.buffers[stager.stored[i][0]].role != "chunk"):
+        return node.attributes[0], node.attributes[1]
+    return stager.stored[i]
 
 
 def _rotate(stager: Stager, body: list[Stage]) -> tuple[Stage, Stage, list[Stage]]:

@@ -90,20 +90,6 @@ class Network:
         direct = dict.fromkeys(w.parameter for w in weights if w.parameter is not None)
         return (*direct, *(w.name for w in weights if w.parameter is None))
 
-    @cached_property
-    def partial_sources(self) -> frozenset[str]:
-        """The sources of which some rows have no gradient: nothing reads them, or nothing that has a derivative."""
-        backward = self.plan.backward
-        reached = {p.weight for p in backward.products} | {w for s in backward.sums for w in [s.weight]}
-        shapes = {p.name: p.shape for p in self.graph.parameters}
-        rows: dict[str, Dim] = dict.fromkeys(self.sources, Dim())
-        for weight in self.plan.phase.weights:
-            if weight.name in reached and weight.shape:
-                source = weight.parameter or weight.name
-                rows[source] = rows[source] + weight.shape[0]
-        shapes |= {w.name: w.shape for w in self.plan.phase.weights if w.parameter is None}
-        return frozenset(n for n in self.sources if (rows[n] != shapes[n][0] if shapes[n] else n not in reached))
-
 
 def make_network(
     cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool, bidirectional: bool, options: dict[str, Any]

@@ -9,6 +9,7 @@ through the interpreter on torch, which is differentiable itself.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -59,16 +60,21 @@ class Call:
         return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, (0.0, *[self.dropout] * (self.network.layers - 1)))
 
 
-CALLS: list[Call] = []
+CALLS: dict[int, Call] = {}
 POOLS: dict[Any, Pool] = {}
 HANDLES: dict[Call, int] = {}
+NUMBERS = itertools.count()
 
 
 def handle(call: Call) -> int:
-    """The number under which operators know a call (operators take numbers and tensors only)."""
+    """The number under which operators know a call (operators take numbers and tensors only).
+
+    Without a lock, which a forked child might find taken: two threads may give one call two numbers, and both stand for it.
+    """
     if call not in HANDLES:
-        CALLS.append(call)
-        HANDLES[call] = len(CALLS) - 1
+        number = next(NUMBERS)
+        CALLS[number] = call
+        HANDLES[call] = number
     return HANDLES[call]
 
 
@@ -134,7 +140,7 @@ def run_forward(
 def remember(key: Any, pool: Pool) -> Pool:
     """Note which pool serves a kind of call; the oldest note goes when there are many."""
     if len(POOLS) > 256:
-        POOLS.pop(next(iter(POOLS)), None)
+        POOLS.pop(list(POOLS)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds what other threads add)
     POOLS[key] = pool
     return pool
 
@@ -142,8 +148,8 @@ def remember(key: Any, pool: Pool) -> Pool:
 def new_gradients(network: Network, sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zero where a kernel leaves rows out."""
     names = network.sources * len(network.units)
-    partial = network.partial_sources
-    return [torch.zeros_like(t) if n in partial else torch.empty_like(t) for n, t in zip(names, sources, strict=True)]
+    summed = network.plan.summed
+    return [torch.zeros_like(t) if n in summed else torch.empty_like(t) for n, t in zip(names, sources, strict=True)]
 
 
 def run_backward(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -21,6 +23,22 @@ from anyrnn.torch import binding
 from anyrnn.trace import Cell
 
 States = Tensor | tuple[Tensor, ...]
+DERIVED = ("network", "_number", "_dropped", "_parameter_names", "_no_kernels", "_plain", "_source_names")
+"""Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
+
+
+def reference_to(cell: Cell) -> Cell | tuple[str, str]:
+    """Where a cell stands, as (module, name), by which it is copied and pickled as functions are; the cell itself if nowhere."""
+    place = (cell.function.__module__, cell.function.__qualname__)
+    return place if place[0] in sys.modules and referred_to(place) is cell else cell
+
+
+def referred_to(reference: Any) -> Any:
+    """The cell that `reference_to` has made a reference of."""
+    if isinstance(reference, Cell):
+        return reference
+    module, name = reference
+    return getattr(importlib.import_module(module), name, None)
 
 
 class Recurrent(torch.nn.Module):
@@ -77,21 +95,30 @@ class Recurrent(torch.nn.Module):
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
         self.options = options
-        self.network = make_network(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
-        self._number = binding.handle(binding.Call(self.network, batch_first))
-        self._dropped = self._dropping_number()
-        self._parameter_names: list[list[str]] = []
-        for layer, direction in self.network.units:
-            names = []
-            for parameter, shape in self.network.parameters(layer):
-                name = parameter.name + self.network.suffix(layer, direction)
+        self._derive()
+        for unit, names in zip(self.network.units, self._parameter_names, strict=True):
+            for (_, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
                 self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-                names.append(name)
-            self._parameter_names.append(names)
-        self._no_kernels = {dtype: backends.why_not_native(self.network, name) for dtype, name in binding.DTYPES.items()}
-        self._plain = not self.network.plan.phase.computed
-        self._source_names = [n + self.network.suffix(*unit) for unit in self.network.units for n in self.network.sources]
         self.reset_parameters()
+
+    def _derive(self) -> None:
+        """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
+        sizes = (self.input_size, self.hidden_size, self.num_layers)
+        self.network = network = make_network(self.cell, *sizes, self.bias, self.bidirectional, self.options)
+        self._number = binding.handle(binding.Call(network, self.batch_first))
+        self._dropped = self._dropping_number()
+        self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
+        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in binding.DTYPES.items()}
+        self._plain = not network.plan.phase.computed
+        self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in DERIVED} | {"cell": reference_to(self.cell)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.cell = referred_to(self.cell)
+        self._derive()
 
     def _dropping_number(self) -> int:
         """The call with dropout between layers, or the plain one where there is none."""
@@ -125,7 +152,7 @@ class Recurrent(torch.nn.Module):
     @property
     def backend_name(self) -> str:
         """The backend that a call runs on: `llvm` or `reference`."""
-        return "reference" if self._why_not_native(getattr(self, self._parameter_names[0][0])) else "llvm"
+        return "reference" if self._why_not_native(next(self.parameters(), torch.empty(0))) else "llvm"
 
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":
@@ -147,14 +174,13 @@ class Recurrent(torch.nn.Module):
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
-        if isinstance(input, PackedSequence):
-            raise UnsupportedError(
-                f"{self._label}: packed sequences are not supported yet; pad the batch and give a [T, N, D] tensor"
-            )
-        sources = self._sources()
-        batched = self._check_input(input, sources[0])
-        if input.dtype != sources[0].dtype:  # under autocast
-            input = input.to(sources[0].dtype)
+        if not isinstance(input, Tensor):
+            raise self._no_tensor(input)
+        sources = self._sources(input)
+        weight = sources[0] if sources else self._without_parameters(input)
+        batched = self._check_input(input, weight)
+        if input.dtype != weight.dtype:  # under autocast
+            input = input.to(weight.dtype)
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
@@ -170,6 +196,14 @@ class Recurrent(torch.nn.Module):
     def _label(self) -> str:
         return type(self).__name__
 
+    def _no_tensor(self, input: Any) -> Exception:
+        if isinstance(input, PackedSequence):
+            return UnsupportedError(
+                f"{self._label}: input is a PackedSequence, which is not supported yet; pad the batch "
+                "(torch.nn.utils.rnn.pad_packed_sequence) and give a [T, N, D] tensor"
+            )
+        return TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
+
     def _check_input(self, input: Tensor, weight: Tensor) -> bool:
         """Refuse what does not fit; say whether there is a batch."""
         if input.dim() not in (2, 3):
@@ -184,41 +218,57 @@ class Recurrent(torch.nn.Module):
                 f"{self._label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
             )
         if input.size(-1) != self.input_size:
-            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+            sides = f"Expected {self.input_size}, got {input.size(-1)}"
+            raise RuntimeError(f"{self._label}: input.size(-1) must be equal to input_size. {sides}")
         if input.size(1 if self.batch_first and input.dim() == 3 else 0) == 0:
-            raise RuntimeError(f"{self._label}: Expected sequence length to be larger than 0 in RNN")
+            raise RuntimeError(
+                f"{self._label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(input.shape)}"
+            )
         return input.dim() == 3
 
     def _first(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The initial states [units, N, size], checked; nothing when they are the cell's own."""
         if hx is None:
             return ()
-        states = self.network.graph.states
-        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        states, label = self.network.graph.states, self._label
+        if not isinstance(hx, (Tensor, tuple, list)):
+            raise TypeError(f"{label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
+        given = (hx,) if isinstance(hx, Tensor) else hx
         if len(given) != len(states) or (isinstance(hx, Tensor) and len(states) > 1):
             names = ", ".join(s.name for s in states)
-            raise RuntimeError(f"{self._label}: expected {len(states)} initial states ({names}), got {len(given)}")
+            form = "1 initial state" if len(states) == 1 else f"a tuple of {len(states)} initial states"
+            came = "one tensor" if isinstance(hx, Tensor) else f"{len(given)} state{'s' * (len(given) != 1)}"
+            raise RuntimeError(f"{label}: expected hx to be {form} ({names}), got {came}")
         result = []
         for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
-            if batched and tensor.dim() != 3:
-                raise RuntimeError(
-                    f"For batched 3-D input, hx should also be 3-D but got {tensor.dim()}-D tensor (state {state.name})"
-                )
-            if not batched and tensor.dim() != 2:
-                raise RuntimeError(
-                    f"For unbatched 2-D input, hx should also be 2-D but got {tensor.dim()}-D tensor (state {state.name})"
-                )
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
+            if tensor.dim() != 2 + batched:
+                kind = "batched 3-D" if batched else "unbatched 2-D"
+                sides = f"For {kind} input, hx should also be {2 + batched}-D but got {tensor.dim()}-D tensor"
+                raise RuntimeError(f"{label}: {sides} (state {state.name})")
             full = tensor if batched else tensor.unsqueeze(1)
             expected = (len(self.network.units), x.size(1), size)
             if tuple(full.shape) != expected:
-                raise RuntimeError(f"Expected hidden size {expected} for state {state.name}, got {list(full.shape)}")
+                shape = expected if batched else (expected[0], size)
+                raise RuntimeError(
+                    f"{label}: Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
+                )
             if tensor.dtype != x.dtype or tensor.device != x.device:
-                sides = f"state {state.name} is {tensor.dtype} on {tensor.device}, but the input is {x.dtype} on {x.device}"
-                raise RuntimeError(f"{self._label}: {sides}")
+                if tensor.device != x.device or not torch.is_autocast_enabled(x.device.type):
+                    sides = f"is {tensor.dtype} on {tensor.device}, but the input is {x.dtype} on {x.device}"
+                    raise RuntimeError(f"{label}: state {state.name} of hx {sides}; convert it with .to()")
+                full = full.to(x.dtype)
             result.append(full)
         return result
 
-    def _sources(self) -> list[Tensor]:
+    def _without_parameters(self, input: Tensor) -> Tensor:
+        """What tells the dtype and the device where no parameter does: the input."""
+        if not input.is_floating_point():
+            raise ValueError(f"{self._label}: input should be of a floating-point dtype, got {input.dtype}")
+        return input
+
+    def _sources(self, input: Tensor) -> list[Tensor]:
         """What the step reads of the parameters, for each unit: as they are, or through the parameter phase."""
         if self._plain:
             parameters: Any = self._parameters
@@ -226,13 +276,14 @@ class Recurrent(torch.nn.Module):
                 return [parameters[name] for name in self._source_names]
             except KeyError:  # a parametrisation has taken a parameter's place
                 return [getattr(self, name) for name in self._source_names]
-        return [t for unit in range(len(self.network.units)) for t in self._computed(unit)]
+        return [t for unit in range(len(self.network.units)) for t in self._computed(unit, input)]
 
-    def _computed(self, unit: int) -> list[Tensor]:
+    def _computed(self, unit: int, input: Tensor) -> list[Tensor]:
         network = self.network
         layer, direction = network.units[unit]
         parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
-        number = binding.number_like(next(iter(parameters.values())))
+        like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
+        number = binding.number_like(like)
         interpreter = Interpreter(torch, number, network.layer_sizes(layer))
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
@@ -245,7 +296,7 @@ class Recurrent(torch.nn.Module):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         number = self._dropped if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
-        reason = self._why_not_native(sources[0])
+        reason = self._why_not_native(inputs[0])
         if reason is None:
             return binding.call_network(number, inputs, first, sources, seed)
         if self.backend == "llvm":
@@ -255,6 +306,7 @@ class Recurrent(torch.nn.Module):
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
+        parts += [f"{name}={value}" for name, value in self._repr_options().items()]
         parts += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
         parts += ["bias=False"] if not self.bias else []
         parts += ["batch_first=True"] if self.batch_first else []
@@ -264,6 +316,9 @@ class Recurrent(torch.nn.Module):
 
     def _repr_first(self) -> list[str]:
         return [self.cell.name]
+
+    def _repr_options(self) -> dict[str, Any]:
+        return self.options
 
 
 class _Standard(Recurrent):
@@ -285,6 +340,9 @@ class _Standard(Recurrent):
 
     def _repr_first(self) -> list[str]:
         return []
+
+    def _repr_options(self) -> dict[str, Any]:
+        return {"proj_size": self.proj_size} if self.proj_size else {}
 
 
 class RNN(_Standard):

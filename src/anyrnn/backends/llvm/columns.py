@@ -2,12 +2,14 @@
 
     for each group of `width` panels:
         for each tile of rows, the highest that fits first:
-            sums in registers: begin from the biases, or from what was hoisted; add each operand's products
-            put the sums into the tile, a piece of stack that stays in the first cache
+            put the first values of the sums (biases, or what was hoisted) into the tile, a piece of stack that stays in cache
+            for each operand, for each block of its features:
+                sum products in registers; add the sums to the tile
         for each panel of the group, for each row of the tile:
             load, compute, store
 
-The pointwise part stands once in the code, whatever the height of the tile.
+Sums are made in blocks because rounding errors of one long chain of additions grow with its length. The pointwise part stands
+once in the code, whatever the height of the tile.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from anyrnn.passes.plan import Program
 Key = tuple[str, int]
 OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
+BLOCK_FEATURES = 128
+"""Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 
 
 class ColumnKernel(Emitter):
@@ -90,9 +94,9 @@ class ColumnKernel(Emitter):
     def note_operands(self) -> None:
         """For the current group, the words of each operand that has features to multiply, and the panels of all of them."""
         b, e = self.b, self.element
-        self.segments = []
+        self.blocks = []
         for some, table in self.alike:
-            place, segments = table, i64(0)
+            place, blocks = table, i64(0)
             for k in some:
                 operand, depth = self.shaped.operands[k], self.depths[k]
                 count = len(operand.accumulators) * self.shaped.width * e.panel_row
@@ -101,10 +105,10 @@ class ColumnKernel(Emitter):
                 words = [address, weights, depth, self.row_bytes[operand.buffer], self.panel_bytes[operand.buffer]]
                 for word, value in enumerate(words):
                     b.store(value, b.at(place, word, I64))
-                segments = b.add(segments, b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes)), "segments")
+                blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
                 following = b.at(place, OPERAND_WORDS, I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
-            self.segments.append(segments)
+            self.blocks.append(blocks)
 
     def _tile(self) -> Value:
         """Room for the sums of the highest tile: [accumulator][panel][row][lane]."""
@@ -158,12 +162,11 @@ class ColumnKernel(Emitter):
         b.place(done)
 
     def sums(self, row: Value, height: int) -> None:
-        """The sums of a tile, in registers until they are complete."""
-        sums = self.begin(row, height)
-        for which in range(len(self.alike)):
-            self.products(which, row, height, sums)
-        for (a, i, k), value in sums.items():
+        """The sums of a tile."""
+        for (a, i, k), value in self.begin(row, height).items():
             self.b.store(value, self.tile_at(a, k, i), self.element.panel_row)
+        for which in range(len(self.alike)):
+            self.products(which, row, height)
 
     def begin(self, row: Value, height: int) -> dict[tuple[int, int, int], Value]:
         """The first values of the sums, by (accumulator, row, panel)."""
@@ -187,47 +190,56 @@ class ColumnKernel(Emitter):
                     sums |= {(a, i, k): const(e.vector, 0.0) for i in range(height)}
         return sums
 
-    def products(self, which: int, row: Value, height: int, sums: dict[tuple[int, int, int], Value]) -> None:
-        """Add the products of operands that are alike to the sums: one operand after the other, panel after panel (a segment is a
-        panel of an operand), feature after feature.
-        """
+    def products(self, which: int, row: Value, height: int) -> None:
+        """Add the products of operands that are alike to the tile, one operand after the other, block after block."""
         b, e, shaped = self.b, self.element, self.shaped
         some, table = self.alike[which]
         operand = shaped.operands[some[0]]
         ours = not is_callers(self.program, operand.buffer)
         vectors = [(a, k) for a in operand.accumulators for k in range(shaped.width)]
         keys = [(a, i, k) for i in range(height) for a, k in vectors]
-        names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
-
-        def carry(values: list[Value]) -> list[tuple[str, Value]]:
-            return list(zip(names, values, strict=True))
-
-        begin = [("operand", table), ("feature", i64(0)), ("weights", self.advance(table, 0, "no_weights"))]
-        segment = b.loop("segment", 0, self.segments[which], 1, [*begin, *carry([sums[key] for key in keys])])
-        words, feature, weights = segment.values[:3]
+        block = b.loop("block", 0, self.blocks[which], 1, [("operand", table), ("feature", i64(0))])
+        words, feature = block.values
         depth = b.load(I64, b.at(words, 2, I64), "depth")
         row_bytes = i64(e.panel_row) if ours else b.load(I64, b.at(words, 3, I64), "row_bytes")
-        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), b.load(I64, b.at(words, 4, I64), "panel_bytes"), "panel")
-        first = self.advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "rows")
-        is_first = b.compare("eq", feature, i64(0), "is_first")
-        weights = b.select(is_first, b.load(PTR, b.at(words, 1, I64), "own_weights"), weights, "weights")
-        rows = [self.advance(first, b.mul(row_bytes, i), f"row.{i}") if i else first for i in range(height)]
-        stop = b.minimum(b.sub(depth, feature), e.lanes, "features")
-        inner = b.loop("k", 0, stop, 1, [("weights", weights), *carry(segment.values[3:])], once=True)
-        here = inner.values[0]
-        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in range(len(vectors))]
-        following: list[Value] = []
-        for i in range(height):
-            factor = b.splat(b.load(e.type, b.at(rows[i], inner.index, e.type), "factor"), e.lanes, "factor")
-            before = inner.values[1 + i * len(vectors) : 1 + (i + 1) * len(vectors)]
-            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
-        after = b.end(inner, [b.at(here, len(vectors) * e.lanes, e.type), *following])
-        feature = b.add(feature, e.lanes, "feature")
+        panel_bytes = b.load(I64, b.at(words, 4, I64), "panel_bytes")
+        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
+        first = self.advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
+        weights = self.advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, len(vectors) * e.panel_row), "weights")
+        features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
+        names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
+        sums = self.chain(first, row_bytes, panel_bytes, weights, features, height, names)
+        for (a, i, k), value in zip(keys, sums, strict=True):
+            place = self.tile_at(a, k, i)
+            b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
+        feature = b.add(feature, BLOCK_FEATURES, "feature")
         finished = b.compare("sge", feature, depth, "finished")
         words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
-        feature = b.select(finished, i64(0), feature, "feature")
-        results = b.end(segment, [words, feature, *after])
-        sums.update(zip(keys, results[3:], strict=True))
+        b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
+
+    def chain(
+        self, first: Value, row_bytes: Value, panel_bytes: Value, weights: Value, features: Value, height: int, names: list[str]
+    ) -> list[Value]:
+        """Sums of the products of some features, from the panel at `first` on, in registers: for each of `height` rows some
+        vectors; `names` has a name for each.
+        """
+        b, e = self.b, self.element
+        count = len(names) // height
+        zeros = [(name, const(e.vector, 0.0)) for name in names]
+        panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
+        rows = [self.advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
+        stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
+        carried = list(zip(["weights", *names], panel.values[1:], strict=True))
+        k = b.loop("k", 0, stop, 1, carried, once=True)
+        here = k.values[0]
+        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in range(count)]
+        following: list[Value] = []
+        for i in range(height):
+            factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
+            before = k.values[1 + i * count : 1 + (i + 1) * count]
+            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
+        after = b.end(k, [b.at(here, count * e.lanes, e.type), *following])
+        return b.end(panel, [self.advance(panel.values[0], panel_bytes, "rows"), *after])[2:]
 
     # pointwise
 

@@ -175,11 +175,12 @@ class Copies:
         b.ret()
         return name
 
-    def gradient_out(self) -> str:
+    def gradient_out(self, adds: bool) -> str:
         """`void(ptr sums, ptr gradient, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 task0, i64
-        task1)`: sums of outer products, [group][k][...], into rows of a gradient, for a range of tasks (group, panel of k).
+        task1)`: sums of outer products, [group][k][...], into rows of a gradient (or added to them), for a range of tasks
+        (group, panel of k).
         """
-        name = "gradient_out"
+        name = "gradient_add" if adds else "gradient_out"
         names = ("row_bytes", "size", "depth", "k_bytes", "width", "task0", "task1")
         b = self.function(name, [("ptr noalias readonly", "sums"), ("ptr noalias", "gradient"), *[("i64", n) for n in names]])
         if b is None:
@@ -198,16 +199,19 @@ class Copies:
         line = b.at(gradient, b.mul(b.add(first, feature.index), row_bytes), "i8", "line")
         k = b.loop("k", k0, k1)
         value = b.load(e.type, b.at(b.at(base, b.mul(k.index, k_bytes), "i8"), feature.index, e.type), "value")
-        b.store(value, b.at(line, k.index, e.type, "place"))
+        self._put(b, value, b.at(line, k.index, e.type, "place"), adds)
         b.end(k)
         b.end(feature)
         b.end(task)
         b.ret()
         return name
 
-    def sum_out(self) -> str:
+    def _put(self, b: Function, value: Value, place: Value, adds: bool) -> None:
+        b.store(b.fadd(b.load(self.element.type, place, "before"), value) if adds else value, place)
+
+    def sum_out(self, adds: bool) -> str:
         """`void(ptr sums, ptr gradient, i64 feature0, i64 feature1)`: the same for vectors and scalars."""
-        name = "sum_out"
+        name = "sum_add" if adds else "sum_out"
         e = self.element
         b = self.function(
             name,
@@ -223,7 +227,7 @@ class Copies:
         sums, gradient, feature0, feature1 = b.arguments
         feature = b.loop("feature", feature0, feature1)
         value = b.load(e.type, b.at(sums, feature.index, e.type), "value")
-        b.store(value, b.at(gradient, feature.index, e.type, "place"))
+        self._put(b, value, b.at(gradient, feature.index, e.type, "place"), adds)
         b.end(feature)
         b.ret()
         return name

@@ -63,9 +63,16 @@ class Driver:
     """Emits one program."""
 
     def __init__(
-        self, program: Program, weights: Sequence[Weight], state_values: dict[str, float], element: Element, machine: Machine
+        self,
+        program: Program,
+        weights: Sequence[Weight],
+        summed: frozenset[str],
+        state_values: dict[str, float],
+        element: Element,
+        machine: Machine,
     ) -> None:
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
+        self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         shaper = Shaper(program, machine)
         self.shaped: dict[int, Shaped] = {}
@@ -427,7 +434,7 @@ class Driver:
             first, last = self.outer_share(outer)
             sums = self.word(self.layout.pack(outer.name), outer.name, PTR)
             for k, weight in enumerate(outer.weights):
-                gradient, row_bytes = self.gradient(weight)
+                gradient, row_bytes, adds = self.gradient(weight)
                 source = b.at(sums, k * outer.width * e.panel_row, "i8", "sums")
                 k_bytes = i64(len(outer.weights) * outer.width * e.panel_row)
                 arguments = [
@@ -441,26 +448,26 @@ class Driver:
                     first,
                     last,
                 ]
-                b.call(self.copies.gradient_out(), arguments)
+                b.call(self.copies.gradient_out(adds), arguments)
         for sums_of in self.sums:
             first, last = self.sum_share(sums_of)
             if sums_of.size is not None:
                 size = self.size(sums_of.size)
                 first, last = b.minimum(b.mul(first, e.lanes), size), b.minimum(b.mul(last, e.lanes), size)
             for weight in sums_of.weights:
-                gradient, _ = self.gradient(weight)
+                gradient, _, adds = self.gradient(weight)
                 b.call(
-                    self.copies.sum_out(),
+                    self.copies.sum_out(adds),
                     [self.word(self.layout.pack(sums_of.name), sums_of.name, PTR), gradient, first, last],
                 )
 
-    def gradient(self, weight: str) -> tuple[Value, Value]:
-        """Address and row distance of a weight's gradient."""
+    def gradient(self, weight: str) -> tuple[Value, Value, bool]:
+        """Address and row distance of a weight's gradient, and whether terms are added to what is there."""
+        adds = weight in self.summed
+        if adds:
+            self.barrier()  # another thread may have made the term before
         index = self.layout.weight(weight)
-        return (
-            self.word(index + 2, "gradient", PTR),
-            self.word(index + 3, "gradient.row_bytes"),
-        )
+        return self.word(index + 2, "gradient", PTR), self.word(index + 3, "gradient.row_bytes"), adds
 
     def stack(self) -> None:
         b = self.b = self.module.function("work", [("ptr", "words"), ("i64", "id"), ("i64", "count")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from anyrnn.backends.llvm.driver import STACK_WORDS, Code, first_of, last_of
 from anyrnn.backends.llvm.memory import Arena, Extent
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness, stream_of, threshold
-from anyrnn.passes.plan import Program
+from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
 
 ROWS_PER_THREAD = 12
@@ -202,10 +202,10 @@ class Frame:
     def header(self, unit: int, name: str, value: int) -> None:
         self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
 
-    def _is_flat(self, *places: Place | None) -> int:
-        """Whether all rows of a chunk follow each other, in every array."""
-        rows = self.shape.extent.rows
-        return int(all(p is None or rows == 1 or p.strides[0] == rows * p.strides[1] for p in places))
+    def _is_flat(self, places: Mapping[str, Place | None], used: Iterable[str]) -> int:
+        """Whether all rows of a chunk follow each other, in every array that is used."""
+        rows, found = self.shape.extent.rows, [places[name] for name in used if name in places]
+        return int(all(p is None or rows == 1 or p.strides[0] == rows * p.strides[1] for p in found))
 
     def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
         network, shape, steps = self.network, self.shape, self.shape.extent.steps
@@ -231,15 +231,15 @@ class Frame:
             if direction:
                 streams, d_streams = [_reversed(s, steps) for s in streams], [_reversed(s, steps) for s in d_streams]
                 output, begin, end = _reversed(output, steps), steps - end, steps - begin
-            for (name, _), stream in zip(network.graph.inputs, streams, strict=True):
-                self._sequence(unit, name, stream)
-            for (name, _), stream in zip(network.graph.inputs, d_streams, strict=False):
-                if f"d_{name}" in stored:
-                    self._sequence(unit, f"d_{name}", stream)
-            self._sequence(unit, "d_y" if backward else "y", output)
-            whole = (begin, end) == (0, steps)
-            self.header(unit, "flat_before", self._is_flat(output if backward else None, *streams) and (whole or not backward))
-            self.header(unit, "flat_after", self._is_flat(*((*streams, *d_streams) if backward else (output,))))
+            names = [name for name, _ in network.graph.inputs]
+            places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
+            places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
+            for name, place in places.items():
+                self._sequence(unit, name, place)
+            whole = not backward or (begin, end) == (0, steps)
+            before, after = {*names, "d_y"}, {*names, *used_by(self.program.after)}
+            self.header(unit, "flat_before", self._is_flat(places, before) and whole)
+            self.header(unit, "flat_after", self._is_flat(places, after) and (whole or "d_y" not in after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
             self.header(unit, "add_outputs", int(backward and direction > 0))
@@ -324,6 +324,12 @@ def _signed(word: int) -> int:
     """A 64-bit word as the signed number with the same bits."""
     word &= 0xFFFFFFFFFFFFFFFF
     return word - 2**64 if word >> 63 else word
+
+
+def used_by(stages: Iterable[Stage]) -> set[str]:
+    """The buffers that stages load from or store to."""
+    kernels = [kernel for stage in stages for kernel in stage.kernels]
+    return {buffer for kernel in kernels for _, buffer, _ in (*kernel.loads, *kernel.stores)}
 
 
 def stored_in_steps(program: Program) -> set[str]:

@@ -39,7 +39,7 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
     """The text of `inference`, `training` or `backward` of a plan."""
     program: Program = getattr(plan, which)
     values = {s.name: s.init for s in plan.graph.states}
-    return Driver(program, plan.phase.weights, values, element(dtype), target.machine()).code()
+    return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine()).code()
 
 
 @lru_cache(maxsize=256)

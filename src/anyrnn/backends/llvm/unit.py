@@ -115,6 +115,6 @@ class Unit:
             columns = weight.shape[1].evaluate(self.sizes) if len(weight.shape) == 2 else 1
             row_bytes = columns * e.bytes
             self.words[index + 1] = self.words[index + 3] = row_bytes
-            source = network.sources.index(weight.parameter or weight.name)
+            source = network.sources.index(weight.source)
             result.append((index, source, weight.offset.evaluate(self.sizes) * row_bytes))
         return result

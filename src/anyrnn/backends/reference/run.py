@@ -36,7 +36,7 @@ def source_values(network: Network, layer: int, sources: Sequence[Any]) -> dict[
     by_name, sizes = dict(zip(network.sources, sources, strict=True)), network.layer_sizes(layer)
     values = {}
     for weight in network.plan.phase.weights:
-        array = by_name[weight.parameter or weight.name]
+        array = by_name[weight.source]
         if weight.parameter is not None and weight.shape:
             offset = weight.offset.evaluate(sizes)
             array = array[offset : offset + weight.shape[0].evaluate(sizes)]
@@ -220,8 +220,8 @@ def _unit_backward(
         values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
         for name, index in adjoint.inputs:
             d_streams[stream_names.index(name)][t] += values[index]
-        shapes = dict(zip(names, history[0], strict=True))
-        d_states = {name: np.zeros_like(shapes[name]) for name in names} | {name: values[i] for name, i in adjoint.states}
+        like = dict(zip(names, history[0], strict=True))
+        d_states = {name: np.broadcast_to(values[i], like[name].shape) for name, i in adjoint.states}
         for p in adjoint.products:
             d_weights[p.matrix] = d_weights.get(p.matrix, 0) + _outer(values[p.left], values[p.right], p.heads)
         for weight, index in adjoint.sums:
@@ -264,7 +264,7 @@ def through_parameter_phase(network: Network, layer: int, parameters: Arrays, d_
     sizes = network.layer_sizes(layer)
     d_weights = {}
     for weight in network.plan.phase.weights:
-        d = d_sources[weight.parameter or weight.name]
+        d = d_sources[weight.source]
         if weight.parameter is not None and weight.shape:
             offset = weight.offset.evaluate(sizes)
             d = d[offset : offset + weight.shape[0].evaluate(sizes)]
