@@ -10,9 +10,8 @@ import pytest
 
 from anyrnn import cells
 from anyrnn.backends.llvm import target
-from anyrnn.backends.llvm.driver import Driver
 from anyrnn.backends.llvm.emitter import SPELLINGS, unsupported
-from anyrnn.backends.llvm.run import element
+from anyrnn.backends.llvm.run import write_code
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Graph, Node
 from anyrnn.ir.interpret import Interpreter
@@ -154,7 +153,7 @@ def test_llvm_renders_every_op_or_declines_it_by_name(op: Op) -> None:
     if reasons:
         assert reasons == {f"the op {op.name}"}
         return
-    code = Driver(made.inference, made.phase.weights, {"h": 0.0}, element("float32"), target.machine()).code()
+    code = write_code(made, "inference", "float32")
     target.parse(code.text)
 
 

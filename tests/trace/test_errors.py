@@ -411,7 +411,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     multiplies_by_a_vector: r"h \[hidden\] is not a parameter matrix",
     transposes_a_vector: r"h \[hidden\] is not a matrix: \.T is for parameter matrices",
     calls_a_numpy_function: r"numpy\.tanh is not an op of a cell: .* use anyrnn\.tanh",
-    calls_a_numpy_function_of_several: r"numpy\.concatenate is not an op of a cell: .* use the functions of anyrnn",
+    calls_a_numpy_function_of_several: r"numpy\.concatenate is not an op of a cell: .* use the functions and operators of anyrnn",
     uses_a_numpy_array: r"a ndarray; expected a traced value or a number \(use vector, scalar or matrix for parameters\)",
     uses_a_numpy_array_first: r"numpy\.multiply is not an op of a cell",
     calls_a_torch_function: r"torch\.tanh is not an op of a cell: .* use anyrnn\.tanh",
@@ -425,9 +425,9 @@ MISTAKES: dict[Callable[..., Any], str] = {
     takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are",
     indexes: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
     takes_a_slice: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
-    unpacks: r"a traced value cannot be unpacked or looped over: i_f_pre .* use split\(value, parts\)",
+    unpacks: r"a traced value cannot be unpacked or looped over: the result of affine .* use split\(value, parts\)",
     loops: r"a traced value cannot be unpacked or looped over: h .* use split\(value, parts\)",
-    does_not_name_an_operand: r"an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=value",
+    does_not_name_an_operand: r"an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=v",
     gives_affine_a_scalar: r"an operand of affine must be a vector; size is a scalar",
     gives_affine_a_matrix: r"an operand of affine must be a vector; (W|weight) .*matrix|\[hidden, hidden\]",
     gives_affine_no_operand: r"an affine needs at least one operand",
@@ -661,7 +661,8 @@ def test_a_cell_file_that_is_not_there(tmp_path: Any) -> None:
 def test_a_file_without_the_cell_names_those_it_has(tmp_path: Any) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from anyrnn import State, affine, cell, tanh\n@cell\ndef first(x, h):\n    h = tanh(affine('a', x, h))\n    return h, State(h=h)\n"
+        "from anyrnn import State, affine, cell, tanh\n"
+        "@cell\ndef first(x, h):\n    h = tanh(affine('a', x, h))\n    return h, State(h=h)\n"
     )
     assert cells.load(f"{file}:first").name == "first"
     with pytest.raises(ValueError, match=r"has no cell 'second'; it has first"):

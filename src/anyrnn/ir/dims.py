@@ -44,11 +44,11 @@ class Dim:
         return {name for name, _ in self.terms if name}
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """Its value. Raises ValueError when that is not a positive whole number or zero."""
+        """Its value. Raises ValueError when that is not a whole number, 0 or above."""
         value = sum((factor * (sizes[name] if name else 1) for name, factor in self.terms), Fraction(0))
         if value.denominator != 1 or value < 0:
             given = ", ".join(f"{n}={sizes[n]}" for n in sorted(self.names))
-            raise ValueError(f"the size {self} is not a whole number for {given}")
+            raise ValueError(f"the size {self} is not a whole number" + (f" for {given}" if given else ""))
         return int(value)
 
     def __str__(self) -> str:
@@ -58,6 +58,15 @@ class Dim:
             return name if factor == 1 else f"{factor}*{name}" if factor.denominator == 1 else f"{name}/{1 / factor}"
 
         return " + ".join(one(n, f) for n, f in self.terms) or "0"
+
+
+def features(size: str | int | Dim, who: str) -> Dim:
+    """A number of features that a user has given. Raises TypeError and ValueError when it is none."""
+    if not isinstance(size, (str, int, Dim)) or isinstance(size, bool):
+        raise TypeError(f"the size of {who} should be a name or a whole number, got {size!r}")
+    if size == "" or (isinstance(size, int) and size < 1):
+        raise ValueError(f"the size of {who} should be a name or a positive number, got {size!r}")
+    return Dim.of(size)
 
 
 Shape = tuple[Dim, ...]

@@ -176,6 +176,9 @@ class Builder:
         if row is None or row.kind not in ("elementwise", "reduction"):
             known = ", ".join(sorted(o.name for o in TABLE.values() if o.kind in ("elementwise", "reduction")))
             raise CellError(self.located(f"unknown op {op!r}; the ops are: {known}"))
+        if len(operands) != row.arity:
+            takes = f"{row.arity} operand{'s' if row.arity != 1 else ''}"
+            raise CellError(self.located(f"{op} takes {takes}, got {len(operands)}"))
         symbols = [self.lift(v, f"operand {i + 1} of {op}") for i, v in enumerate(operands)]
         for i, symbol in enumerate(symbols):
             is_test, wants_test = self.nodes[symbol.index].row.boolean, op == "where" and i == 0

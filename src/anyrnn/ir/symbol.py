@@ -80,6 +80,18 @@ class Symbol:
     def __gt__(self, other: Any) -> Symbol:
         return self.builder.apply("less", other, self)
 
+    def __ge__(self, other: Any) -> NoReturn:
+        self._refuse(
+            "a traced value cannot be compared by >= or <=", "use > or <, and equal(a, b), as tests of where(test, a, b)"
+        )
+
+    __le__ = __ge__
+
+    def __eq__(self, other: object) -> NoReturn:
+        self._refuse("a traced value cannot be compared by == or !=", "use equal(a, b) as the test of where(test, a, b)")
+
+    __hash__ = object.__hash__
+
     def __matmul__(self, other: Any) -> Symbol:
         operand = self.builder.lift(other, "the right side of @")
         return self.builder.affine([(self, operand, False, 1)])
@@ -111,15 +123,20 @@ class Symbol:
         self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
-        self._refuse(
-            f"numpy.{ufunc.__name__} is not an op of a cell", f"use anyrnn.{ufunc.__name__} or another op of the op table"
-        )
+        self._refuse_foreign("numpy", ufunc)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
-        self._refuse(f"numpy.{function.__name__} is not an op of a cell", "use the functions of anyrnn")
+        self._refuse_foreign("numpy", function)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-        symbol = next(a for a in args if isinstance(a, Symbol))
+        given = [*args, *(kwargs or {}).values()]
+        flat = [a for some in given for a in (some if isinstance(some, (list, tuple)) else [some])]
+        next(a for a in flat if isinstance(a, Symbol))._refuse_foreign("torch", function)
+
+    def _refuse_foreign(self, library: str, function: Any) -> NoReturn:
+        import anyrnn
+
         name = getattr(function, "__name__", str(function))
-        symbol._refuse(f"torch.{name} is not an op of a cell", f"use anyrnn.{name} or another op of the op table")
+        instead = f"anyrnn.{name}" if hasattr(anyrnn, name) else "the functions and operators of anyrnn"
+        self._refuse(f"{library}.{name} is not an op of a cell", f"use {instead}")

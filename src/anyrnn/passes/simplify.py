@@ -115,7 +115,8 @@ def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Map
     terms = [t for a in affines for t in affine_parts(builder.nodes[a.index])[0]]
     biases = [b for a in affines for b in affine_parts(builder.nodes[a.index])[1]] + [v.index for v in vectors]
     symbols = [(builder.symbol(m), builder.symbol(v), transposed, heads) for m, v, transposed, heads in terms]
-    rest = [a for a in addends if a not in affines and a not in vectors]
+    merged_ones = {a.index for a in (*affines, *vectors)}
+    rest = [a for a in addends if a.index not in merged_ones]
     name = next((n for n in (builder.nodes[a.index].name for a in affines) if n), "")
     merged = builder.affine(symbols, [builder.symbol(b) for b in biases], name if rest else node.name or name)
     return functools.reduce(operator.add, [*rest, merged])

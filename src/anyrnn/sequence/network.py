@@ -103,12 +103,22 @@ def make_network(
     unknown = [name for name in named if name not in graph.size_names]
     if missing:
         raise TypeError(
-            f"cell {cell.name!r} needs the size{'s' if len(missing) > 1 else ''} {', '.join(missing)} as keyword arguments"
+            f"cell {cell.name!r} needs the size{'s' if len(missing) > 1 else ''} {', '.join(missing)} as keyword "
+            f"argument{'s' if len(missing) > 1 else ''}"
         )
     if unknown:
         known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in ("input", "hidden")]
         raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
-    return Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional)
+    for name, value in named.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+        if value < 1:
+            raise ValueError(f"{name} must be greater than zero")
+    network = Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional)
+    for layer in range(min(2, num_layers)):  # the others have the sizes of the second
+        for dim in dict.fromkeys(d for node in graph.nodes for d in node.shape):
+            dim.evaluate(network.layer_sizes(layer))
+    return network
 
 
 def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
-from anyrnn.ir.dims import Dim, Shape, shape_text
+from anyrnn.ir.dims import Dim, Shape, features, shape_text
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import CURRENT, Tracer
+from anyrnn.trace.tracer import CURRENT, Tracer, tracing
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Vec:
     def __post_init__(self) -> None:
         if not isinstance(self.size, (str, int, Dim)):
             raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
+        _check_size(self.size, "Vec")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ class Step:
     """Annotation: an extra per-step input of `size` features (a number or a named size)."""
 
     size: str | int | Dim = 1
+
+    def __post_init__(self) -> None:
+        _check_size(self.size, "Step")
+
+
+def _check_size(size: str | int | Dim, who: str) -> None:
+    try:
+        features(size, who)
+    except (TypeError, ValueError) as error:
+        raise CellError(str(error)) from None
 
 
 class State:
@@ -99,7 +110,7 @@ class Cell:
 
     def __call__(self, *arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         """One step inside another cell, on traced values."""
-        if CURRENT.get(None) is None:
+        if not tracing():
             raise CellError(
                 f"cell {self.name!r} was called outside of a trace; make a layer of it: "
                 f"anyrnn.Recurrent({self.name}, input_size, hidden_size)"
@@ -148,7 +159,10 @@ def _signature(function: Callable[..., Any]) -> Signature:
                 f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
             )
         elif not inputs:
-            inputs.append((parameter.name, (Dim.of(note.size if isinstance(note, (Vec, Step)) else "input"),)))
+            size = note.size if isinstance(note, (Vec, Step)) else "input"
+            if not isinstance(size, str):
+                raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
+            inputs.append((parameter.name, (Dim.of(size),)))
         elif parameter.name == "i":
             raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
         elif isinstance(note, Step):
@@ -216,6 +230,9 @@ def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int]
             f"{where} must return a vector as its output; {outputs[0][1].label} has shape {shape_text(outputs[0][1].shape)}"
         )
     for name, value in outputs:
+        who = "the output" if name == "y" else f"state {name!r}"
+        if value.builder.nodes[value.index].row.boolean:
+            raise CellError(f"{where} returns a test as {who}; use where(test, a, b) to make numbers of it")
         if not value.per_sample:
             raise CellError(f"{where} returns {name!r} that depends on no input and no state")
     return tuple((name, value.index) for name, value in outputs)

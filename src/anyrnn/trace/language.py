@@ -7,11 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from anyrnn.errors import CellError
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, features
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import current
+from anyrnn.trace.tracer import current, tracing
 
 Size = str | int | Dim
+
+
+def _features(size: Size, who: str) -> Dim:
+    """A size as the language takes it. Raises CellError when it is none."""
+    try:
+        return features(size, who)
+    except (TypeError, ValueError) as error:
+        raise CellError(current(who).located(str(error))) from None
 
 
 def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, bias: bool = True, **named: Symbol) -> Symbol:
@@ -37,7 +45,7 @@ def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, 
     tracer.look_up()
     pairs = [(tracer.operand_key(v), v) for v in (tracer.lift(o, f"an operand of affine({gate!r})") for o in operands)]
     pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items()]
-    rows = Dim.of(size) * len(gates)
+    rows = _features(size, "affine") * len(gates)
     terms, biases = [], []
     for key, operand in pairs:
         weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, bias)
@@ -52,7 +60,7 @@ def vector(name: str, size: Size = "hidden", init: float | Callable[[Any], Any] 
     """A parameter vector. `init`: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function that
     turns samples of the uniform distribution on [0, 1), an array of the parameter's shape, into initial values.
     """
-    return current("vector").parameter(name, (Dim.of(size),), init)
+    return current("vector").parameter(name, (_features(size, "vector"),), init)
 
 
 def scalar(name: str, init: float | Callable[[Any], Any] | None = None) -> Symbol:
@@ -64,7 +72,7 @@ def matrix(
     name: str, rows: Size = "hidden", columns: Size = "hidden", init: float | Callable[[Any], Any] | None = None
 ) -> Symbol:
     """A parameter matrix, used as `W @ v`. `init` as for `vector`."""
-    return current("matrix").parameter(name, (Dim.of(rows), Dim.of(columns)), init)
+    return current("matrix").parameter(name, (_features(rows, "matrix"), _features(columns, "matrix")), init)
 
 
 @contextmanager
@@ -82,21 +90,33 @@ def apply(op: str, *operands: Any) -> Symbol:
     """An op of the op table by its name."""
     symbols = [o for o in operands if isinstance(o, Symbol)]
     if not symbols:
-        raise CellError(f"{op} needs at least one traced value; for numbers use Python's math module")
+        message = f"{op} needs at least one traced value; for numbers use Python's math module"
+        raise CellError(current(op).located(message) if tracing() else message)
     return symbols[0].builder.apply(op, *operands)
 
 
 def split(value: Symbol, parts: int) -> tuple[Symbol, ...]:
     """A vector's features as `parts` vectors of equal size."""
-    size = value.shape[0] / parts if len(value.shape) == 1 else None
-    if size is None:
-        raise CellError(value.builder.located(f"split needs a vector; {value.label} is none"))
-    return tuple(value.builder.slice(value, size * k, size) for k in range(parts))
+    tracer = current("split")
+    value = tracer.lift(value, "what split takes apart")
+    if len(value.shape) != 1:
+        raise CellError(tracer.located(f"split needs a vector; {value.label} is none"))
+    if not isinstance(parts, int) or parts < 1:
+        raise CellError(tracer.located(f"split needs a whole number of parts, at least 1; got {parts!r}"))
+    size = value.shape[0] / parts
+    return tuple(tracer.slice(value, size * k, size) for k in range(parts))
 
 
 def concat(*values: Symbol) -> Symbol:
     """The features of several vectors, one after the other."""
-    return values[0].builder.concat(values)
+    tracer = current("concat")
+    vectors = [tracer.lift(value, "what concat joins") for value in values]
+    for vector in vectors:
+        if len(vector.shape) != 1:
+            raise CellError(tracer.located(f"concat needs vectors; {vector.label} is none"))
+    if not vectors:
+        raise CellError(tracer.located("concat needs at least one vector"))
+    return tracer.concat(vectors)
 
 
 def mean(value: Symbol) -> Symbol:

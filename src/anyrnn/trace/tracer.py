@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from anyrnn.errors import CellError
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.graph import Builder, Parameter
 from anyrnn.ir.symbol import Symbol
 
@@ -29,6 +29,10 @@ def current(who: str) -> Tracer:
     if tracer is None:
         raise CellError(f"{who} can only be called inside a cell's function, while the cell is being traced")
     return tracer
+
+
+def tracing() -> bool:
+    return CURRENT.get(None) is not None
 
 
 def user_frames() -> list[FrameType]:
@@ -136,7 +140,8 @@ class Tracer(Builder):
     def gate(self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool) -> tuple[Symbol, Symbol | None]:
         """The matrix and the bias of one gate for one operand, as slices of the stacked tensors."""
         if len(operand.shape) != 1:
-            raise CellError(self.located(f"an operand of affine must be a vector; {operand.label} is a scalar"))
+            kind = f"a matrix {shape_text(operand.shape)}" if operand.shape else "a scalar"
+            raise CellError(self.located(f"an operand of affine must be a vector; {operand.label} is {kind}"))
         columns = operand.shape[0] / heads
         weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
         stack = self.stacks.setdefault((self.prefix, key), Stack(columns, heads))
