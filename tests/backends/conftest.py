@@ -2,7 +2,7 @@
 
 import pytest
 
-from anyrnn.backends.llvm import frame, run
+from anyrnn.backends.llvm import frame, run, target
 from tests.networks import poisoned
 
 
@@ -11,3 +11,9 @@ def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "aligned", poisoned)
     monkeypatch.setattr(frame, "ALONE", 0)
     run.POOLS.known.clear()
+
+
+@pytest.fixture
+def quick_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of many cells, each run once on few numbers."""
+    monkeypatch.setattr(target, "OPTIMISATION", 0)

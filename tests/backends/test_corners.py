@@ -252,6 +252,7 @@ SINGLE = (step_input, no_parameter, transposed_product_of_the_input)
 """One layer in one direction: an input of every layer, and a state of the input's size."""
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("function", CORNERS, ids=lambda f: f.__name__)
 def test_all_agree(function: Callable[..., Any]) -> None:
     for sizes, stack in [((4, 3, 2, 6), (1, False)), ((3, 1, 3, 2), (2, True)), ((2, 14, 40, 36), (1, True))]:

@@ -47,6 +47,7 @@ def agree(source: str, sizes: tuple[int, ...]) -> Network:
     return p.network
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(("two_stages", "reduces", "two_sizes"), KINDS)
 def test_all_agree(two_stages: bool, reduces: bool, two_sizes: bool) -> None:
     drawn: set[str] = set()

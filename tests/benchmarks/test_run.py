@@ -119,7 +119,7 @@ def test_what_we_decline_is_told(settings: Settings) -> None:
     if result.status == "ok":
         pytest.skip("packed batches run")
     assert result.status == "declined"
-    assert "packed sequences are not supported" in result.reason
+    assert "PackedSequence, which is not supported" in result.reason
 
 
 def test_a_row_that_breaks_is_told(settings: Settings) -> None:

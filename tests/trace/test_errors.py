@@ -366,6 +366,85 @@ def normalises_a_scalar(x, h):
     return h, State(h=h)
 
 
+def draws_at_random(x, h):
+    h = apply("choose", h, 0.0)  # HERE
+    return h, State(h=h)
+
+
+def makes_a_whole_number(x, h):
+    h = h * int(h)  # HERE
+    return h, State(h=h)
+
+
+def calls_the_norm_of_numpy(x, h):
+    h = np.linalg.norm(h) * h  # HERE
+    return h, State(h=h)
+
+
+def calls_a_torch_function_by_keyword(x, h):
+    h = torch.tanh(input=h)  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_a_test(x, h):
+    test = h > 0
+    h = affine("a", test)  # HERE
+    return h, State(h=h)
+
+
+def multiplies_a_matrix_by_a_test(x, h):
+    h = matrix("W") @ (h > 0)  # HERE
+    return h, State(h=h)
+
+
+def multiplies_by_a_matrix_of_tests(x, h):
+    h = (matrix("W") > 0) @ h  # HERE
+    return h, State(h=h)
+
+
+def transposes_a_matrix_of_tests(x, h):
+    h = where((matrix("W") > 0).T, 1.0, 0.0) @ h  # HERE
+    return h, State(h=h)
+
+
+def splits_a_test(x, h):
+    tests = split(h > 0, 2)  # HERE
+    h = h * total(where(tests[0], 1.0, 0.0))
+    return h, State(h=h)
+
+
+def joins_tests(x, h):
+    h = h * mean(where(concat(h > 0, h < 1), 1.0, 0.0))  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_no_heads(x, h):
+    h = affine("a", h, heads=0)  # HERE
+    return h, State(h=h)
+
+
+def gives_affine_half_a_head(x, h):
+    h = affine("a", h, heads=0.5)  # HERE
+    return h, State(h=h)
+
+
+def calls_a_parameter_oddly(x, h):
+    h = h + vector("my.bias")  # HERE
+    return h, State(h=h)
+
+
+def declares_a_weight_of_affine(x, h):
+    h = affine("a", x, h)
+    h = h + vector("bias_ih")  # HERE
+    return h, State(h=h)
+
+
+def makes_affine_use_a_declared_weight(x, h):
+    h = h + vector("weight_ih")
+    h = affine("a", x)  # HERE
+    return h, State(h=h)
+
+
 leaked: list[Any] = []
 
 
@@ -425,7 +504,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are",
     indexes: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
     takes_a_slice: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
-    unpacks: r"a traced value cannot be unpacked or looped over: the result of affine .* use split\(value, parts\)",
+    unpacks: r"a traced value cannot be unpacked or looped over: i_f_pre .* use split\(value, parts\)",
     loops: r"a traced value cannot be unpacked or looped over: h .* use split\(value, parts\)",
     does_not_name_an_operand: r"an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=v",
     gives_affine_a_scalar: r"an operand of affine must be a vector; size is a scalar",
@@ -446,6 +525,21 @@ MISTAKES: dict[Callable[..., Any], str] = {
     joins_a_number: r"concat .*(vector|traced value)",
     takes_the_mean_of_a_scalar: r"needs a vector, but .* has shape \[\]",
     normalises_a_scalar: r"needs a vector, but .* has shape \[\]",
+    draws_at_random: r"unknown op 'choose'; the ops are: .*tanh",
+    makes_a_whole_number: r"cannot become a Python number: h has no number",
+    calls_the_norm_of_numpy: r"numpy\.norm is not an op of a cell: .* use the functions and operators of anyrnn",
+    calls_a_torch_function_by_keyword: r"torch\.tanh is not an op of a cell",
+    gives_affine_a_test: r"an operand of affine should be a number, not a test",
+    multiplies_a_matrix_by_a_test: r"the right side of @ should be a number, not a test",
+    multiplies_by_a_matrix_of_tests: r"the left side of @ should be a number, not a test",
+    transposes_a_matrix_of_tests: r"a transposed matrix should be a number, not a test",
+    splits_a_test: r"what split takes apart should be a number, not a test",
+    joins_tests: r"what concat joins should be a number, not a test",
+    gives_affine_no_heads: r"affine needs a whole number of heads, at least 1; got 0",
+    gives_affine_half_a_head: r"affine needs a whole number of heads, at least 1; got 0\.5",
+    calls_a_parameter_oddly: r"the name of a parameter should be that of a Python variable, got 'my\.bias'",
+    declares_a_weight_of_affine: r"parameter 'bias_ih' is declared by the cell and is affine's too; give it another name",
+    makes_affine_use_a_declared_weight: r"parameter 'weight_ih' is declared by the cell and is affine's too",
     uses_another_trace: r"belongs to another trace; a cell may only use what it was given or made itself",
 }
 
@@ -521,7 +615,19 @@ def odd_annotation(x, h: int):
     return h, State(h=h)
 
 
-def odd_hyper(x, h, *, rate: Vec()):
+def odd_hyper(x, h, *, rate: Vec() = 0.5):
+    return h, State(h=h)
+
+
+def state_without_features(x, h: Vec(0)):
+    return h, State(h=h)
+
+
+def scalar_input(x: Scalar(), h):
+    return h, State(h=h)
+
+
+def input_of_fixed_size(x: Vec(3), h):
     return h, State(h=h)
 
 
@@ -532,6 +638,10 @@ SIGNATURES: dict[Callable[..., Any], str] = {
     keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
     odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
+    odd_hyper: r"'rate' is a hyper-parameter, as it is keyword-only; Vec is for inputs and states",
+    state_without_features: r"the size of Vec should be a name or a positive number, got 0",
+    scalar_input: r"the input 'x' is a vector; annotate it with Vec\(size\), not with Scalar",
+    input_of_fixed_size: r"the size of the input 'x' should be a name, got 3",
 }
 
 
@@ -620,6 +730,8 @@ def test_an_unknown_option_is_refused() -> None:
         anyrnn.torch.Recurrent(with_options, 3, 4, wide=5, width=3)
     with pytest.raises(TypeError, match=r"cell 'lstm' has no option 'proj'; it has: none"):
         anyrnn.torch.Recurrent("lstm", 3, 4, proj=2)
+    with pytest.raises(TypeError, match=r"cell 'lstm' has no option 'hidden'; it has: none"):
+        anyrnn.torch.Recurrent("lstm", 3, 4, hidden=2)
 
 
 def halves(x, h):
@@ -627,15 +739,73 @@ def halves(x, h):
     return concat(b, a), State(h=concat(a, b))
 
 
-def test_sizes_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"the size hidden/2 is not a whole number for hidden=5"):
-        anyrnn.torch.Recurrent(cell(halves), 3, 5)
+def third(x, h):
+    a, b, c = split(affine("a", x, h, size=4), 3)
+    return h, State(h=h * mean(a + b + c))
+
+
+def two_heads(x, h):
+    a = affine("a", x, size=4, heads=2)
+    return h, State(h=h + mean(a))
+
+
+def half_a_row(x, h):
+    a = affine("a", x, size=3, heads=2)
+    return h, State(h=h + mean(a))
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "message"),
+    [
+        (halves, (3, 5), "the size hidden/2 is not a whole number for hidden=5"),
+        (third, (3, 5), "the size 4/3 is not a whole number$"),
+        (half_a_row, (4, 5), "the size 3/2 is not a whole number$"),
+        (two_heads, (3, 5), "the size input/2 is not a whole number for input=3"),
+        (two_heads, (4, 5, 2), "the size input/2 is not a whole number for input=5"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(function: Callable[..., Any], sizes: tuple[int, ...], message: str) -> None:
+    line = inspect.getsourcelines(function)[1] + 1
+    with pytest.raises(CellError, match=re.escape(f"{__file__}:{line}: cell '{function.__name__}': ") + message):
+        anyrnn.torch.Recurrent(cell(function), *sizes)
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.5, "5"])
 def test_a_named_size_is_a_positive_whole_number(value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="wide"):
         anyrnn.torch.Recurrent(with_options, 3, 4, wide=value)
+
+
+def test_the_number_of_layers_is_whole() -> None:
+    with pytest.raises(TypeError, match="num_layers should be of type int, got: float"):
+        anyrnn.torch.Recurrent("lstm", 3, 4, num_layers=2.5)
+
+
+def test_the_inputs_size_may_have_any_name() -> None:
+    def named(x: Vec("pixels"), h):
+        h = tanh(affine("a", x, h))
+        return h, State(h=h)
+
+    assert anyrnn.Recurrent(cell(named), 3, 5, 2).parameters["weight_ih_l0"].shape == (5, 3)
+    with pytest.raises(TypeError, match="cell 'named' has no option 'pixels'; it has: none"):
+        anyrnn.Recurrent(cell(named), 3, 5, pixels=4)
+
+
+def test_an_input_of_the_hidden_size() -> None:
+    def residual(x: Vec("hidden"), h):
+        h = tanh(affine("a", x, h)) + x
+        return h, State(h=h)
+
+    assert anyrnn.Recurrent(cell(residual), 5, 5, 2).parameters["weight_ih_l1"].shape == (5, 5)
+    with pytest.raises(ValueError, match=r"cell 'residual' takes inputs of the hidden size 5, got input_size=3"):
+        anyrnn.Recurrent(cell(residual), 3, 5)
+    with pytest.raises(ValueError, match=r"cell 'residual' takes inputs of the hidden size, but layers above get 10"):
+        anyrnn.Recurrent(cell(residual), 5, 5, 2, bidirectional=True)
+
+
+def test_a_list_cannot_be_a_hyper_parameter() -> None:
+    with pytest.raises(TypeError, match=r"hyper-parameter 'depth' of cell 'with_options' should be hashable, got a list"):
+        with_options.trace(depth=[1])
 
 
 # loading

@@ -39,7 +39,7 @@ def test_every_built_in_cell_trains(options: Callable[..., Options]) -> None:
 
     for name in cells.names():
         if set(cells.load(name).trace().size_names) > {"input", "hidden"}:
-            with pytest.raises(UsageError, match=rf"--cell {name}: cell '{name}' needs the size \w+ as keyword argument"):
+            with pytest.raises(UsageError, match=rf"--cell {name}: the cell needs the size \w+, which no option gives"):
                 run(options(cell=name))
             continue
         summary = run(options(cell=name, steps=60, hidden=16))

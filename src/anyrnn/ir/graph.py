@@ -165,6 +165,16 @@ class Builder:
             self.located(f"{who} is a {kind}; expected a traced value or a number (use vector, scalar or matrix for parameters)")
         )
 
+    def label(self, index: int) -> str:
+        """How messages call a value."""
+        return self.nodes[index].name or f"the result of {self.nodes[index].op}"
+
+    def number(self, symbol: Symbol, who: str) -> Symbol:
+        """The symbol, which must be no test: tests are for `where` alone."""
+        if self.nodes[symbol.index].row.boolean:
+            raise CellError(self.located(f"{who} should be a number, not a test (use where(test, a, b))"))
+        return symbol
+
     def located(self, message: str) -> str:
         return f"{self.source}: {message}" if self.source else message
 
@@ -173,18 +183,18 @@ class Builder:
     def apply(self, op: str, *operands: Any) -> Symbol:
         """An elementwise op or a reduction."""
         row = TABLE.get(op)
-        if row is None or row.kind not in ("elementwise", "reduction"):
-            known = ", ".join(sorted(o.name for o in TABLE.values() if o.kind in ("elementwise", "reduction")))
+        if row is None or row.meaning is None:
+            known = ", ".join(sorted(o.name for o in TABLE.values() if o.meaning is not None))
             raise CellError(self.located(f"unknown op {op!r}; the ops are: {known}"))
         if len(operands) != row.arity:
             takes = f"{row.arity} operand{'s' if row.arity != 1 else ''}"
             raise CellError(self.located(f"{op} takes {takes}, got {len(operands)}"))
         symbols = [self.lift(v, f"operand {i + 1} of {op}") for i, v in enumerate(operands)]
         for i, symbol in enumerate(symbols):
-            is_test, wants_test = self.nodes[symbol.index].row.boolean, op == "where" and i == 0
-            if is_test != wants_test:
-                what = "a test, such as u > 0" if wants_test else "a number, not a test (use where(test, a, b))"
-                raise CellError(self.located(f"operand {i + 1} of {op} should be {what}"))
+            if op != "where" or i > 0:
+                self.number(symbol, f"operand {i + 1} of {op}")
+            elif not self.nodes[symbol.index].row.boolean:
+                raise CellError(self.located(f"operand 1 of {op} should be a test, such as u > 0"))
         if row.kind == "reduction":
             return self.make(op, symbols, self._reduced(op, symbols[0]))
         return self.make(op, symbols, self._stretched(op, symbols))

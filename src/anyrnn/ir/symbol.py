@@ -27,8 +27,7 @@ class Symbol:
     @property
     def label(self) -> str:
         """How messages call it."""
-        node = self.builder.nodes[self.index]
-        return node.name or f"the result of {node.op}"
+        return self.builder.label(self.index)
 
     @property
     def per_sample(self) -> bool:
@@ -93,8 +92,9 @@ class Symbol:
     __hash__ = object.__hash__
 
     def __matmul__(self, other: Any) -> Symbol:
-        operand = self.builder.lift(other, "the right side of @")
-        return self.builder.affine([(self, operand, False, 1)])
+        matrix = self.builder.number(self, "the left side of @")
+        operand = self.builder.number(self.builder.lift(other, "the right side of @"), "the right side of @")
+        return self.builder.affine([(matrix, operand, False, 1)])
 
     @property
     def T(self) -> Symbol:
@@ -103,7 +103,7 @@ class Symbol:
             raise CellError(
                 self.builder.located(f"{self.label} {shape_text(self.shape)} is not a matrix: .T is for parameter matrices")
             )
-        return self.builder.transpose(self)
+        return self.builder.transpose(self.builder.number(self, "a transposed matrix"))
 
     # what a traced value cannot do, said where it is tried
 
@@ -115,6 +115,9 @@ class Symbol:
 
     def __float__(self) -> float:
         self._refuse("a traced value cannot become a Python number", "use the functions of anyrnn, such as anyrnn.tanh")
+
+    def __int__(self) -> int:
+        return int(float(self))
 
     def __iter__(self) -> NoReturn:
         self._refuse("a traced value cannot be unpacked or looped over", "use split(value, parts) for stacked features")
@@ -138,5 +141,6 @@ class Symbol:
         import anyrnn
 
         name = getattr(function, "__name__", str(function))
-        instead = f"anyrnn.{name}" if hasattr(anyrnn, name) else "the functions and operators of anyrnn"
+        is_same = hasattr(anyrnn, name) and name != "norm"  # which is the length of a vector elsewhere
+        instead = f"anyrnn.{name}" if is_same else "the functions and operators of anyrnn"
         self._refuse(f"{library}.{name} is not an op of a cell", f"use {instead}")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Graph, Parameter
+from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.passes.compile import Plan, plan
 from anyrnn.trace import Cell
 
@@ -98,16 +99,19 @@ def make_network(
     hypers = {k: v for k, v in options.items() if k in dict(cell.signature.hypers)}
     graph = cell.trace(bias=bias, **hypers)
     named = {k: v for k, v in options.items() if k not in hypers}
-    sizes = {"input": input_size, "hidden": hidden_size, **named}
+    (of_input,) = graph.inputs[0][1][0].names
+    if of_input == "hidden" and input_size != hidden_size:
+        raise ValueError(f"cell {cell.name!r} takes inputs of the hidden size {hidden_size}, got input_size={input_size}")
+    sizes = {"hidden": hidden_size, of_input: input_size, **named}
     missing = [name for name in graph.size_names if name not in sizes]
-    unknown = [name for name in named if name not in graph.size_names]
+    unknown = [name for name in named if name not in graph.size_names or name in (of_input, "hidden")]
     if missing:
         raise TypeError(
             f"cell {cell.name!r} needs the size{'s' if len(missing) > 1 else ''} {', '.join(missing)} as keyword "
             f"argument{'s' if len(missing) > 1 else ''}"
         )
     if unknown:
-        known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in ("input", "hidden")]
+        known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in (of_input, "hidden")]
         raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
     for name, value in named.items():
         if not isinstance(value, int) or isinstance(value, bool):
@@ -115,10 +119,29 @@ def make_network(
         if value < 1:
             raise ValueError(f"{name} must be greater than zero")
     network = Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional)
-    for layer in range(min(2, num_layers)):  # the others have the sizes of the second
-        for dim in dict.fromkeys(d for node in graph.nodes for d in node.shape):
-            dim.evaluate(network.layer_sizes(layer))
+    _check_sizes(network)
     return network
+
+
+def _check_sizes(network: Network) -> None:
+    """Every size in the cell, and every block of a block-diagonal product, is a whole number of features."""
+    for layer in range(min(2, network.layers)):  # the others have the sizes of the second
+        sizes = network.layer_sizes(layer)
+        if sizes["hidden"] != network.layer_sizes(0)["hidden"]:
+            raise ValueError(
+                f"cell {network.graph.name!r} takes inputs of the hidden size, but layers above get {sizes['hidden']}"
+            )
+        for node in network.graph.nodes:
+            _check_node(node, sizes, network.graph.name)
+
+
+def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
+    blocks = [node.shape[0] / heads for _, heads in node.attributes] if node.op == "affine" else []
+    try:
+        for dim in (*node.shape, *blocks):
+            dim.evaluate(sizes)
+    except ValueError as error:
+        raise CellError(f"{node.source}: cell {who!r}: {error}") from None
 
 
 def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
@@ -130,6 +153,7 @@ def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: A
         ("batch_first", batch_first, bool),
         ("input_size", input_size, int),
         ("hidden_size", hidden_size, int),
+        ("num_layers", num_layers, int),
     ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")

@@ -103,6 +103,10 @@ class Cell:
             if name not in dict(self.signature.hypers):
                 known = ", ".join(dict(self.signature.hypers)) or "none"
                 raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}; it has: {known}")
+        for name, value in values.items():
+            if getattr(type(value), "__hash__", None) is None:
+                kind = type(value).__name__
+                raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
         key = (bias, tuple(sorted(values.items(), key=lambda item: item[0])))
         if key not in self._graphs:
             self._graphs[key] = _trace(self, bias, values)
@@ -142,7 +146,10 @@ def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: s
 
 def _signature(function: Callable[..., Any]) -> Signature:
     where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-    annotations = inspect.get_annotations(function, eval_str=True)
+    try:
+        annotations = inspect.get_annotations(function, eval_str=True)
+    except CellError as error:
+        raise CellError(f"{where}: {error}") from None
     inputs: list[tuple[str, Shape]] = []
     states: list[ir.State] = []
     hypers: list[tuple[str, Any]] = []
@@ -151,6 +158,10 @@ def _signature(function: Callable[..., Any]) -> Signature:
         if parameter.kind is parameter.KEYWORD_ONLY:
             if parameter.default is parameter.empty:
                 raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
+            if isinstance(note, (Vec, Scalar, Step)):
+                kind = type(note).__name__
+                message = f"{parameter.name!r} is a hyper-parameter, as it is keyword-only; {kind} is for inputs and states"
+                raise CellError(f"{where}: {message}")
             hypers.append((parameter.name, parameter.default))
         elif parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
             raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {parameter}")
@@ -159,7 +170,9 @@ def _signature(function: Callable[..., Any]) -> Signature:
                 f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
             )
         elif not inputs:
-            size = note.size if isinstance(note, (Vec, Step)) else "input"
+            if isinstance(note, Scalar):
+                raise CellError(f"{where}: the input {parameter.name!r} is a vector; annotate it with Vec(size), not with Scalar")
+            size = "input" if note is None else note.size
             if not isinstance(size, str):
                 raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
             inputs.append((parameter.name, (Dim.of(size),)))

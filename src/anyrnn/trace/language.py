@@ -42,6 +42,8 @@ def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, 
     gates = gate.split() if isinstance(gate, str) else []
     if not gates:
         raise CellError(tracer.located(f"affine's first argument is the gate's name; got {gate!r}"))
+    if not isinstance(heads, int) or heads < 1:
+        raise CellError(tracer.located(f"affine needs a whole number of heads, at least 1; got {heads!r}"))
     tracer.look_up()
     pairs = [(tracer.operand_key(v), v) for v in (tracer.lift(o, f"an operand of affine({gate!r})") for o in operands)]
     pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items()]
@@ -98,7 +100,7 @@ def apply(op: str, *operands: Any) -> Symbol:
 def split(value: Symbol, parts: int) -> tuple[Symbol, ...]:
     """A vector's features as `parts` vectors of equal size."""
     tracer = current("split")
-    value = tracer.lift(value, "what split takes apart")
+    value = tracer.number(tracer.lift(value, "what split takes apart"), "what split takes apart")
     if len(value.shape) != 1:
         raise CellError(tracer.located(f"split needs a vector; {value.label} is none"))
     if not isinstance(parts, int) or parts < 1:
@@ -110,7 +112,7 @@ def split(value: Symbol, parts: int) -> tuple[Symbol, ...]:
 def concat(*values: Symbol) -> Symbol:
     """The features of several vectors, one after the other."""
     tracer = current("concat")
-    vectors = [tracer.lift(value, "what concat joins") for value in values]
+    vectors = [tracer.number(tracer.lift(value, "what concat joins"), "what concat joins") for value in values]
     for vector in vectors:
         if len(vector.shape) != 1:
             raise CellError(tracer.located(f"concat needs vectors; {vector.label} is none"))

@@ -4,8 +4,9 @@ tensor belong to which gate, the user's line of every op, and the user's name of
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,8 @@ from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.graph import Builder, Parameter
 from anyrnn.ir.symbol import Symbol
 
-PACKAGE = str(Path(__file__).parents[1])
-CELLS = str(Path(PACKAGE, "cells"))
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
+CELLS = str(Path(PACKAGE, "cells")) + os.sep
 CURRENT: ContextVar[Tracer] = ContextVar("tracer")
 
 
@@ -99,6 +100,9 @@ class Tracer(Builder):
         self.look_up()
         return super().located(message)
 
+    def label(self, index: int) -> str:
+        return self.nodes[index].name or self.gate_names.get(index) or super().label(index)
+
     def look_up(self) -> None:
         """Note the user's line, and the names that the user has given to values by now."""
         frames = user_frames()
@@ -115,11 +119,22 @@ class Tracer(Builder):
 
     def parameter(self, name: str, shape: tuple[Dim, ...], init: Any) -> Symbol:
         """A parameter declared by the cell."""
-        full = self.prefix + name
+        full = f"{self.prefix}{name}"
+        if not full.isidentifier():
+            raise CellError(self.located(f"the name of a parameter should be that of a Python variable, got {full!r}"))
+        self._keep_apart(full, self._stacked())
         parameter = Parameter(full, shape, init)
         if self.declared.setdefault(full, parameter) != parameter:
             raise CellError(self.located(f"parameter {full!r} is declared twice with different shapes"))
         return self.leaf("parameter", full, shape, per_sample=False)
+
+    def _stacked(self) -> set[str]:
+        """The names of the tensors that affine has made."""
+        return {f"{prefix}{kind}_{key}h" for prefix, key in self.stacks for kind in ("weight", "bias")}
+
+    def _keep_apart(self, name: str, others: Container[str]) -> None:
+        if name in others:
+            raise CellError(self.located(f"parameter {name!r} is declared by the cell and is affine's too; give it another name"))
 
     def operand_key(self, operand: Symbol) -> str:
         """The name of an operand in its weight's name."""
@@ -139,11 +154,14 @@ class Tracer(Builder):
 
     def gate(self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool) -> tuple[Symbol, Symbol | None]:
         """The matrix and the bias of one gate for one operand, as slices of the stacked tensors."""
+        self.number(operand, "an operand of affine")
         if len(operand.shape) != 1:
             kind = f"a matrix {shape_text(operand.shape)}" if operand.shape else "a scalar"
             raise CellError(self.located(f"an operand of affine must be a vector; {operand.label} is {kind}"))
         columns = operand.shape[0] / heads
         weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
+        for name in (weight_name, bias_name):
+            self._keep_apart(name, self.declared)
         stack = self.stacks.setdefault((self.prefix, key), Stack(columns, heads))
         if (stack.columns, stack.heads) != (columns, heads):
             there = f"{weight_name} has {stack.columns} columns for {stack.heads} heads"

@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import nn
 
+from anyrnn.errors import CellError
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Options
 
@@ -46,4 +47,10 @@ def _our_layer(spec: str) -> Callable[..., nn.Module]:
         cell = cells.load(spec)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(f"--cell: {error}") from error
+    try:
+        sizes = [size for size in cell.trace().size_names if size not in ("input", "hidden")]
+    except CellError as error:
+        raise UsageError(f"--cell {spec}: {error}") from error
+    if sizes:
+        raise UsageError(f"--cell {spec}: the cell needs the size {sizes[0]}, which no option gives")
     return partial(Recurrent, cell)

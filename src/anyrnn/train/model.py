@@ -56,7 +56,7 @@ def build(layers: Callable[[int], nn.Module], dataset: Dataset, options: Options
     try:
         recurrent = layers(dataset.features)
         return Reader(recurrent, dataset.steps, dataset.features, dataset.classes, options.head, options.directions)
-    except (CellError, UnsupportedError, TypeError, ValueError) as error:  # a cell may need sizes that no option gives
+    except (CellError, UnsupportedError) as error:
         raise UsageError(f"--cell {options.cell}: {error}") from error
 
 
