@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from anyrnn._memory import LARGE, RECYCLER
@@ -276,13 +277,10 @@ def interpreted(number: int, inputs: Tensors, first: Tensors, sources: Tensors, 
     return output, *(torch.stack([last[u][k] for u in range(units)]) for k in range(len(network.state_sizes)))
 
 
-@lru_cache(maxsize=8)
-def _number_of(dtype: torch.dtype, device: torch.device) -> Callable[[float], Tensor]:
-    return lambda value: torch.tensor(value, dtype=dtype, device=device)
-
-
 def number_like(x: Tensor) -> Callable[[float], Tensor]:
-    return _number_of(x.dtype, x.device)
+    """What makes tensors of Python numbers, in the dtype and on the device of `x`."""
+    dtype, device = x.dtype, x.device
+    return lambda value: torch.tensor(value, dtype=dtype, device=device)
 
 
 def first_values(network: Network, x: Tensor) -> list[Tensor]:
@@ -376,34 +374,55 @@ class PlainGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
-        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors, d_gradients), None
+        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
+
+
+def interpreted_gradient(
+    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The same as the backward operator by torch's own operators, for the gradients that are wanted.
+
+    `tensors`: the output's cotangent, the last states', then what the forward function was given.
+    """
+    cotangents = tensors[: 1 + states]
+    given: list[Any] = list(tensors[1 + states :])
+    differentiable = given[:-1] if shape.seeded else given
+    seeds = given[len(differentiable) :]
+    results, pull = torch.func.vjp(lambda *g: interpreted(shape.number, *shape.parts((*g, *seeds))), *differentiable)[:2]
+    gradients = pull(tuple(torch.zeros_like(r) if c is None else c for r, c in zip(results, cotangents, strict=True)))
+    return tuple(g for g, want in zip(gradients, wanted, strict=False) if want)
+
+
+def _of_present(function: Callable[[list[Any]], Any], tensors: Sequence[Tensor | None]) -> tuple[Any, list[Tensor], list[int]]:
+    """A function of a list of tensors as one of those that are there and have derivatives; those, and their places."""
+    places = [k for k, t in enumerate(tensors) if t is not None and t.is_floating_point()]
+
+    def of_present(*present: Tensor) -> Any:
+        full = list(tensors)
+        for place, tensor in zip(places, present, strict=True):
+            full[place] = tensor
+        return function(full)
+
+    return of_present, [t for t in tensors if t is not None and t.is_floating_point()], places
+
+
+def _spread(found: Sequence[Tensor], places: Sequence[int], count: int) -> tuple[Tensor | None, ...]:
+    """`count` values: those found, at their places."""
+    by_place = dict(zip(places, found, strict=True))
+    return tuple(by_place.get(k) for k in range(count))
 
 
 def _second_order(
-    shape: Shape, wanted: Sequence[bool], states: int, saved: Sequence[Tensor | None], d_gradients: Sequence[Tensor | None]
+    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None], d_gradients: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """The derivative of a backward call, by differentiating the interpreter twice."""
-    cotangents, given = saved[: 1 + states], saved[1 + states : -1]
-    with torch.enable_grad():
-        again = [t.detach().requires_grad_(t.is_floating_point()) for t in given if t is not None]
-        above = [t.detach().requires_grad_() if t is not None else None for t in cotangents]
-        results = interpreted(shape.number, *shape.parts(again))
-        pairs = [(r, c) for r, c in zip(results, above, strict=True) if c is not None]
-        asked = [(a, d) for a, want, d in zip(again, wanted, d_gradients, strict=True) if want and d is not None]
-        if not asked:
-            return (None,) * (len(cotangents) + len(given))
-        first = torch.autograd.grad(
-            [r for r, _ in pairs], [a for a, _ in asked], [c for _, c in pairs], create_graph=True, allow_unused=True
-        )
-        used = [(f, d) for f, (_, d) in zip(first, asked, strict=True) if f is not None and f.requires_grad]
-        targets = [t for t in (*above, *again) if t is not None and t.requires_grad]
-        create = torch.is_grad_enabled()
-        found = iter(
-            torch.autograd.grad([f for f, _ in used], targets, [d for _, d in used], allow_unused=True, create_graph=create)
-            if used
-            else [None] * len(targets)
-        )
-    return tuple(next(found) if t is not None and t.requires_grad else None for t in (*above, *again))
+    """The derivative of a backward call, by differentiating the interpreter twice; what it gives can be differentiated again."""
+    asked = [w and d is not None for w, d in zip(wanted, d_gradients, strict=True)]
+    if not any(asked):
+        return (None,) * len(tensors)
+    function, present, places = _of_present(lambda full: interpreted_gradient(shape, asked, states, full), tensors)
+    _, pull = torch.func.vjp(function, *present)[:2]
+    found = pull(tuple(d for d, a in zip(d_gradients, asked, strict=True) if a))
+    return _spread(found, places, len(tensors))
 
 
 class Transformed(torch.autograd.Function):
@@ -458,25 +477,28 @@ class TransformedGradient(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.shape, ctx.wanted, ctx.states, *tensors = inputs
         ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
-        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors, d_gradients), None
+        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
-        def one(*parts: Tensor | None) -> tuple[Tensor | None, ...]:
-            cotangents, given = parts[: 1 + states], parts[1 + states : -1]
+        def one(*parts: Tensor | None) -> tuple[Tensor, ...]:
+            return interpreted_gradient(shape, wanted, states, parts[:-1])
 
-            def function(*again: Tensor) -> tuple[Tensor, ...]:
-                return interpreted(shape.number, *shape.parts(again))
+        found = torch.vmap(one, in_dims[3:], randomness=info.randomness)(*tensors)
+        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted)), tuple(0 if w else None for w in wanted)
 
-            results, pull = torch.func.vjp(function, *given)[:2]
-            full = tuple(c if c is not None else torch.zeros_like(r) for c, r in zip(cotangents, results, strict=True))
-            return tuple(g if want else None for g, want in zip(pull(full), wanted, strict=True))
-
-        return torch.vmap(one, in_dims[3:], randomness=info.randomness)(*tensors), tuple(0 if w else None for w in wanted)
+    @staticmethod
+    def jvp(ctx: Any, _shape: None, _wanted: None, _states: None, *tangents: Tensor | None) -> Any:
+        wanted, tensors = ctx.wanted, ctx.saved_tensors[:-1]
+        function, present, places = _of_present(lambda full: interpreted_gradient(ctx.shape, wanted, ctx.states, full), tensors)
+        moving = [torch.zeros_like(p) if tangents[k] is None else tangents[k] for p, k in zip(present, places, strict=True)]
+        found = torch.func.jvp(function, tuple(present), tuple(moving))[1]
+        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
 
 
 def direct(tensor: Tensor) -> bool:
@@ -494,12 +516,17 @@ def call_network(
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for."""
     transformed = are_functorch_transforms_active()
+    if forward_ad._current_level >= 0 and not transformed:  # in forward mode
+        output, *last = interpreted(number, inputs, first, sources, seed)
+        return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
         forward = run_forward if direct(inputs[0]) else torch.ops.anyrnn.forward
         output, last, _ = forward(inputs, first, sources, seed, number, False)
         return output, last
     shape = Shape(number, len(inputs), len(first), seed is not None)
     seeds = () if seed is None else (seed,)
-    function = Transformed if transformed else Plain
-    output, *last = function.apply(shape, *inputs, *first, *sources, *seeds)
-    return output, last[: len(CALLS[number].state_sizes)]
+    if transformed:
+        output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)
+    else:
+        output, *last = Plain.apply(shape, *inputs, *first, *sources, *seeds)
+    return output, last

@@ -111,6 +111,7 @@ class Recurrent(torch.nn.Module):
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in binding.DTYPES.items()}
         self._plain = not network.plan.phase.computed
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
+        _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED} | {"cell": reference_to(self.cell)}
@@ -230,35 +231,34 @@ class Recurrent(torch.nn.Module):
         """The initial states [units, N, size], checked; nothing when they are the cell's own."""
         if hx is None:
             return ()
-        states, label = self.network.graph.states, self._label
-        if not isinstance(hx, (Tensor, tuple, list)):
-            raise TypeError(f"{label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
-        given = (hx,) if isinstance(hx, Tensor) else hx
-        if len(given) != len(states) or (isinstance(hx, Tensor) and len(states) > 1):
+        states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
+        if not listed and not isinstance(hx, Tensor):
+            raise TypeError(f"{self._label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
+        given: Any = hx if listed else (hx,)
+        if len(given) != len(states) or (not listed and len(states) > 1):
             names = ", ".join(s.name for s in states)
             form = "1 initial state" if len(states) == 1 else f"a tuple of {len(states)} initial states"
-            came = "one tensor" if isinstance(hx, Tensor) else f"{len(given)} state{'s' * (len(given) != 1)}"
-            raise RuntimeError(f"{label}: expected hx to be {form} ({names}), got {came}")
-        result = []
+            came = f"{len(given)} state{'s' * (len(given) != 1)}" if listed else "one tensor"
+            raise RuntimeError(f"{self._label}: expected hx to be {form} ({names}), got {came}")
+        units, rows, dtype, device = len(self.network.units), x.size(1), x.dtype, x.device
+        dimensions, result = 3 if batched else 2, []
         for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
             if not isinstance(tensor, Tensor):
-                raise TypeError(f"{label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
-            if tensor.dim() != 2 + batched:
-                kind = "batched 3-D" if batched else "unbatched 2-D"
-                sides = f"For {kind} input, hx should also be {2 + batched}-D but got {tensor.dim()}-D tensor"
-                raise RuntimeError(f"{label}: {sides} (state {state.name})")
+                raise TypeError(f"{self._label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
+            if tensor.dim() != dimensions:
+                kind = "batched" if batched else "unbatched"
+                sides = f"For {kind} {dimensions}-D input, hx should also be {dimensions}-D but got {tensor.dim()}-D tensor"
+                raise RuntimeError(f"{self._label}: {sides} (state {state.name})")
             full = tensor if batched else tensor.unsqueeze(1)
-            expected = (len(self.network.units), x.size(1), size)
-            if tuple(full.shape) != expected:
-                shape = expected if batched else (expected[0], size)
-                raise RuntimeError(
-                    f"{label}: Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
-                )
-            if tensor.dtype != x.dtype or tensor.device != x.device:
-                if tensor.device != x.device or not torch.is_autocast_enabled(x.device.type):
-                    sides = f"is {tensor.dtype} on {tensor.device}, but the input is {x.dtype} on {x.device}"
-                    raise RuntimeError(f"{label}: state {state.name} of hx {sides}; convert it with .to()")
-                full = full.to(x.dtype)
+            if full.shape != (units, rows, size):
+                shape = (units, rows, size) if batched else (units, size)
+                sides = f"Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
+                raise RuntimeError(f"{self._label}: {sides}")
+            if tensor.dtype != dtype or tensor.device != device:
+                if tensor.device != device or not torch.is_autocast_enabled(device.type):
+                    sides = f"is {tensor.dtype} on {tensor.device}, but the input is {dtype} on {device}"
+                    raise RuntimeError(f"{self._label}: state {state.name} of hx {sides}; convert it with .to()")
+                full = full.to(dtype)
             result.append(full)
         return result
 
@@ -405,7 +405,7 @@ class LSTM(_Standard):
     ) -> None:
         if proj_size < 0:
             raise ValueError("proj_size should be a positive integer or zero to disable projections")
-        if proj_size >= hidden_size:
+        if proj_size and proj_size >= hidden_size:
             raise ValueError("proj_size has to be smaller than hidden_size")
         options = {"proj": proj_size} if proj_size else {}
         super().__init__(

@@ -1,0 +1,251 @@
+"""A call is pure: backward can run again, modes of autograd do not change results, threads and forks do not either."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from tests.torch.layers import KINDS, pair, solve, tensors_of
+
+T, N, D, H = 6, 4, 5, 7
+kinds = pytest.mark.parametrize("kind", ["tanh", "lstm", "gru"])
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def large(kind: str = "lstm") -> tuple[Any, Tensor]:
+    """A layer and an input with work for several threads."""
+    torch.manual_seed(0)
+    return KINDS[kind][0](40, 96, 2, bidirectional=True), draw(12, 48, 40)
+
+
+def assert_same_bits(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+# autograd's modes
+
+
+@kinds
+def test_backward_runs_twice(kind: str) -> None:
+    layer, _ = pair(kind, D, H, 2, bidirectional=True)
+    x = draw(T, N, D).requires_grad_()
+    leaves = [x, *layer.parameters()]
+    y, last = layer(x)
+    loss = y.square().sum() + sum(s.sin().sum() for s in tensors_of(last))
+    first = torch.autograd.grad(loss, leaves, retain_graph=True)
+    layer(draw(T, N, D, seed=2))[0].sum().backward()  # another call in between
+    second = torch.autograd.grad(loss, leaves, retain_graph=True)
+    part = torch.autograd.grad(loss, [x], retain_graph=True)
+    third = torch.autograd.grad(loss, leaves)
+    for others in (second, third):
+        assert all(torch.equal(a, b) for a, b in zip(first, others, strict=True))
+    assert torch.equal(part[0], first[0])
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(loss, leaves)
+
+
+def test_gradients_accumulate() -> None:
+    layer, _ = pair("gru", D, H, 2)
+    layer(draw(T, N, D))[0].sum().backward()
+    once = [p.grad.clone() for p in layer.parameters()]
+    layer(draw(T, N, D))[0].sum().backward()
+    assert all(torch.equal(p.grad, 2 * g) for p, g in zip(layer.parameters(), once, strict=True))
+
+
+def test_no_gradient_shares_memory_with_another() -> None:
+    layer, _ = pair("lstm", D, H, 2, bidirectional=True)
+    layer(draw(T, N, D))[0].sum().backward()
+    assert len({p.grad.data_ptr() for p in layer.parameters()}) == len(list(layer.parameters()))
+
+
+def test_a_weight_changed_in_place_before_backward() -> None:
+    """Torch says so, and so do we."""
+    for layer in pair("lstm", D, H):
+        loss = layer(draw(T, N, D).requires_grad_())[0].sum()
+        with torch.no_grad():
+            layer.weight_hh_l0.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@kinds
+def test_modes_without_gradients(kind: str) -> None:
+    ours, _ = pair(kind, D, H, 2, bidirectional=True)
+    x = draw(T, N, D)
+    training, expected = ours(x)
+    assert training.requires_grad
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            y, last = ours(x)
+            assert not y.requires_grad
+            assert y.is_inference() == (mode is torch.inference_mode)
+        assert torch.equal(y, training)
+        assert all(torch.equal(a, b) for a, b in zip(tensors_of(last), tensors_of(expected), strict=True))
+    with torch.inference_mode():
+        made = draw(T, N, D)
+    assert torch.equal(ours.requires_grad_(False)(made)[0], training)
+    ours.requires_grad_(True)
+    for layer in pair(kind, D, H, 2, bidirectional=True):  # torch.nn refuses it too
+        with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+            layer(made)
+
+
+@pytest.mark.parametrize(
+    "wanted", [set(w) for n in (1, 2) for w in itertools.combinations(["x", "weights", "state"], n)], ids=str
+)
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_only_what_is_asked_for_has_a_gradient(wanted: set[str], backend: str) -> None:
+    layer = anyrnn.torch.LSTM(D, H, 2, bidirectional=True, backend=backend, dtype=torch.float64)
+    x, h, c = draw(T, N, D).double(), draw(4, N, H, seed=2).double(), draw(4, N, H, seed=3).double()
+    everything = solve(layer, x, (h, c), seed=5)
+    x.requires_grad_("x" in wanted)
+    h.requires_grad_("state" in wanted)
+    layer.requires_grad_("weights" in wanted)
+    layer.zero_grad()
+    y, last = layer(x, (h, c))
+    random = torch.Generator().manual_seed(5)
+    results = [y, *last]
+    torch.autograd.backward(results, [torch.randn(r.shape, dtype=torch.float64, generator=random) for r in results])
+    found = {"d x": x.grad, "d first 0": h.grad, "d first 1": c.grad}
+    found |= {f"d {name}": p.grad for name, p in layer.named_parameters()}
+    kind_of = {"d x": "x", "d first 0": "state"}
+    for name, gradient in found.items():
+        if kind_of.get(name, "none" if name == "d first 1" else "weights") in wanted:
+            assert torch.equal(gradient, everything[name]), name
+        else:
+            assert gradient is None, name
+
+
+@kinds
+@pytest.mark.parametrize("used", ["output", "last", "first step"])
+def test_a_loss_of_some_results(kind: str, used: str) -> None:
+    loss: Callable[[Any, Any], Tensor] = {
+        "output": lambda y, last: y.sin().sum(),
+        "last": lambda y, last: tensors_of(last)[-1].sin().sum(),
+        "first step": lambda y, last: y[0].sin().sum(),
+    }[used]
+    gradients = []
+    for layer in pair(kind, D, H, 2, bidirectional=True, dtype=torch.float64):
+        x = draw(T, N, D).double().requires_grad_()
+        gradients.append(torch.autograd.grad(loss(*layer(x)), [x, *layer.parameters()], allow_unused=True))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-13)
+
+
+# bits, threads and forks
+
+
+@kinds
+def test_bits_depend_on_neither_run_nor_threads(kind: str) -> None:
+    layer, x = large(kind)
+    expected = solve(layer, x)
+    for threads in (1, 2, 3, 2):
+        torch.set_num_threads(threads)
+        for _ in range(2):
+            assert_same_bits(solve(layer, x), expected)
+
+
+def in_threads(count: int, function: Callable[[int], None]) -> None:
+    """Call function(0), function(1), ... at once; the first exception is raised again."""
+    errors: list[BaseException] = []
+    together = threading.Barrier(count)
+
+    def run(k: int) -> None:
+        try:
+            together.wait(timeout=60)
+            function(k)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("native_threads", [1, 2])
+def test_calls_from_several_threads(native_threads: int) -> None:
+    """One layer for all, with inputs of several shapes; each thread looks for its own gradients."""
+    torch.set_num_threads(native_threads)
+    layer, _ = large()
+    problems = [draw(8 + k % 2, rows, 40, seed=k) for k, rows in enumerate([48, 48, 3, 1])]
+
+    def call(x: Tensor) -> list[Tensor]:
+        leaf = x.clone().requires_grad_()
+        y, last = layer(leaf)
+        with torch.no_grad():
+            inference = layer(x)[0]
+        return [y, *last, inference, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])]
+
+    expected = [call(x) for x in problems]
+
+    def again(k: int) -> None:
+        for _ in range(5):
+            for a, b in zip(call(problems[k]), expected[k], strict=True):
+                assert torch.equal(a, b)
+
+    in_threads(len(problems), again)
+
+
+def test_layers_made_in_several_threads() -> None:
+    """Each its own, though they are made, compiled and called at once."""
+    shapes = [(3, 5), (4, 6), (5, 7), (6, 8)]
+    outputs: dict[int, tuple[Any, Tensor, Tensor]] = {}
+
+    def make(k: int) -> None:
+        for _ in range(10):
+            features, hidden = shapes[k]
+            layer = anyrnn.torch.Recurrent("mgu", features, hidden, 1 + k % 2)
+            x = draw(T, N, features, seed=k)
+            outputs[k] = (layer, x, layer(x)[0])
+
+    in_threads(len(shapes), make)
+    for k, (layer, x, y) in outputs.items():
+        assert y.shape == (T, N, shapes[k][1])
+        assert torch.equal(layer(x)[0], y)
+
+
+def _in_child(layer: Any, x: Tensor, cotangent: Tensor, queue: Any) -> None:
+    """With nothing but calls of the layer: torch's own operators on several threads hang in a forked child."""
+    y, _ = layer(x)
+    gradients = torch.autograd.grad([y], list(layer.parameters()), [cotangent])
+    with torch.no_grad():
+        inference = layer(x)[0]
+    queue.put([a.detach().numpy() for a in (y, inference, *gradients)])
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_forked_child(request: pytest.FixtureRequest) -> None:
+    """After calls on several threads, of the kernels and of torch itself."""
+    torch.set_num_threads(2)
+    layer, x = large()
+    y, _ = layer(x)
+    cotangent = draw(*y.shape)
+    expected = [y, y, *torch.autograd.grad([y], list(layer.parameters()), [cotangent])]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    for child in [context.Process(target=_in_child, args=(layer, x, cotangent, queue)) for _ in range(2)]:
+        child.start()
+        request.addfinalizer(child.kill)
+        found = [torch.from_numpy(a) for a in queue.get(timeout=60)]
+        child.join(timeout=60)
+        assert child.exitcode == 0
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert torch.equal(layer(x)[0], y)  # the parent goes on

@@ -1,0 +1,151 @@
+"""torch.compile takes a layer in one graph, and gives what eager mode gives. Few tests: each compiles for seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.testing
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn import State, cell
+from anyrnn.trace.language import affine, matrix, tanh
+from tests.torch.layers import solve, tensors_of
+
+# Torch's own doing.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:<class 'torch.autograd.function.Function'> should not be instantiated",
+    "ignore:`torch.jit.script_method` is deprecated",
+)
+
+T, N, D, H = 5, 3, 4, 7
+
+
+@cell
+def antisymmetric(x, h):
+    """A cell that computes with its parameters."""
+    w = matrix("w")
+    h = tanh((w - w.T) @ h + affine("a", x))
+    return h, State(h=h)
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(layer: Any) -> Any:
+    return torch.compile(layer, fullgraph=True, backend="aot_eager")
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+LAYERS = {
+    "lstm": lambda: anyrnn.torch.LSTM(D, H, 2, bidirectional=True, batch_first=True),
+    "a parameter phase": lambda: anyrnn.torch.Recurrent(antisymmetric, D, H, batch_first=True),
+    "interpreter": lambda: anyrnn.torch.GRU(D, H, batch_first=True, backend="reference"),
+}
+
+
+@pytest.mark.parametrize("made", ["lstm", "a parameter phase", pytest.param("interpreter", marks=pytest.mark.slow)])
+def test_results_and_gradients_are_those_of_eager_mode(made: str) -> None:
+    torch.manual_seed(0)
+    layer = LAYERS[made]()
+    fast = compiled(layer)
+    x = draw(N, T, D)
+    state = tuple(draw(len(layer.network.units), N, size) for size in layer.network.state_sizes)
+    for hx in (None, state if len(state) > 1 else state[0]):
+        # The compiled one first: it must not need a call in eager mode before.
+        found = {name.replace("_orig_mod.", ""): value for name, value in solve(fast, x, hx).items()}
+        expected = solve(layer, x, hx)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, msg=lambda m, name=name: f"{name}: {m}")
+    with torch.no_grad():
+        assert torch.equal(fast(x)[0], layer(x)[0])
+
+
+def test_any_batch_size_and_length() -> None:
+    """Compiled once, with dimensions that are marked as dynamic."""
+    layer = anyrnn.torch.LSTM(D, H)
+    frames = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    fast = torch.compile(layer, fullgraph=True, backend=frames)
+    for k, (steps, rows) in enumerate([(5, 3), (7, 2), (3, 40), (11, 3)]):
+        x = draw(steps, rows, D, seed=k).requires_grad_()
+        for dimension in (0, 1):
+            torch._dynamo.mark_dynamic(x, dimension)
+        results = []
+        for function in (fast, layer):
+            y, last = function(x)
+            gradients = torch.autograd.grad(y.sin().sum() + last[1].sum(), [x, *layer.parameters()])
+            results.append([y, *tensors_of(last), *gradients])
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b)
+    assert frames.frame_count == 1
+
+
+def test_new_weights_are_used() -> None:
+    layer = anyrnn.torch.GRU(D, H)
+    fast, x = compiled(layer), draw(T, N, D)
+    adam = torch.optim.Adam(layer.parameters(), lr=0.1)
+    before = fast(x)[0]
+    for _ in range(2):
+        adam.zero_grad()
+        fast(x)[0].square().sum().backward()
+        adam.step()
+    assert torch.equal(fast(x)[0], layer(x)[0])
+    assert not torch.equal(fast(x)[0], before)
+
+
+def test_inside_of_a_larger_model() -> None:
+    """Between other layers, several of them, in one graph."""
+    torch.manual_seed(0)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(10, D)
+            self.below = anyrnn.torch.GRU(D, H, batch_first=True)
+            self.above = anyrnn.torch.Recurrent("mgu", H, 5, batch_first=True)
+            self.head = torch.nn.Linear(5, 2)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            y, h = self.below(self.embed(tokens))
+            y, _ = self.above(torch.relu(y), None)
+            return self.head(y) + h.sum()
+
+    model = Model()
+    tokens = torch.arange(12).remainder(10).reshape(3, 4)
+    gradients = []
+    for function in (model, compiled(model)):
+        model.zero_grad()
+        function(tokens).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.slow
+def test_inductor() -> None:
+    layer = anyrnn.torch.LSTM(D, H, 2)
+    fast, x = torch.compile(layer, fullgraph=True), draw(T, N, D)
+    expected, found = solve(layer, x), solve(fast, x)
+    for a, b in zip(expected.values(), found.values(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.slow
+def test_export() -> None:
+    layer = anyrnn.torch.LSTM(D, H, 2, batch_first=True).eval()
+    x = draw(N, T, D)
+    batch, steps = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("steps", min=2, max=64)
+    program = torch.export.export(layer, (x,), dynamic_shapes=({0: batch, 1: steps},))
+    for shape in [(N, T, D), (2, 9, D)]:
+        assert torch.equal(program.module()(draw(*shape))[0], layer(draw(*shape))[0])

@@ -1,0 +1,222 @@
+"""Derivatives of every kind, in float64: against finite differences, torch.nn's layers and autograd through the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import anyrnn.torch
+from anyrnn import State, cell, cells
+from anyrnn.trace.language import affine, matrix, tanh
+from tests.budget import assert_relative
+from tests.torch.layers import pair, tensors_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),  # torch's own use of it
+    pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule"),
+]
+
+T, N, D, H = 3, 2, 2, 3
+backends = pytest.mark.parametrize("backend", ["llvm", "reference"])
+kinds = pytest.mark.parametrize("kind", ["tanh", "lstm", "gru"])
+
+
+@cell
+def antisymmetric(x, h):
+    """A cell that computes with its parameters."""
+    w = matrix("w")
+    h = tanh((w - w.T) @ h + affine("a", x))
+    return h, State(h=h)
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def make(name: Any, layers: int = 1, bidirectional: bool = False, backend: str = "llvm") -> Any:
+    torch.manual_seed(3)
+    options = {"proj": 2} if name == "lstm_projected" else {}
+    layer = anyrnn.torch.Recurrent(
+        name, D, H, layers, bidirectional=bidirectional, backend=backend, dtype=torch.float64, **options
+    )
+    with torch.no_grad():
+        for parameter in layer.parameters():  # small numbers only: no kinks of rectifiers between two differences
+            parameter.copy_(parameter * 0.5 + 0.25)
+    return layer
+
+
+def states(layer: Any) -> list[Tensor]:
+    return [0.5 * draw(len(layer.network.units), N, size, seed=7 + k) for k, size in enumerate(layer.network.state_sizes)]
+
+
+def function_of(layer: Any) -> tuple[Callable[..., Any], list[Tensor]]:
+    """The layer as a function of the input, the first states and the parameters, with a place to evaluate it at."""
+    names, count = [name for name, _ in layer.named_parameters()], len(states(layer))
+
+    def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        hx = rest[0] if count == 1 else tuple(rest[:count])
+        weights = dict(zip(names, rest[count:], strict=True))
+        y, last = torch.func.functional_call(layer, weights, (x, hx))
+        return y, *tensors_of(last)
+
+    place = [draw(T, N, D), *states(layer), *(p.detach().clone() for p in layer.parameters())]
+    return function, [a.requires_grad_() for a in place]
+
+
+# first and second order
+
+
+@backends
+@pytest.mark.parametrize("name", [*cells.names(), antisymmetric], ids=lambda n: n if isinstance(n, str) else n.name)
+def test_gradcheck(name: Any, backend: str) -> None:
+    assert gradcheck(*function_of(make(name, backend=backend)), check_batched_grad=False)
+
+
+@pytest.mark.slow
+@backends
+@pytest.mark.parametrize("name", cells.names())
+def test_gradcheck_of_stacks(name: str, backend: str) -> None:
+    assert gradcheck(*function_of(make(name, 2, True, backend)))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", antisymmetric], ids=str)
+def test_gradgradcheck(name: Any) -> None:
+    assert gradgradcheck(*function_of(make(name)), fast_mode=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cells.names())
+def test_gradgradcheck_of_every_element(name: str) -> None:
+    assert gradgradcheck(*function_of(make(name)))
+
+
+@kinds
+def test_second_order_equals_torch(kind: str) -> None:
+    """As in a gradient penalty: the gradient of the norm of a gradient."""
+    found = []
+    for layer in pair(kind, D, H, 2, bidirectional=True, dtype=torch.float64):
+        x = draw(T, N, D).requires_grad_()
+        (gradient,) = torch.autograd.grad(layer(x)[0].sin().sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters())])
+    for k, (a, b) in enumerate(zip(*found, strict=True)):
+        assert_relative(a, b, "float64 against torch.nn", f"leaf {k}")
+
+
+def test_third_order_equals_torch() -> None:
+    found = []
+    for layer in pair("lstm", D, H, dtype=torch.float64):
+        x = draw(T, N, D).requires_grad_()
+        value = layer(x)[0].sum()
+        for _ in range(3):
+            (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+            value = gradient.pow(2).sum()
+        found.append(gradient)
+    assert_relative(*found, "float64 against torch.nn", "third derivative")
+
+
+# torch.func
+
+
+def loss_of(layer: Any, x: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        y, last = torch.func.functional_call(layer, weights, (x,))
+        return y.sin().sum() + sum(s.cos().sum() for s in tensors_of(last))
+
+    return loss
+
+
+def weights_of(layer: Any) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in layer.named_parameters()}
+
+
+def assert_all_equal(found: Any, expected: Any) -> None:
+    """Trees of tensors."""
+    a, b = torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected)
+    assert len(a) == len(b)
+    for k, (one, other) in enumerate(zip(a, b, strict=True)):
+        assert_relative(one, other, "float64 against torch.nn", f"leaf {k}")
+
+
+TRANSFORMS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "grad": lambda layer, x: torch.func.grad(loss_of(layer, x))(weights_of(layer)),
+    "grad of x": lambda layer, x: torch.func.grad(lambda a: layer(a)[0].sin().sum())(x),
+    "vjp": lambda layer, x: torch.func.vjp(lambda a: layer(a)[0], x)[1](draw(T, N, H)),
+    "jacrev": lambda layer, x: torch.func.jacrev(lambda a: layer(a)[0])(x),
+    "jvp": lambda layer, x: torch.func.jvp(lambda a: layer(a)[0], (x,), (draw(T, N, D, seed=4),)),
+    "jvp of weights": lambda layer, x: torch.func.jvp(
+        loss_of(layer, x), (weights_of(layer),), ({k: w.cos() for k, w in weights_of(layer).items()},)
+    ),
+    "jacfwd": lambda layer, x: torch.func.jacfwd(lambda a: layer(a)[0].sum((0, 1)))(x),
+    "hessian": lambda layer, x: torch.func.hessian(lambda a: layer(a)[0].sin().sum())(x[:, :1]),
+    "grad of grad": lambda layer, x: torch.func.grad(
+        lambda a: torch.func.grad(lambda b: layer(b)[0].sin().sum())(a).square().sum()
+    )(x),
+    "jacrev of grad": lambda layer, x: torch.func.jacrev(torch.func.grad(lambda a: layer(a)[0].sin().sum()))(x),
+    "vmap": lambda layer, x: torch.vmap(lambda a: layer(a)[0])(torch.stack([x, 2 * x, -x])),
+    "vmap over samples": lambda layer, x: torch.vmap(lambda a: layer(a)[0], in_dims=1, out_dims=1)(x),
+    "gradients of samples": lambda layer, x: torch.vmap(
+        lambda a: torch.func.grad(lambda w: torch.func.functional_call(layer, w, (a,))[0].sin().sum())(weights_of(layer)),
+        in_dims=1,
+    )(x),
+}
+
+
+@kinds
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_equal_those_of_the_interpreter(kind: str, transform: str) -> None:
+    """The reference backend is torch's own operators, on which torch.func works by itself; see also the next tests."""
+    ours, theirs = pair(kind, D, H, dtype=torch.float64)
+    plain = type(ours)(D, H, dtype=torch.float64, backend="reference")
+    plain.load_state_dict(theirs.state_dict())
+    assert_all_equal(TRANSFORMS[transform](ours, draw(T, N, D)), TRANSFORMS[transform](plain, draw(T, N, D)))
+
+
+@kinds
+def test_transforms_equal_those_of_torch(kind: str) -> None:
+    ours, theirs = pair(kind, D, H, 2, bidirectional=True, dtype=torch.float64)
+    x = draw(T, N, D)
+    assert_all_equal(*(torch.func.grad(loss_of(layer, x))(weights_of(layer)) for layer in (ours, theirs)))
+    assert_all_equal(*(torch.func.jacrev(lambda a, m=layer: m(a)[0])(x) for layer in (ours, theirs)))
+
+
+@kinds
+def test_samples_in_a_vmap_are_a_batch(kind: str) -> None:
+    ours, _ = pair(kind, D, H, 2, bidirectional=True, dtype=torch.float64)
+    x = draw(T, 5, D)
+    assert_all_equal(torch.vmap(lambda a: ours(a)[0], 1, 1)(x), ours(x)[0])
+
+
+@kinds
+def test_an_ensemble(kind: str) -> None:
+    """Several sets of weights, stacked, in one vmap."""
+    layers = [pair(kind, D, H, dtype=torch.float64, seed=seed)[0] for seed in range(3)]
+    parameters, buffers = torch.func.stack_module_state(layers)
+    x = draw(T, N, D)
+    found = torch.vmap(lambda w, b: torch.func.functional_call(layers[0], (w, b), (x,))[0])(parameters, buffers)
+    assert_all_equal(found, torch.stack([layer(x)[0] for layer in layers]))
+
+
+@kinds
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_forward_mode(kind: str, requires_grad: bool) -> None:
+    """Dual tensors, outside of torch.func; also with a gradient of the tangent."""
+    layer, _ = pair(kind, D, H, 2, dtype=torch.float64)
+    x, tangent = draw(T, N, D), draw(T, N, D, seed=4)
+    expected = torch.func.jvp(lambda a: layer(a)[0], (x,), (tangent,))
+    layer.requires_grad_(requires_grad)
+    with torch.autograd.forward_ad.dual_level():
+        y = layer(torch.autograd.forward_ad.make_dual(x, tangent))[0]
+        found = torch.autograd.forward_ad.unpack_dual(y)
+        assert found.tangent is not None
+        assert_all_equal(tuple(found), expected)
+        assert found.tangent.requires_grad == requires_grad
+        if requires_grad:
+            found.tangent.sum().backward()
+            assert all(p.grad.isfinite().all() for p in layer.parameters())
+        assert torch.autograd.forward_ad.unpack_dual(layer(x)[0]).tangent is None

@@ -1,0 +1,203 @@
+"""What does not fit is refused before any work, with torch.nn's type of exception and a message that names the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import anyrnn.torch
+from anyrnn import UnsupportedError, Vec, cells
+from anyrnn.trace.language import affine, concat, tanh
+from tests.torch.layers import pair
+
+D, H = 4, 7
+kinds = pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
+
+
+def x(*shape: int, **options: Any) -> torch.Tensor:
+    return torch.zeros(shape or (5, 3, D), **options)
+
+
+def state(layer: Any, *shape: int, **options: Any) -> Any:
+    h = torch.zeros(shape, **options)
+    return (h, h.clone()) if layer.mode == "LSTM" else h
+
+
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "input of no dimension": (lambda layer: layer(torch.tensor(1.0)), "Expected input to be 2D or 3D, got 0D"),
+    "input of one dimension": (lambda layer: layer(x(D)), "Expected input to be 2D or 3D, got 1D"),
+    "input of four dimensions": (lambda layer: layer(x(1, 5, 3, D)), "Expected input to be 2D or 3D, got 4D"),
+    "features": (lambda layer: layer(x(5, 3, 6)), r"input.size\(-1\) must be equal to input_size. Expected 4, got 6"),
+    "features, no batch": (lambda layer: layer(x(5, 6)), r"input.size\(-1\) must be equal to input_size. Expected 4, got 6"),
+    "no features": (lambda layer: layer(x(5, 3, 0)), r"input.size\(-1\) must be equal to input_size. Expected 4, got 0"),
+    "float64": (lambda layer: layer(x(dtype=torch.float64)), r"input dtype \(torch.float64\) does not match weight dtype"),
+    "bfloat16": (lambda layer: layer(x(dtype=torch.bfloat16)), r"input dtype \(torch.bfloat16\) does not match weight dtype"),
+    "integers": (lambda layer: layer(x(dtype=torch.int64)), r"input dtype \(torch.int64\) does not match weight dtype"),
+    "complex": (lambda layer: layer(x(dtype=torch.complex64)), r"input dtype \(torch.complex64\) does not match weight dtype"),
+    "device": (lambda layer: layer(x(device="meta")), "input is on meta, but the weights are on cpu"),
+    "length 0": (lambda layer: layer(x(0, 3, D)), r"Expected sequence length to be larger than 0 in RNN, .*\[0, 3, 4\]"),
+    "length 0, no batch": (lambda layer: layer(x(0, D)), "Expected sequence length to be larger than 0 in RNN"),
+    "length 0 and batch 0": (lambda layer: layer(x(0, 0, D)), "Expected sequence length to be larger than 0 in RNN"),
+    "state without a batch": (lambda layer: layer(x(), state(layer, 1, H)), "hx should also be 3-D but got 2-D tensor"),
+    "state with a batch": (lambda layer: layer(x(5, D), state(layer, 1, 3, H)), "hx should also be 2-D but got 3-D tensor"),
+    "state of four": (lambda layer: layer(x(), state(layer, 1, 1, 3, H)), r"hx should also be 3-D but .* \(state h\)"),
+    "layers": (lambda layer: layer(x(), state(layer, 2, 3, H)), r"hidden size \(1, 3, 7\) for state h .*\[2, 3, 7\]"),
+    "rows": (lambda layer: layer(x(), state(layer, 1, 2, H)), r"hidden size \(1, 3, 7\) for state h .*\[1, 2, 7\]"),
+    "one row": (lambda layer: layer(x(), state(layer, 1, 1, H)), r"hidden size \(1, 3, 7\) for state h .*\[1, 1, 7\]"),
+    "size": (lambda layer: layer(x(), state(layer, 1, 3, 6)), r"hidden size \(1, 3, 7\) for state h .*\[1, 3, 6\]"),
+    "size, no batch": (lambda layer: layer(x(5, D), state(layer, 1, 6)), r"hidden size \(1, 7\) for state h .*\[1, 6\]"),
+    "state's dtype": (
+        lambda layer: layer(x(), state(layer, 1, 3, H, dtype=torch.float64)),
+        "state h of hx is torch.float64 on cpu, but the input is torch.float32",
+    ),
+    "integer state": (
+        lambda layer: layer(x(), state(layer, 1, 3, H, dtype=torch.int64)),
+        "state h of hx is torch.int64 on cpu, but the input is torch.float32",
+    ),
+    "state's device": (lambda layer: layer(x(), state(layer, 1, 3, H, device="meta")), "state h of hx is .* on meta"),
+    "no input": (lambda layer: layer(), "'input'"),
+}
+
+
+@kinds
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_is_refused_as_torch_refuses_it(kind: str, call: str) -> None:
+    ours, theirs = pair(kind, D, H)
+    function, message = CALLS[call]
+    with pytest.raises(Exception) as expected:  # noqa: PT011 (which one is the question)
+        function(theirs)
+    with pytest.raises(expected.type, match=message) as found:
+        function(ours)
+    assert found.type is expected.type
+    assert type(ours).__name__ in str(found.value) or call == "no input"
+
+
+OWN_TYPES: dict[str, tuple[Any, type[Exception], str]] = {
+    "one tensor": (x(1, 3, H), RuntimeError, r"expected hx to be a tuple of 2 initial states \(h, c\), got one tensor"),
+    "two layers": (x(2, 1, 3, H), RuntimeError, r"expected hx to be a tuple of 2 initial states \(h, c\), got one tensor"),
+    "one state": ((x(1, 3, H),), RuntimeError, r"a tuple of 2 initial states \(h, c\), got 1 state$"),
+    "three states": ((x(1, 3, H),) * 3, RuntimeError, r"a tuple of 2 initial states \(h, c\), got 3 states$"),
+    "None": ((x(1, 3, H), None), TypeError, "hx: state c should be a Tensor, got NoneType"),
+    "numpy": (np.zeros((1, 3, H), np.float32), TypeError, "hx should be a Tensor or a tuple of them, got ndarray"),
+}
+"""Calls that torch.nn refuses by accident, with IndexError or AttributeError."""
+
+
+@pytest.mark.parametrize("name", OWN_TYPES)
+def test_states_of_the_wrong_form_are_refused(name: str) -> None:
+    ours, theirs = pair("lstm", D, H)
+    hx, error, message = OWN_TYPES[name]
+    with pytest.raises(Exception, match=r"."):
+        theirs(x(), hx)
+    with pytest.raises(error, match=f"LSTM: .*{message}"):
+        ours(x(), hx)
+
+
+def test_too_many_states_for_a_cell_with_one() -> None:
+    with pytest.raises(RuntimeError, match=r"GRU: expected hx to be 1 initial state \(h\), got 2 states"):
+        anyrnn.torch.GRU(D, H)(x(), (x(1, 3, H), x(1, 3, H)))
+
+
+def test_the_state_with_the_wrong_shape_is_named() -> None:
+    layer = anyrnn.torch.LSTM(D, H, 2, proj_size=3, bidirectional=True)
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(4, 3, 7\) for state c of hx, got \[4, 3, 3\]"):
+        layer(x(), (x(4, 3, 3), x(4, 3, 3)))
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(4, 3, 3\) for state h of hx, got \[4, 3, 7\]"):
+        layer(x(), (x(4, 3, 7), x(4, 3, 7)))
+
+
+@pytest.mark.parametrize("value", [None, [[1.0]], np.zeros((5, 3, D), np.float32)], ids=lambda v: type(v).__name__)
+def test_an_input_that_is_no_tensor(value: Any) -> None:
+    with pytest.raises(TypeError, match=f"GRU: input should be a Tensor, got {type(value).__name__}"):
+        anyrnn.torch.GRU(D, H)(value)
+
+
+@kinds
+def test_packed_sequences_are_not_supported_yet(kind: str) -> None:
+    packed = pack_padded_sequence(x(), torch.tensor([5, 4, 2]))
+    with pytest.raises(UnsupportedError, match=r"input is a PackedSequence, which is not supported yet; pad the batch"):
+        pair(kind, D, H)[0](packed)
+
+
+CONSTRUCTORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "input_size 0": ((0, H), {}, "input_size must be greater than zero"),
+    "hidden_size 0": ((D, 0), {}, "hidden_size must be greater than zero"),
+    "hidden_size -1": ((D, -1), {}, "hidden_size must be greater than zero"),
+    "num_layers 0": ((D, H, 0), {}, "num_layers must be greater than zero"),
+    "hidden_size 7.0": ((D, 7.0), {}, "hidden_size should be of type int, got: float"),
+    "input_size '4'": (("4", H), {}, "input_size should be of type int, got: str"),
+    "bias 1": ((D, H), {"bias": 1}, "bias should be of type bool, got: int"),
+    "batch_first 1": ((D, H), {"batch_first": 1}, "batch_first should be of type bool, got: int"),
+    "dropout 2": ((D, H, 2), {"dropout": 2}, r"dropout should be a number in range \[0, 1\]"),
+    "dropout True": ((D, H, 2), {"dropout": True}, r"dropout should be a number in range \[0, 1\]"),
+    "unknown": ((D, H), {"hidden": 3}, "unexpected keyword argument 'hidden'"),
+}
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("case", CONSTRUCTORS)
+def test_a_layer_is_refused_as_torch_refuses_it(name: str, case: str) -> None:
+    arguments, options, message = CONSTRUCTORS[case]
+    with pytest.raises(Exception, match=r".") as expected:
+        getattr(torch.nn, name)(*arguments, **options)
+    with pytest.raises(expected.type, match=message):
+        getattr(anyrnn.torch, name)(*arguments, **options)
+
+
+def test_other_arguments_of_layers() -> None:
+    for module in (anyrnn.torch, torch.nn):
+        with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
+            module.RNN(D, H, nonlinearity="sigmoid")
+        with pytest.raises(ValueError, match="proj_size has to be smaller than hidden_size"):
+            module.LSTM(D, H, proj_size=H)
+        with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
+            module.LSTM(D, H, proj_size=-1)
+    with pytest.raises(ValueError, match="backend should be 'auto', 'llvm' or 'reference', got 'cuda'"):
+        anyrnn.torch.GRU(D, H, backend="cuda")
+    with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):
+        anyrnn.torch.Recurrent("lstm_projected", D, H)
+    with pytest.raises(TypeError, match="cell 'gru' has no option 'rank'"):
+        anyrnn.torch.Recurrent("gru", D, H, rank=2)
+
+
+def test_an_explicit_backend_that_cannot_run() -> None:
+    layer = anyrnn.torch.GRU(D, H, backend="llvm", dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedError, match=r"GRU: backend 'llvm' cannot run this: dtype torch.bfloat16 has no kernels"):
+        layer(x(dtype=torch.bfloat16))
+
+    @anyrnn.cell
+    def two_parts(x, h, p: Vec("other")):
+        h, p = tanh(affine("h", x, h)), tanh(affine("p", x, p, size="other"))
+        return concat(p, h), anyrnn.State(h=h, p=p)
+
+    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: cell 'two_parts' uses concat"):
+        anyrnn.torch.Recurrent(two_parts, D, H, backend="llvm", other=3)(x())
+    assert anyrnn.torch.Recurrent(two_parts, D, H, other=3).backend_name == "reference"
+
+
+def test_a_cell_without_parameters() -> None:
+    @anyrnn.cell
+    def average(x, h: Vec("input"), *, rate=0.25):
+        h = (1 - rate) * h + rate * x
+        return h, anyrnn.State(h=h)
+
+    for backend in ("llvm", "reference"):
+        layer = anyrnn.torch.Recurrent(average, D, D, backend=backend)
+        assert layer.backend_name == backend
+        for dtype in (torch.float32, torch.float64):
+            given = torch.randn(5, 3, D, dtype=dtype, requires_grad=True)
+            y, h = layer(given)
+            assert y.dtype == dtype
+            torch.testing.assert_close(y[-1], sum(0.25 * 0.75 ** (4 - t) * given[t] for t in range(5)))
+            torch.testing.assert_close(y[-1], h[0])
+            (gradient,) = torch.autograd.grad(y[-1].sum(), given)
+            torch.testing.assert_close(gradient[0], torch.full((3, D), 0.25 * 0.75**4, dtype=dtype))
+        with pytest.raises(ValueError, match=r"input should be of a floating-point dtype, got torch.int64"):
+            layer(x(dtype=torch.int64))
+    assert "average" in repr(layer)
+    assert cells.load(layer.cell) is layer.cell

@@ -1,0 +1,221 @@
+"""Inputs out of the ordinary: not finite, empty, of length one, in any layout of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn import cells
+from tests.budget import assert_relative
+from tests.torch.layers import KINDS, pair, solve, state_for, tensors_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+T, N, D, H = 6, 4, 5, 7
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def both(kind: str, layers: int = 1, **options: Any) -> tuple[Any, Any]:
+    return pair(kind, D, H, layers, dtype=torch.float64, **options)
+
+
+def assert_equal_results(ours: Any, theirs: Any, x: Tensor, state: Any = None, what: str = "") -> None:
+    expected, found = solve(theirs, x, state), solve(ours, x, state)
+    for name, value in expected.items():
+        assert_relative(found[name], value, "float64 against torch.nn", f"{what} {name}")
+
+
+# not finite
+
+
+@kinds
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_what_is_not_finite_comes_through_as_in_torch(kind: str, value: float, dtype: torch.dtype) -> None:
+    """NaN, and infinities in the outputs, stand at the same places, whatever is not finite: the input, a state or a weight."""
+
+    def check(x: Tensor, state: Any, what: str) -> None:
+        for inference in (False, True):
+            with torch.inference_mode(inference):
+                expected, found = theirs(x, state), ours(x, state)
+            for a, b in zip((found[0], *tensors_of(found[1])), (expected[0], *tensors_of(expected[1])), strict=True):
+                torch.testing.assert_close(a, b, equal_nan=True, msg=lambda m: f"{what}: {m}")
+
+    ours, theirs = pair(kind, D, H, 2, bidirectional=True, dtype=dtype)
+    state = state_for(theirs, N, dtype, torch.Generator().manual_seed(2))
+    x = draw(T, N, D).to(dtype)
+    x[2, 1, 3] = value
+    check(x, state, "input")
+    x = draw(T, N, D).to(dtype)
+    for k, part in enumerate(tensors_of(state)):
+        before = part.clone()
+        part[1, 2, 0] = value
+        check(x, state, f"state {k}")
+        part.copy_(before)
+    for layer in (ours, theirs):
+        with torch.no_grad():
+            layer.weight_hh_l0[3, 1] = value
+    check(x, state, "weight")
+
+
+@kinds
+def test_nan_in_one_sample_stays_there(kind: str) -> None:
+    layer, _ = both(kind)
+    x = draw(T, N, D)
+    clean = layer(x)[0]
+    x[2, 1, 3] = math.nan
+    y = layer(x)[0]
+    assert torch.equal(y[:2], clean[:2])
+    assert torch.equal(y[:, [0, 2, 3]], clean[:, [0, 2, 3]])
+    assert y[2:, 1].isnan().all()
+
+
+@pytest.mark.parametrize("name", [name for name in cells.names() if name not in ("indrnn", "rnn_relu")])
+def test_nan_gives_nan_gradients(name: str) -> None:
+    options = {"proj": 3} if name == "lstm_projected" else {}
+    layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **options)
+    x = draw(T, N, D)
+    x[0, 0, 0] = math.nan
+    x.requires_grad_()
+    layer(x)[0].sum().backward()
+    assert x.grad is not None
+    assert x.grad[0, 0].isnan().all()
+    assert x.grad[:, 1:].isfinite().all()
+    assert layer.weight_ih_l0.grad.isnan().any()
+
+
+# empty and small
+
+
+@kinds
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_an_empty_batch(kind: str, batch_first: bool) -> None:
+    ours, theirs = both(kind, 2, bidirectional=True, batch_first=batch_first)
+    shape = (0, T, D) if batch_first else (T, 0, D)
+    for state in (None, state_for(theirs, 0, torch.float64, torch.Generator())):
+        expected, found = solve(theirs, draw(*shape), state), solve(ours, draw(*shape), state)
+        for name, value in expected.items():
+            assert found[name].shape == value.shape, name
+            assert torch.equal(found[name], value), name
+    with torch.no_grad():
+        assert ours(draw(*shape))[0].shape == theirs(draw(*shape))[0].shape
+
+
+@kinds
+def test_one_step_and_one_sample(kind: str) -> None:
+    for shape in [(1, 1, D), (1, N, D), (T, 1, D), (1, D)]:
+        ours, theirs = both(kind, 2, bidirectional=True)
+        rows = shape[1] if len(shape) == 3 else None
+        state = state_for(theirs, rows, torch.float64, torch.Generator().manual_seed(3))
+        assert_equal_results(ours, theirs, draw(*shape), state, str(shape))
+
+
+@kinds
+def test_one_feature(kind: str) -> None:
+    if kind == "lstm_projected":
+        return  # its projection has 3
+    ours, theirs = pair(kind, 1, 1, 2, bidirectional=True, dtype=torch.float64)
+    assert_equal_results(ours, theirs, draw(T, N, 1))
+
+
+# layouts of memory
+
+LAYOUTS: dict[str, Callable[[], Tensor]] = {
+    "transposed": lambda: draw(N, T, D).transpose(0, 1),
+    "features first": lambda: draw(D, T, N).permute(1, 2, 0),
+    "expanded over steps": lambda: draw(1, N, D).expand(T, N, D),
+    "expanded over samples": lambda: draw(T, 1, D).expand(T, N, D),
+    "expanded over features": lambda: draw(T, N, 1).expand(T, N, D),
+    "flipped": lambda: draw(T, N, D).flip(0),
+    "every second step": lambda: draw(2 * T, N, D)[::2],
+    "every second sample": lambda: draw(T, 2 * N, D)[:, 1::2],
+    "every second feature": lambda: draw(T, N, 2 * D)[..., ::2],
+    "in the middle": lambda: draw(T + 2, N + 3, D + 4)[1:-1, 2:-1, 3:-1],
+    "overlapping steps": lambda: draw((T + D) * N).as_strided((T, N, D), (1, T + D, 1)),
+    "not aligned": lambda: draw(T * N * D + 1)[1:].view(T, N, D),
+}
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_any_layout_gives_the_bits_of_a_contiguous_one(kind: str, layout: str, batch_first: bool) -> None:
+    layer = KINDS[kind][0](D, H, 2, bidirectional=True, batch_first=batch_first, dtype=torch.float64)
+    x = LAYOUTS[layout]()
+    x = x.transpose(0, 1) if batch_first else x
+    results = []
+    for given in (x.contiguous(), x):
+        leaf = given.detach().requires_grad_()  # a view: solve would make it contiguous
+        layer.zero_grad()
+        y, last = layer(leaf)
+        (y * draw(*y.shape)).sum().backward()
+        assert leaf.grad is not None
+        with torch.no_grad():
+            inference = layer(given)[0]
+        results.append([y, *tensors_of(last), inference, leaf.grad, *(p.grad for p in layer.parameters())])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_states_and_cotangents_of_any_layout(kind: str) -> None:
+    ours, theirs = both(kind, 2, bidirectional=True)
+
+    def strided(*shape: int, seed: int) -> Tensor:
+        return draw(*reversed(shape), seed=seed).permute(*reversed(range(len(shape))))
+
+    x, h, c = draw(T, N, D), strided(4, N, H, seed=3), strided(1, 1, H, seed=4).expand(4, N, H)
+    found = []
+    for layer in (ours, theirs):
+        leaves = [a.detach().requires_grad_() for a in ((h, c) if kind == "lstm" else (h,))]
+        y, last = layer(x, tuple(leaves) if kind == "lstm" else leaves[0])
+        results = [y, *tensors_of(last)]
+        cotangents = [strided(*r.shape, seed=5 + k) for k, r in enumerate(results)]
+        cotangents[0] = cotangents[0][:, :1].expand_as(y)
+        gradients = torch.autograd.grad(results, [*leaves, *layer.parameters()], cotangents)
+        found.append([*results, *gradients])
+    for k, (a, b) in enumerate(zip(*found, strict=True)):
+        assert_relative(a, b, "float64 against torch.nn", f"result {k}")
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_outputs_have_the_layout_of_torch(batch_first: bool) -> None:
+    for kind in KINDS:
+        ours, theirs = both(kind, 2, bidirectional=True, batch_first=batch_first)
+        for shape in [(T, N, D), (T, D)]:
+            (y, last), (y2, last2) = ours(draw(*shape)), theirs(draw(*shape))
+            assert (y.shape, y.is_contiguous()) == (y2.shape, True)
+            for a, b in zip(tensors_of(last), tensors_of(last2), strict=True):
+                assert (a.shape, a.is_contiguous()) == (b.shape, True)
+
+
+def test_inputs_are_left_as_they_are() -> None:
+    layer, theirs = both("lstm", 2)
+    x, state = draw(T, N, D), state_for(theirs, N, torch.float64, torch.Generator())
+    before = [x.clone(), *(s.clone() for s in state)]
+    solve(layer, x, state)
+    layer(x, state)
+    assert all(torch.equal(a, b) for a, b in zip(before, (x, *state), strict=True))
+
+
+def test_autocast() -> None:
+    """Kernels run in the weights' precision, whatever the precision of what is given."""
+    layer = anyrnn.torch.LSTM(D, H)
+    x, state = draw(T, N, D).float(), (draw(1, N, H).float(), draw(1, N, H).float())
+    half, half_state = x.bfloat16(), tuple(s.bfloat16() for s in state)
+    plain = layer(x, state)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(layer(x, state)[0], plain)
+        found = layer(half, half_state)[0]
+    expected = layer(half.float(), tuple(s.float() for s in half_state))[0]
+    assert torch.equal(found, expected)
