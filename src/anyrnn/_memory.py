@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 import weakref
 from typing import Any
@@ -30,8 +31,13 @@ class Recycler:
 
     def __init__(self, blocks: int = 4, bytes: int = 2**30) -> None:
         self.blocks, self.bytes = blocks, bytes
-        self.lock = threading.RLock()  # a finalizer may run while the same thread holds it
         self.rest: list[mmap.mmap] = []
+        self._new_lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._new_lock)
+
+    def _new_lock(self) -> None:
+        self.lock = threading.RLock()  # a finalizer may run while the same thread holds it
 
     def array(self, bytes: int) -> npt.NDArray[Any]:
         """Uninitialised bytes at a page's beginning."""

@@ -45,7 +45,7 @@ class Workspace:
 
     reserve: Reserve
     arrays: list[Array] = field(default_factory=list)
-    frame: Any = None
+    in_two: Any = None
     gradients: dict[str, Array] = field(default_factory=dict)
 
     def addresses(self, d_sources: Sequence[Array]) -> list[int]:
@@ -365,10 +365,10 @@ class Recurrent:
         self, workspace: Workspace, gradients: dict[str, Array] | None = None, *, add: bool = False
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
-        if workspace.frame is None:
+        if workspace.in_two is None:
             return self._put(workspace.gradients, gradients, add)
         d_sources = self._new_gradients(workspace.reserve)
-        backends.native().backward_weights(workspace.frame, workspace.addresses(d_sources))
+        backends.native().backward_weights(workspace.in_two, workspace.addresses(d_sources))
         return self._put(self._named(workspace.reserve, d_sources), gradients, add)
 
     def _backward(
@@ -410,7 +410,7 @@ class Recurrent:
             native.call(network, shape, work.addresses(d_sources), reserve.randomness)
             work.gradients = self._put(self._named(reserve, d_sources), gradients, add)
         else:
-            work.frame = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
+            work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
         return self._in_layout(d_x, batched), self._unstacked(d_first, batched), work
 
     def _output_cotangent(

@@ -1,4 +1,4 @@
-"""Scratch memory of the llvm backend reads as NaN before the first call of a shape, and small calls use all threads."""
+"""Scratch memory of the llvm backend reads as NaN before every call, and small calls use all threads."""
 
 import pytest
 
@@ -9,6 +9,8 @@ from tests.networks import poisoned
 @pytest.fixture(autouse=True)
 def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "aligned", poisoned)
+    monkeypatch.setattr(frame, "MOST_RESTING", 0)
+    frame.RESTING.clear()
     monkeypatch.setattr(frame, "ALONE", 0)
     run.POOLS.known.clear()
 

@@ -23,7 +23,6 @@ from torch.compiler import is_compiling
 
 from anyrnn._memory import LARGE, RECYCLER
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.llvm.frame import Pool
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Extent
 from anyrnn.backends.reference import run as reference
@@ -62,7 +61,6 @@ class Call:
 
 
 CALLS: dict[int, Call] = {}
-POOLS: dict[Any, Pool] = {}
 HANDLES: dict[Call, int] = {}
 NUMBERS = itertools.count()
 
@@ -122,7 +120,7 @@ def run_forward(
         reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(RECYCLER.array(bytes))
         tensors.append(reserve)
     key = (number, keep, x.dtype, x.shape, *[t.stride() for t in inputs], *[t.stride() for t in first])
-    pool = POOLS.get(key)
+    pool = llvm.POOLS.get(key)
     if pool is None:
         shape = CallShape(
             "training" if keep else "inference",
@@ -133,17 +131,9 @@ def run_forward(
             tuple([strides_of(t) for t in first]) if first else (None,) * len(last),
             tuple([strides_of(t) for t in last]),
         )
-        pool = remember(key, llvm.POOLS.of(network, shape))
+        pool = llvm.POOLS.add(key, network, shape)
     pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed))
     return output, last, reserve
-
-
-def remember(key: Any, pool: Pool) -> Pool:
-    """Note which pool serves a kind of call; the oldest note goes when there are many."""
-    if len(POOLS) > 256:
-        POOLS.pop(list(POOLS)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds what other threads add)
-    POOLS[key] = pool
-    return pool
 
 
 def new_gradients(network: Network, sources: Tensors) -> list[Tensor]:
@@ -186,7 +176,7 @@ def run_backward(
         *[t.stride() for t in inputs],
         *[None if t is None else t.stride() for t in (d_output, *d_ends)],
     )
-    pool = POOLS.get(key)
+    pool = llvm.POOLS.get(key)
     if pool is None:
         shape = CallShape(
             "backward",
@@ -200,7 +190,7 @@ def run_backward(
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             bool(d_sources),
         )
-        pool = remember(key, llvm.POOLS.of(network, shape))
+        pool = llvm.POOLS.add(key, network, shape)
     tensors = (*inputs, *given, *d_first, *d_inputs, *sources, *d_sources, reserve)
     pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed))
     return d_inputs, d_first, d_sources

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -25,20 +23,6 @@ from anyrnn.trace import Cell
 States = Tensor | tuple[Tensor, ...]
 DERIVED = ("network", "_number", "_dropped", "_parameter_names", "_no_kernels", "_plain", "_source_names")
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
-
-
-def reference_to(cell: Cell) -> Cell | tuple[str, str]:
-    """Where a cell stands, as (module, name), by which it is copied and pickled as functions are; the cell itself if nowhere."""
-    place = (cell.function.__module__, cell.function.__qualname__)
-    return place if place[0] in sys.modules and referred_to(place) is cell else cell
-
-
-def referred_to(reference: Any) -> Any:
-    """The cell that `reference_to` has made a reference of."""
-    if isinstance(reference, Cell):
-        return reference
-    module, name = reference
-    return getattr(importlib.import_module(module), name, None)
 
 
 class Recurrent(torch.nn.Module):
@@ -114,11 +98,10 @@ class Recurrent(torch.nn.Module):
         _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in DERIVED} | {"cell": reference_to(self.cell)}
+        return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.cell = referred_to(self.cell)
         self._derive()
 
     def _dropping_number(self) -> int:

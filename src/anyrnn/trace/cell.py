@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pickle
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,6 +92,18 @@ class Cell:
     signature: Signature
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its place, as functions are."""
+        module, name = self.function.__module__, self.function.__qualname__
+        if getattr(sys.modules.get(module), name, None) is not self:
+            raise pickle.PicklingError(
+                f"cell {self.name!r} is not found as {module}.{name}; only a module's own cells can be pickled"
+            )
+        return _cell_at, (module, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
+        return self
+
     def trace(self, bias: bool = True, **hypers: Any) -> ir.Graph:
         """The graph of one step.
 
@@ -121,6 +136,10 @@ class Cell:
             )
         result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
         return result
+
+
+def _cell_at(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: str | None = None) -> Any:

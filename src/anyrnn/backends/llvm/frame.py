@@ -1,13 +1,13 @@
-"""The words and the scratch memory of a call of a whole network, made once for a shape of call and used for many calls.
+"""The words of a call of a whole network, made once for a shape of call and used for many calls; and the memory it works in.
 
-A call differs from the last one of its shape in addresses only. So Python writes the addresses of the caller's arrays into one
-small array, and the native code begins by adding their offsets and putting them into the argument blocks.
+A call differs from the last one of its shape in addresses only. So Python writes the addresses of the caller's arrays and of the
+scratch memory into one small array, and the native code begins by adding their offsets and putting them into the argument
+blocks.
 """
 
 from __future__ import annotations
 
 import struct
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anyrnn._memory import aligned
+from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.driver import STACK_WORDS, Code, first_of, last_of
 from anyrnn.backends.llvm.memory import Arena, Extent
@@ -59,9 +59,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array begins: offset bytes from base number `base`, or from address zero; with its strides."""
+    """Where an array begins: offset bytes from base number `base`; with its strides."""
 
-    base: int | None
+    base: int
     offset: int
     strides: Strides
 
@@ -82,17 +82,20 @@ class Frame:
         self.network, self.shape = network, shape
         self.program: Program = getattr(network.plan, shape.which)
         self.element = code.element
-        scratch, reserve = Arena(), Arena()
-        self.units = [Unit(network, shape.which, code, layer, shape.extent, scratch, reserve) for layer, _ in network.units]
+        scratch, reserve, fixed = Arena(), Arena(), Arena()
+        self.units = [
+            Unit(network, shape.which, code, layer, shape.extent, scratch, reserve, fixed) for layer, _ in network.units
+        ]
         self.starts = self._block_starts()
         self.table: list[tuple[int, int, int]] = []
         """(word, base, offset): what the native code puts into the blocks"""
         self._number_bases()
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
-        barrier = scratch.take(128)
-        self.scratch = aligned(scratch.bytes)
-        self._zero(barrier)
+        barrier = fixed.take(128)
+        self.scratch_bytes = scratch.bytes
+        self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
+        self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._fill_stack(barrier)
         self._fill_units()
         self._fill_sequences(between, nowhere)
@@ -131,7 +134,8 @@ class Frame:
         self.sources = count
         self.d_sources = count + len(self.units) * len(self.network.sources)
         self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
-        self.bases = array("q", [0] * (self.reserve + 1))
+        self.scratch = self.reserve + 1
+        self.bases = array("q", [0] * (self.scratch + 1))
 
     # memory
 
@@ -146,7 +150,7 @@ class Frame:
                 places["y"].append(Place(self.reserve, reserve.take(extent.steps * strides[0]), strides))
             if self.shape.which != "training":
                 name = "y" if self.shape.which == "inference" else "d_y"
-                places[name].append(Place(None, scratch.take(extent.steps * strides[0]), strides))
+                places[name].append(Place(self.scratch, scratch.take(extent.steps * strides[0]), strides))
         return places
 
     def _nowhere(self, scratch: Arena) -> dict[str, Place]:
@@ -156,37 +160,29 @@ class Frame:
         for (name, size), strides in zip(self.network.graph.inputs, self.shape.d_inputs, strict=False):
             if strides is None and f"d_{name}" in stored_in_steps(self.program):
                 row = size[0].evaluate(dict(self.network.sizes)) * self.element.bytes
-                places[name] = Place(None, scratch.take(extent.steps * extent.rows * row), (extent.rows * row, row))
+                places[name] = Place(self.scratch, scratch.take(extent.steps * extent.rows * row), (extent.rows * row, row))
         return places
-
-    def _zero(self, barrier: int) -> None:
-        self.scratch[barrier : barrier + 128] = 0
-        for unit in self.units:
-            zeros = int(unit.words[unit.layout.header("zeros")])
-            self.scratch[zeros : zeros + unit.zero_bytes] = 0
 
     # words
 
     def _fill_stack(self, barrier: int) -> None:
         backward = self.shape.which == "backward"
         order = sorted(range(len(self.units)), key=lambda u: (-self.network.units[u][0] if backward else 0, u))
-        self.view[2], self.view[3] = len(self.units), self.scratch.ctypes.data + barrier
+        self.view[2], self.view[3] = len(self.units), self.fixed_address + barrier
         for position, unit in enumerate(order):
             self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
 
     def _fill_units(self) -> None:
-        base = self.scratch.ctypes.data
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
-            self.words[[start + i for i in unit.in_scratch]] += base
+            self.words[start + unit.layout.header("zeros")] += self.fixed_address
+            self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
             self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
 
     def _put(self, word: int, place: Place | None) -> None:
-        """Set a word to an address: known now, or from the call's bases."""
+        """Set a word to an address, which comes from the call's bases."""
         if place is None:
             self.view[word] = 0
-        elif place.base is None:
-            self.view[word] = self.scratch.ctypes.data + place.offset
         else:
             self.table.append((word, place.base, place.offset))
 
@@ -302,8 +298,8 @@ class Frame:
             self.header(unit, "skip_steps", int(not steps))
             self.header(unit, "gradients", int(gradients))
 
-    def call(self, addresses: Sequence[int]) -> None:
-        """Run on arrays at these addresses: see `Shape`."""
+    def call(self, addresses: Sequence[int], scratch: Scratch) -> None:
+        """Run on arrays at these addresses: see `Shape`. `scratch` has at least `scratch_bytes`."""
         wanted = 1 if self.alone else threads.default()
         if wanted != self.threads:
             self.threads = self.view[1] = wanted
@@ -313,6 +309,7 @@ class Frame:
         if wanted > 1:
             self.view[0] = threads.runner()
         self.bases[: len(addresses)] = array("q", addresses)
+        self.bases[self.scratch] = scratch.address
         self.entry(self.address)
 
 
@@ -338,8 +335,24 @@ def stored_in_steps(program: Program) -> set[str]:
     return {buffer for s in stages for kernel in s.kernels for _, buffer, _ in kernel.stores}
 
 
+class Scratch:
+    """Memory that a call works in."""
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = bytes
+        self.memory = aligned(bytes)
+        self.address = self.memory.ctypes.data
+
+
+RESTING: list[Scratch] = []
+"""What calls have worked in and others may; one for each call at a time."""
+MOST_RESTING, LARGEST_RESTING = 4, 2**28
+
+
 class Pool:
-    """Frames of one network and shape. Safe from many threads: a list's pop and append are atomic."""
+    """Frames of one network and shape. Safe from many threads and in a forked child without a lock: a list's pop and append are
+    atomic.
+    """
 
     def __init__(self, make: Callable[[], Frame]) -> None:
         self.make = make
@@ -351,25 +364,31 @@ class Pool:
             frame = self.rest.pop()
         except IndexError:
             frame = self.make()
+        try:
+            scratch = RESTING.pop()
+        except IndexError:
+            scratch = Scratch(frame.scratch_bytes)
+        if scratch.bytes < frame.scratch_bytes:
+            scratch = Scratch(frame.scratch_bytes)
         if randomness is not None:
             frame.random_choices(randomness)
-        frame.call(addresses)
+        frame.call(addresses, scratch)
         self.rest.append(frame)
+        if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
+            RESTING.append(scratch)
 
 
 class Pools:
-    """The pools of the last few kinds of call."""
+    """The pools of the last kinds of call, by any key that says network and shape."""
 
-    def __init__(self, make: Callable[[Network, Shape], Frame], limit: int = 32) -> None:
+    def __init__(self, make: Callable[[Network, Shape], Frame], limit: int = 256) -> None:
         self.make, self.limit = make, limit
-        self.lock = threading.Lock()
         self.known: dict[Any, Pool] = {}
+        self.get = self.known.get
 
-    def of(self, network: Network, shape: Shape) -> Pool:
-        key = (network, shape)
-        with self.lock:
-            pool = self.known.pop(key, None) or Pool(lambda: self.make(network, shape))
-            self.known[key] = pool
-            while len(self.known) > self.limit:
-                del self.known[next(iter(self.known))]
+    def add(self, key: Any, network: Network, shape: Shape) -> Pool:
+        """A new pool. The oldest one goes when there are many."""
+        if len(self.known) >= self.limit:
+            self.known.pop(list(self.known)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
+        pool = self.known[key] = Pool(lambda: self.make(network, shape))
         return pool

@@ -12,7 +12,7 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
-from anyrnn.backends.llvm.frame import Frame, Pools, Shape
+from anyrnn.backends.llvm.frame import Frame, Pools, Scratch, Shape
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness
@@ -100,29 +100,41 @@ def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     scratch = Arena()
     code = compiled(network.plan, "backward", dtype).code
     for layer, _ in network.units:
-        Unit(network, "backward", code, layer, extent, scratch, Arena())
+        Unit(network, "backward", code, layer, extent, scratch, Arena(), Arena())
     width = network.directions * network.output_size * element(dtype).bytes
     return scratch.bytes + (network.layers - 1) * extent.steps * extent.rows * width + ALIGNMENT
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
     """Run a forward or backward call; `Shape` says in which order the addresses come."""
-    POOLS.of(network, shape).call(addresses, randomness)
+    key = (network, shape)
+    (POOLS.get(key) or POOLS.add(key, network, shape)).call(addresses, randomness)
 
 
-def backward_data(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> Frame:
-    """A backward call without the sources' gradients, though its shape has them; its extent must be `whole`. The frame holds
-    all that `backward_weights` needs.
+@dataclass
+class BackwardInTwo:
+    """A backward call in two parts: what the steps leave in the scratch memory is still there for the sources' gradients."""
+
+    frame: Frame
+    scratch: Scratch
+
+
+def backward_data(
+    network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None
+) -> BackwardInTwo:
+    """A backward call without the sources' gradients, though its shape has them; its extent must be `whole`. Gives all that
+    `backward_weights` needs.
     """
     frame = _make_frame(network, shape)
+    work = BackwardInTwo(frame, Scratch(frame.scratch_bytes))
     if randomness is not None:
         frame.random_choices(randomness)
     frame.phases(steps=True, gradients=False)
-    frame.call(addresses)
-    return frame
+    frame.call(addresses, work.scratch)
+    return work
 
 
-def backward_weights(frame: Frame, addresses: Sequence[int]) -> None:
-    """The sources' gradients alone, from the frame of `backward_data`."""
-    frame.phases(steps=False, gradients=True)
-    frame.call(addresses)
+def backward_weights(work: BackwardInTwo, addresses: Sequence[int]) -> None:
+    """The sources' gradients alone, of what `backward_data` has left."""
+    work.frame.phases(steps=False, gradients=True)
+    work.frame.call(addresses, work.scratch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
@@ -18,7 +19,15 @@ class Unit:
     """The argument block of one layer in one direction: which words are known, and where the others stand."""
 
     def __init__(
-        self, network: Network, which: str, code: Code, layer: int, extent: Extent, scratch: Arena, reserve: Arena
+        self,
+        network: Network,
+        which: str,
+        code: Code,
+        layer: int,
+        extent: Extent,
+        scratch: Arena,
+        reserve: Arena,
+        fixed: Arena,
     ) -> None:
         self.program: Program = getattr(network.plan, which)
         self.code = code
@@ -44,6 +53,8 @@ class Unit:
                 self.words[start : start + 5] = where.words
                 memory.append(start)
         self._packs(e, extent, scratch)
+        rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
+        self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
 
     def set(self, name: str, value: int) -> None:
@@ -84,12 +95,6 @@ class Unit:
             else:
                 self.words[start : start + 5] = (bias_at[init.bias], 0, 0, 0, e.panel_row)
             self.in_scratch.append(start)
-        zeros = self.layout.header("zeros")
-        self.words[zeros] = scratch.take(
-            max((padded_panels(d.evaluate(self.sizes), e.lanes) * e.panel_row for d in self.code.dims), default=64)
-        )
-        self.in_scratch.append(zeros)
-        self.zero_bytes = scratch.bytes - int(self.words[zeros])
 
     def sizes_of_early(self) -> int:
         """Features of the widest operand that is known before the loop."""
