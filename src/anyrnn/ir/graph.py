@@ -92,13 +92,19 @@ def users(nodes: Sequence[Node]) -> list[list[int]]:
 
 def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     """What the roots depend on, themselves included."""
+    return reachable_until(nodes, roots, set())
+
+
+def reachable_until(nodes: Sequence[Node], roots: Iterable[int], stops: set[int]) -> set[int]:
+    """Like `reachable`, but what stands behind `stops` is left out."""
     seen: set[int] = set()
     stack = list(roots)
     while stack:
         i = stack.pop()
         if i not in seen:
             seen.add(i)
-            stack.extend(nodes[i].inputs)
+            if i not in stops:
+                stack.extend(nodes[i].inputs)
     return seen
 
 
@@ -283,16 +289,3 @@ def substitute(builder: Builder, nodes: Sequence[Node], replacements: Mapping[in
         if i not in mapped:
             mapped[i] = builder.add(replace(nodes[i], inputs=tuple(mapped[s] for s in nodes[i].inputs)))
     return mapped
-
-
-def reachable_until(nodes: Sequence[Node], roots: Iterable[int], stops: set[int]) -> set[int]:
-    """Like `reachable`, but what stands behind `stops` is left out."""
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        i = stack.pop()
-        if i not in seen:
-            seen.add(i)
-            if i not in stops:
-                stack.extend(nodes[i].inputs)
-    return seen

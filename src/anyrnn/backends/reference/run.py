@@ -15,6 +15,7 @@ import numpy as np
 
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
+from anyrnn.passes.parameters import Weight
 from anyrnn.sequence.network import Network
 
 Arrays = Mapping[str, Any]
@@ -34,14 +35,16 @@ def parameter_values(network: Network, number: Callable[[float], Any], parameter
 def source_values(network: Network, layer: int, sources: Sequence[Any]) -> dict[int, Any]:
     """From the arrays named by `network.sources`."""
     by_name, sizes = dict(zip(network.sources, sources, strict=True)), network.layer_sizes(layer)
-    values = {}
-    for weight in network.plan.phase.weights:
-        array = by_name[weight.source]
-        if weight.parameter is not None and weight.shape:
-            offset = weight.offset.evaluate(sizes)
-            array = array[offset : offset + weight.shape[0].evaluate(sizes)]
-        values[weight.node] = array
-    return values
+    return {weight.node: _rows(weight, by_name, sizes) for weight in network.plan.phase.weights}
+
+
+def _rows(weight: Weight, sources: Arrays, sizes: Mapping[str, int]) -> Any:
+    """A weight's own rows of its source."""
+    array = sources[weight.source]
+    if weight.parameter is None or not weight.shape:
+        return array
+    offset = weight.offset.evaluate(sizes)
+    return array[offset : offset + weight.shape[0].evaluate(sizes)]
 
 
 def interpreter_of_step(
@@ -262,13 +265,7 @@ def through_parameter_phase(network: Network, layer: int, parameters: Arrays, d_
     """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name."""
     number = next(iter(parameters.values())).dtype.type
     sizes = network.layer_sizes(layer)
-    d_weights = {}
-    for weight in network.plan.phase.weights:
-        d = d_sources[weight.source]
-        if weight.parameter is not None and weight.shape:
-            offset = weight.offset.evaluate(sizes)
-            d = d[offset : offset + weight.shape[0].evaluate(sizes)]
-        d_weights[weight.node] = d
+    d_weights = {weight.node: _rows(weight, d_sources, sizes) for weight in network.plan.phase.weights}
     d_parameters = {name: np.zeros_like(a) for name, a in parameters.items()}
     interpreter = Interpreter(np, number, sizes)
     _parameter_gradients(network, interpreter, parameter_values(network, number, parameters), d_weights, d_parameters)
