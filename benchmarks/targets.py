@@ -57,10 +57,23 @@ def missed(results: Sequence[Result], ceilings: Ceilings, cold: Mapping[str, flo
             if value is None:
                 lines.append(f"{row.name}: {what} was not measured, should be at least {target.least:.2f}")
             elif value < target.least:
-                lines.append(f"{row.name}: {what} {value:.2f}, should be at least {target.least:.2f}")
+                lines.append(
+                    f"{row.name}: {what} {value:.2f}, should be at least {target.least:.2f}{_bound(result, target, ceilings)}"
+                )
     lines += [
         f"{cell}: cold compile {seconds:.2f} s, should be at most {COLD_COMPILE_SECONDS:.2f} s"
         for cell, seconds in cold.items()
         if seconds > COLD_COMPILE_SECONDS
     ]
     return lines
+
+
+def _bound(result: Result, target: Target, ceilings: Ceilings) -> str:
+    """That a ratio cannot be reached on this machine, where that is so: the peer leaves too little of the machine unused."""
+    timing = result.timings.get(target.figure)
+    if timing is None or not ceilings.product:
+        return ""
+    used = result.flops / timing.median / ceilings.product
+    if used * target.least <= 1:
+        return ""
+    return f"; {target.figure} itself runs at {used:.2f} of this machine's product rate, which leaves {1 / used:.2f} at the most"

@@ -50,6 +50,12 @@ def test_what_is_below_target(report: Report) -> None:
     ]
 
 
+def test_a_ratio_that_the_machine_does_not_allow(report: Report) -> None:
+    slower = replace(report, ceilings=Ceilings(250e9, 20e9))
+    reason = "torch itself runs at 0.80 of this machine's product rate, which leaves 1.25 at the most"
+    assert f"gru 28x200x28x256 training: ratio to torch 0.75, should be at least 1.30; {reason}" in slower.missed
+
+
 def test_geometric_means(report: Report) -> None:
     means = report.geometric_means()
     assert means["training"] == {"torch": pytest.approx((1.5 * 0.75) ** 0.5), "best": pytest.approx((1.5 * 0.75) ** 0.5)}
