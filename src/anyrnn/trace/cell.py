@@ -92,6 +92,9 @@ class Cell:
     signature: Signature
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
 
+    def __repr__(self) -> str:
+        return f"<cell {self.name}>"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its place, as functions are."""
         module, name = self.function.__module__, self.function.__qualname__
