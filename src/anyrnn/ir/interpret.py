@@ -103,7 +103,8 @@ class Interpreter:
         return arrays[0][..., offset : offset + size] if node.per_sample else arrays[0][offset : offset + size]
 
     def _concat(self, node: Node, arrays: list[Any]) -> Any:
-        return self.xp.concatenate(arrays, -1)
+        batch = max((a.shape[:-1] for a in arrays), key=len)  # features that are alike for all samples have none
+        return self.xp.concatenate([self.xp.broadcast_to(a, (*batch, a.shape[-1])) for a in arrays], -1)
 
     def _transpose(self, node: Node, arrays: list[Any]) -> Any:
         return arrays[0].T

@@ -132,11 +132,9 @@ def _unsliced(builder: Builder, g: Symbol, whole: Node, node: Node) -> Symbol:
     """The cotangent of a vector from that of its slice: zeros around it."""
     offset, size = node.attributes
     rest = whole.shape[0] - offset - size
-    zero = builder.constant(0.0)
-    parts = [builder.fill(zero, offset)] if offset.terms else []
-    parts += [g]
-    parts += [builder.fill(zero, rest)] if rest.terms else []
-    return builder.concat(parts)
+    before = [_zeros(builder, (offset,))] if offset.terms else []
+    after = [_zeros(builder, (rest,))] if rest.terms else []
+    return builder.concat([*before, g, *after])
 
 
 @dataclass(frozen=True)

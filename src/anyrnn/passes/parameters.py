@@ -6,7 +6,7 @@ and write the user's tensors in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyrnn.ir.dims import Dim, Shape
 from anyrnn.ir.graph import Node, reachable
@@ -49,11 +49,15 @@ class ParameterPhase:
 
 def split_parameters(nodes: tuple[Node, ...], outputs: tuple[tuple[str, int], ...]) -> tuple[ParameterPhase, tuple[Node, ...]]:
     """The parameter phase, and the step's nodes in which each weight is a `parameter` leaf (indices stay as they are)."""
-    live = reachable(nodes, (i for _, i in outputs))
-    boundary = sorted({s for i in live if nodes[i].per_sample for s in nodes[i].inputs if not nodes[s].per_sample})
+    step = list(nodes)
+    live = sorted(reachable(nodes, (i for _, i in outputs)), reverse=True)
+    for i in live:
+        if step[i].per_sample:
+            for s in step[i].inputs:  # a test is no number that could be handed over: the step makes it itself
+                step[s] = replace(step[s], per_sample=True) if step[s].row.boolean else step[s]
+    boundary = sorted({s for i in live if step[i].per_sample for s in step[i].inputs if not step[s].per_sample})
     weights: list[Weight] = []
     taken = {n.attributes[0] for n in nodes if n.op == "parameter"}
-    step = list(nodes)
     for i in boundary:
         node = nodes[i]
         if node.op in CONSTANTS:
@@ -71,7 +75,8 @@ def _weight(nodes: tuple[Node, ...], index: int, taken: set[str]) -> Weight:
         return Weight(node.attributes[0], node.shape, node.attributes[0], Dim(), index)
     if node.op == "slice" and nodes[node.inputs[0]].op == "parameter":
         parameter = nodes[node.inputs[0]].attributes[0]
-        offset = node.attributes[0]
-        return Weight(f"{parameter}[{offset}]", node.shape, parameter, offset, index)
+        offset, size = node.attributes
+        name = f"{parameter}[{offset}]"
+        return Weight(name if name not in taken else f"{parameter}[{offset}:{offset + size}]", node.shape, parameter, offset, index)
     name = node.name or f"{node.op}_{index}"
     return Weight(name if name not in taken else f"{name}_{index}", node.shape, None, Dim(), index)

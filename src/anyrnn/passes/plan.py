@@ -96,7 +96,14 @@ class Program:
     products: tuple[GradientProduct, ...] = ()
     sums: tuple[GradientSum, ...] = ()
     stages: int = 0
-    """All-feature dependencies on the longest cycle through one step: the barriers of a step whose columns are split."""
+    """All-feature dependencies on the longest cycle through one step."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether threads that share a step's columns wait for each other after each of its stages: for features that others make,
+        or before the next step's numbers take the place of numbers (one a sample) that another thread still reads.
+        """
+        return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

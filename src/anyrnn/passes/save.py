@@ -41,10 +41,12 @@ def choose_saves(adjoint: Adjoint) -> Saves:
     live = reachable(adjoint.nodes, roots)
     needed = {s for i in live if i >= count for s in adjoint.nodes[i].inputs if s < count} | {r for r in roots if r < count}
     kept: dict[int, str] = {}
+    given = [*state_names, *(name for name, _ in graph.inputs), "y"]
+    reserved = {*given, *(f"d_{name}" for name in given)}
 
     def keep(index: int) -> None:
         name = graph.nodes[index].name or f"v{index}"
-        taken = {*kept.values(), *state_names, *(n for n, _ in graph.inputs)}
+        taken = {*kept.values(), *reserved}
         kept[index] = name if name not in taken else f"{name}_{index}"
         memory[index] = (kept[index], 0)
 

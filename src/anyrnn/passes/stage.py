@@ -246,7 +246,9 @@ class Stager:
         return found
 
     def loaded(self, s: int, place: tuple[str, int], columns: bool, reader: Node) -> bool:
-        """Whether the kernel that works at a place on columns (or on scalars) reads node s from memory."""
+        """Whether the kernel that works at a place on columns (or on scalars) reads node s from memory. A test is made again."""
+        if self.nodes[s].row.boolean:
+            return False
         if reader.op == "affine" or (self.nodes[s].shape == () and columns):
             return True
         return self.place(s) != place and not self.recomputed(s)
@@ -292,9 +294,30 @@ class Stager:
         return [s for s in (self.kernels(region, k) for k in range(max(levels, default=-1) + 1)) if s.kernels]
 
 
+def _with_copies(step: Step) -> Step:
+    """The step with a copy in the place of each new state that depends on no state: such a value may be made before the steps, but
+    a state is stored in its step.
+    """
+    names = {name for name, _ in step.states}
+    carried: set[int] = set()
+    for i, node in enumerate(step.nodes):
+        if (node.op == "load" and node.attributes[0] in names) or any(s in carried for s in node.inputs):
+            carried.add(i)
+    builder = Builder(step.nodes)
+
+    def copy(i: int) -> int:
+        node = step.nodes[i]
+        if i in carried or node.op == "load" or not node.per_sample:
+            return i
+        return builder.add(Node("fill", (i,), node.shape, node.shape or (Dim.of(1),)))
+
+    return replace(step, states=tuple((name, copy(i)) for name, i in step.states), nodes=tuple(builder.nodes))
+
+
 def stage(step: Step, known: Iterable[Buffer]) -> Program:
     """The program of a loop. `known` are the buffers that the step's loads name, and its states."""
-    stager = Stager(step)
+    stager = Stager(_with_copies(step))
+    step = stager.step
     for buffer in known:
         stager.buffers[buffer.name] = buffer
     stager.collect()

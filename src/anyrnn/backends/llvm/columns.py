@@ -102,7 +102,7 @@ class ColumnKernel(Emitter):
                 count = len(operand.accumulators) * self.shaped.width * e.panel_row
                 weights = self.advance(self.packs[k], b.mul(b.mul(self.group, self.whole_depths[k]), count), operand.pack)
                 address = self.bases[operand.buffer, operand.later]
-                words = [address, weights, depth, self.row_bytes[operand.buffer], self.panel_bytes[operand.buffer]]
+                words = [address, weights, depth, self.row_bytes[operand.buffer, operand.later], self.panel_bytes[operand.buffer]]
                 for word, value in enumerate(words):
                     b.store(value, b.at(place, word, I64))
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
@@ -178,9 +178,10 @@ class ColumnKernel(Emitter):
                     buffer = accumulator.init[0]
                     panel = b.add(self.first_panel, k, "panel")
                     at = self.advance(self.bases[accumulator.init], b.mul(self.panel_bytes[buffer], panel), "init")
-                    at = self.advance(at, b.mul(self.row_bytes[buffer], row), "init")
+                    row_bytes = self.row_bytes[accumulator.init]
+                    at = self.advance(at, b.mul(row_bytes, row), "init")
                     for i in range(height):
-                        here = self.advance(at, b.mul(self.row_bytes[buffer], i), "init") if i else at
+                        here = self.advance(at, b.mul(row_bytes, i), "init") if i else at
                         sums[a, i, k] = b.load(e.vector, here, self.label(accumulator.node), e.panel_row)
                 elif accumulator.bias:
                     first = b.mul(b.add(self.first_panel, k), e.lanes)
@@ -260,7 +261,7 @@ class ColumnKernel(Emitter):
         starts = {key: self._start(key, panel, row) for key in self.pointwise_bases}
         sums = [self.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
-        at = {key: self.advance(start, b.mul(self.row_bytes[key[0]], loop.index), key[0]) for key, start in starts.items()}
+        at = {key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0]) for key, start in starts.items()}
         values = dict(vectors)
         for i in self.pointwise_needs:
             node = self.nodes[i]
@@ -288,7 +289,7 @@ class ColumnKernel(Emitter):
         at = self.bases[key]
         if self.in_columns(buffer):
             at = self.advance(at, b.mul(self.panel_bytes[buffer], panel), f"{buffer}.panel")
-        return self.advance(at, b.mul(self.row_bytes[buffer], row), f"{buffer}.tile")
+        return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
 
     def load(self, key: Key, at: Value, mask: Value) -> Value:
         b, e, buffer = self.b, self.element, key[0]

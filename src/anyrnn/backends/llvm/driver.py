@@ -337,7 +337,7 @@ class Driver:
         t = b.sub(b.sub(t1, 1), loop.index, "t") if program.reverse else b.add(t0, loop.index, "t")
         for position, stage in enumerate(program.body):
             self.call_stage(stage, t, program.entry if position == 0 else None)
-            if program.stages:
+            if program.waits:
                 self.stage_barrier()
         b.end(loop)
 

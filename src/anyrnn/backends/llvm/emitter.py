@@ -103,7 +103,7 @@ class Emitter:
         self.b = module.function(kernel.name, PARAMETERS)
         self.block, self.t, self.row0, self.rows, self.group0, self.group1 = self.b.arguments
         self.bases: dict[tuple[str, int], Value] = {}
-        self.row_bytes: dict[str, Value] = {}
+        self.row_bytes: dict[tuple[str, int], Value] = {}
         self.panel_bytes: dict[str, Value] = {}
         self.scalars: dict[int, Value] = {}
 
@@ -128,28 +128,28 @@ class Emitter:
         address = self.pointer(index, f"{buffer}.address")
         mask = self.word(index + 1, f"{buffer}.mask")
         slot_bytes = self.word(index + 2, f"{buffer}.slot_bytes")
-        if buffer not in self.row_bytes:
-            if is_init(buffer) or is_callers(self.program, buffer):
-                self.row_bytes[buffer] = self.word(index + 3, f"{buffer}.row_bytes")
-            else:
-                self.row_bytes[buffer] = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
-            self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
+        if is_init(buffer) or is_callers(self.program, buffer):
+            row_bytes = self.word(index + 3, f"{buffer}.row_bytes")
+        else:
+            row_bytes = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
+        self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
         step = b.add(self.t, later, "step") if later else self.t
         slot = b.binary("and", step, mask, f"{buffer}.slot")
         base = self.advance(address, b.mul(slot, slot_bytes), f"{buffer}.base")
         if not is_init(buffer) and self.program.buffer(buffer).role == "cotangent":
-            base = self.only_given(step, base, buffer)
-        self.bases[key] = self.advance(base, b.mul(self.row_bytes[buffer], self.row0), f"{buffer}.rows")
+            given = self.is_given(step)
+            base = b.select(given, base, self.pointer(self.layout.header("zeros"), "zeros"), f"{buffer}.base")
+            row_bytes = b.select(given, row_bytes, i64(0), f"{buffer}.row_bytes")
+        self.row_bytes[key] = row_bytes
+        self.bases[key] = self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
 
-    def only_given(self, step: Value, base: Value, buffer: str) -> Value:
-        """A cotangent's rows for a step, or one row of zeros for all samples where the caller gave none."""
+    def is_given(self, step: Value) -> Value:
+        """Whether the caller gave a cotangent for a step; where not, one row of zeros stands for all samples."""
         b, header = self.b, self.layout.header
         begun = b.compare("sge", step, self.word(header("cotangent_from"), "cotangent_from"), "begun")
         ended = b.compare("slt", step, self.word(header("cotangent_to"), "cotangent_to"), "unended")
-        given = b.binary("and", begun, ended, "given")
-        self.row_bytes[buffer] = b.select(given, self.row_bytes[buffer], i64(0), f"{buffer}.row_bytes")
-        return b.select(given, base, self.pointer(header("zeros"), "zeros"), f"{buffer}.base")
+        return b.binary("and", begun, ended, "given")
 
     def in_columns(self, buffer: str) -> bool:
         """Whether a buffer holds vectors rather than one number a row."""

@@ -154,14 +154,23 @@ class Frame:
         return places
 
     def _nowhere(self, scratch: Arena) -> dict[str, Place]:
-        """Room for inputs' gradients that nobody wants, but that the steps make."""
+        """Room for inputs' gradients that nobody wants, but that are made beside other things."""
         places = {}
         extent = self.shape.extent
         for (name, size), strides in zip(self.network.graph.inputs, self.shape.d_inputs, strict=False):
-            if strides is None and f"d_{name}" in stored_in_steps(self.program):
+            if strides is None and f"d_{name}" in self._made_anyway():
                 row = size[0].evaluate(dict(self.network.sizes)) * self.element.bytes
                 places[name] = Place(self.scratch, scratch.take(extent.steps * extent.rows * row), (extent.rows * row, row))
         return places
+
+    def _made_anyway(self) -> set[str]:
+        """The buffers that are stored in the steps, or by a kernel that stores something else too."""
+        program = self.program
+        found = used_by([*program.body, *(s for s in (program.entry,) if s)])
+        for kernel in (k for stage in (*program.before, *program.after) for k in stage.kernels):
+            stored = {buffer for _, buffer, _ in kernel.stores}
+            found |= stored if len(stored) > 1 else set()
+        return found
 
     # words
 
@@ -233,7 +242,7 @@ class Frame:
             for name, place in places.items():
                 self._sequence(unit, name, place)
             whole = not backward or (begin, end) == (0, steps)
-            before, after = {*names, "d_y"}, {*names, *used_by(self.program.after)}
+            before, after = {*names, "d_y", *used_by(self.program.before)}, {*names, *used_by(self.program.after)}
             self.header(unit, "flat_before", self._is_flat(places, before) and whole)
             self.header(unit, "flat_after", self._is_flat(places, after) and (whole or "d_y" not in after))
             self.header(unit, "cotangent_from", begin)
@@ -327,12 +336,6 @@ def used_by(stages: Iterable[Stage]) -> set[str]:
     """The buffers that stages load from or store to."""
     kernels = [kernel for stage in stages for kernel in stage.kernels]
     return {buffer for kernel in kernels for _, buffer, _ in (*kernel.loads, *kernel.stores)}
-
-
-def stored_in_steps(program: Program) -> set[str]:
-    """The buffers that the steps of a program store to."""
-    stages = [*program.body, *(s for s in (program.entry,) if s)]
-    return {buffer for s in stages for kernel in s.kernels for _, buffer, _ in kernel.stores}
 
 
 class Scratch:

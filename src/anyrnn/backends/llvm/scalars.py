@@ -34,7 +34,7 @@ class ScalarKernel(Emitter):
         counts = {dim: self.size(dim) for dim in self.sizes}
         loop = b.loop("row", 0, self.rows)
         row = self.row = loop.index
-        self.row_at = {key: self.advance(base, b.mul(self.row_bytes[key[0]], row), key[0]) for key, base in self.bases.items()}
+        self.row_at = {key: self.advance(base, b.mul(self.row_bytes[key], row), key[0]) for key, base in self.bases.items()}
         values: dict[int, Value] = {}
         waiting = [i for i in self.needed if self.nodes[i].shape == ()]
         while waiting:
