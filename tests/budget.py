@@ -68,13 +68,15 @@ def assert_within_budget(fast: Any, peer: Any, reference: Any, what: str) -> Non
     assert maximum <= maximum_budget, f"{what}: error {maximum:.3g} is over the budget of {maximum_budget:.3g}"
 
 
-def assert_relative(actual: Any, expected: Any, kind: str, what: str) -> None:
-    """Two results that both are nearly exact: `kind` is a row of RELATIVE."""
+def assert_relative(actual: Any, expected: Any, kind: str, what: str, least: float = 0.0) -> None:
+    """Two results that both are nearly exact: `kind` is a row of RELATIVE. `least` is the least magnitude that counts, for what
+    may be zero but for rounding.
+    """
     actual, expected = as_array(actual), as_array(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
     assert np.array_equal(np.isfinite(actual), np.isfinite(expected)), f"{what}: not finite in other places than expected"
     if not expected.size:
         return
-    scale, difference = float(np.abs(expected).max()), float(np.abs(actual - expected).max())
+    scale, difference = max(least, float(np.abs(expected).max())), float(np.abs(actual - expected).max())
     allowed = RELATIVE[kind]
     assert difference <= allowed * scale, f"{what}: differs by {difference:.3g} of {scale:.3g}; {allowed:g} of it is allowed"

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import anyrnn
 from anyrnn.trace import Cell, cell
 
+NAMES = ("y", "d_y", "d_h", "d_x", "out", "work")
+"""Names of values that the generated programs may use themselves."""
 LIMIT = 6.0
 """No value is larger."""
 
@@ -62,7 +64,9 @@ class Program:
     def new(self, text: str, size: str | None, bound: float) -> Value:
         if bound > LIMIT:
             text, bound = f"tanh({text})", 1.0
-        value = Value(f"v{next(self.counter)}", size, bound)
+        value = Value(self.pick(NAMES) if self.pick([True, *[False] * 9]) else f"v{next(self.counter)}", size, bound)
+        if any(v.name == value.name for v in self.values):
+            value = Value(f"v{next(self.counter)}", size, bound)
         self.lines.append(f"{value.name} = {text}")
         self.values.append(value)
         return value
@@ -91,6 +95,13 @@ class Program:
         other = self.any(self.pick([value.size, None] if any(v.size is None for v in self.values) else [value.size]))
         names = (value, other) if self.pick([True, False]) or other.size is None else (other, value)
         return self.new(BINARY[op].format(*(v.name for v in names)), value.size, bound(op, *(v.bound for v in names)))
+
+    def choice(self) -> Value:
+        """Between two values, by a test of numbers that every feature shares."""
+        value, other = self.any(), self.any()
+        number = next(self.counter)
+        test = self.pick([f"mean({other.name}) > 0.1", f"mean({value.name}) < mean({other.name})", f'scalar("k{number}") < rate'])
+        return self.new(f"where({test}, {value.name}, 0.5 * {value.name})", value.size, value.bound)
 
     def parameter(self) -> Value:
         value = self.any()
@@ -131,8 +142,11 @@ class Program:
         return list(dict.fromkeys(v.size for v in self.values if v.size not in (None, "input")))
 
     def new_state(self, state: str, size: str) -> None:
-        """A bounded new value for a state, of the old one and something new."""
+        """A bounded new value for a state: of the old one and something new, or any value at all."""
         value = self.any(size)
+        if state != "h" and self.pick([True, False, False]) and value.bound <= 1:
+            self.lines.append(f"new_{state} = {value.name}")
+            return
         scaled = f"tanh({value.name})" if value.bound > 2 else value.name
         mixed = f"0.5 * {state} + 0.5 * {scaled}"
         gated = f"sigmoid({self.affine(size, 'x', state)}) * {state} + 0.5 * {scaled}"
@@ -152,7 +166,7 @@ def sources(draw: Any, two_stages: bool, reduces: bool, two_sizes: bool) -> str:
     program.values = [Value("x", "input", 4.0)] + [Value(name, size, 1.0) for name, size in states.items()]
     program.values += [Value("t", None, 1.0)] if counts else []
     for _ in range(draw(st.integers(1, 4))):
-        getattr(program, program.pick(["elementwise", "elementwise", "parameter", "product", "product"]))()
+        getattr(program, program.pick(["elementwise", "elementwise", "parameter", "product", "product", "choice"]))()
     reduced = program.reduction() if reduces else None
     state, size = program.pick(states.items())
     inner = f"sigmoid({program.affine(size, 'x', state)}) * {state}"
@@ -173,7 +187,7 @@ def sources(draw: Any, two_stages: bool, reduces: bool, two_sizes: bool) -> str:
         arguments.append("t: Scalar(init=0.25)")
         returned += ", t=0.5 * t + 0.25 * sin(mean(h))" if draw(st.booleans()) else ", t=0.5 * t + 0.25"
     body = "".join(f"    {line}\n" for line in program.lines)
-    return f"def drawn({', '.join(arguments)}, *, rate=0.5):\n{body}    return 1.0 * {output}, State({returned})\n"
+    return f"def drawn({', '.join(arguments)}, *, rate=0.5):\n{body}    return {output}, State({returned})\n"
 
 
 def cell_of(source: str) -> Cell:

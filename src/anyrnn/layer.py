@@ -128,11 +128,13 @@ class Recurrent:
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
-    def __call__(self, x: Array, state: States | None = None, *, out: Array | None = None) -> tuple[Array, Any]:
+    def __call__(self, x: Array, state: States | None = None, *, out: Array | None = None, **steps: Array) -> tuple[Array, Any]:
         """`forward_inference`."""
-        return self.forward_inference(x, state, out=out)
+        return self.forward_inference(x, state, out=out, **steps)
 
-    def forward_inference(self, x: Array, state: States | None = None, *, out: Array | None = None) -> tuple[Array, Any]:
+    def forward_inference(
+        self, x: Array, state: States | None = None, *, out: Array | None = None, **steps: Array
+    ) -> tuple[Array, Any]:
         """Run over a sequence; keeps nothing for a backward call.
 
         Args:
@@ -140,22 +142,30 @@ class Recurrent:
             state: initial state [layers * directions, N, H], or a sequence of them for a cell with several states; the cell's
             own by default.
             out: where to put the output.
+            steps: the cell's further per-step inputs, by name, [T, N, size] in x's layout; every layer gets them.
 
         Returns: the output [T, N, directions * H] in x's layout, and the last state (a tuple of them for a cell with several).
 
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
         """
-        output, last, _ = self._forward(x, state, out, keep=False)
+        output, last, _ = self._forward(x, steps, state, out, keep=False)
         return output, last
 
     def forward_training(
-        self, x: Array, state: States | None = None, *, out: Array | None = None, memory: Array | None = None, seed: int = 0
+        self,
+        x: Array,
+        state: States | None = None,
+        *,
+        out: Array | None = None,
+        memory: Array | None = None,
+        seed: int = 0,
+        **steps: Array,
     ) -> tuple[Array, Any, Reserve]:
         """The same, and the reserve for the backward calls.
 
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
-        return self._forward(x, state, out, keep=True, memory=memory, seed=seed)
+        return self._forward(x, steps, state, out, keep=True, memory=memory, seed=seed)
 
     def reserve_size(self, steps: int, rows: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples."""
@@ -188,6 +198,23 @@ class Recurrent:
             raise ValueError(f"{who} has no steps; a sequence needs at least one")
         return view, x.ndim == 3
 
+    def _further(self, given: Mapping[str, Array], x: Array, batched: bool) -> list[Array]:
+        """The cell's further per-step inputs, [T, N, size]."""
+        names = dict(self.network.further_inputs)
+        unknown = given.keys() - names.keys()
+        if unknown:
+            known = ", ".join(names) or "none"
+            raise TypeError(f"cell {self.cell.name!r} has no per-step input {min(unknown)!r}; it has: {known}")
+        found = []
+        for name, size in names.items():
+            if name not in given:
+                raise TypeError(f"cell {self.cell.name!r} needs the per-step input {name} as keyword argument")
+            view, has_batch = self._time_major(given[name], name, size)
+            if has_batch != batched or view.shape[:2] != x.shape[:2]:
+                raise ValueError(f"{name} should have as many steps and samples as x, got shape {given[name].shape}")
+            found.append(view)
+        return found
+
     def _stacked(self, state: States | None, rows: int, batched: bool, who: str) -> list[Array] | None:
         """One [units, N, size] array for each state."""
         if state is None:
@@ -199,6 +226,8 @@ class Recurrent:
             raise ValueError(f"{who} should be {len(specs)} arrays ({names}), got {len(given)}")
         result = []
         for spec, size, array in zip(specs, self.network.state_sizes, given, strict=True):
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"{who} {spec.name} should be a NumPy array, got {type(array).__name__}")
             expected = (len(self.network.units), rows, size) if batched else (len(self.network.units), size)
             if array.shape != expected:
                 raise ValueError(f"{who} {spec.name} should have shape {expected}, got {array.shape}")
@@ -248,11 +277,19 @@ class Recurrent:
     # forward
 
     def _forward(
-        self, x: Array, state: States | None, out: Array | None, keep: bool, memory: Array | None = None, seed: int = 0
+        self,
+        x: Array,
+        further: Mapping[str, Array],
+        state: States | None,
+        out: Array | None,
+        keep: bool,
+        memory: Array | None = None,
+        seed: int = 0,
     ) -> tuple[Array, Any, Any]:
         network = self.training_network if keep else self.network
         view, batched = self._time_major(x, "x", network.input_size)
         steps, rows, _ = view.shape
+        inputs = [view, *self._further(further, view, batched)]
         first = self._stacked(state, rows, batched, "state")
         width = network.directions * network.output_size
         if out is None:
@@ -265,7 +302,7 @@ class Recurrent:
         randomness = Randomness(seed, (0.0, *[self.dropout] * (network.layers - 1))) if drops else None
         last = [np.empty((len(network.units), rows, size), self.dtype) for size in network.state_sizes]
         sources = self._sources(network)
-        reserve = Reserve(np.empty(0, np.uint8), network, [_readable(view)], first, sources, batched, randomness)
+        reserve = Reserve(np.empty(0, np.uint8), network, [_readable(a) for a in inputs], first, sources, batched, randomness)
         if self._why_not_native():
             self._forward_by_reference(reserve, first, output, last)
         else:
@@ -345,7 +382,10 @@ class Recurrent:
             gradients: arrays to put the parameters' gradients in, by name; new ones by default.
             add: add to what `gradients` holds.
 
-        Returns: gradients of x, of the initial states, and of the parameters by name.
+        Returns: gradients of x (a tuple with those of the cell's further inputs, if it has any), of the initial states, and of
+        the parameters by name.
+
+        Raises: ValueError and TypeError for what does not fit, before any work.
         """
         d_x, d_first, work = self._backward(reserve, d_output, d_state, d_last_output, gradients, add, weights=True)
         return d_x, d_first, work.gradients
@@ -365,6 +405,7 @@ class Recurrent:
         self, workspace: Workspace, gradients: dict[str, Array] | None = None, *, add: bool = False
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
+        self._check_gradients(gradients)
         if workspace.in_two is None:
             return self._put(workspace.gradients, gradients, add)
         d_sources = self._new_gradients(workspace.reserve)
@@ -382,6 +423,7 @@ class Recurrent:
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
         network, batched = reserve.network, reserve.batched
+        self._check_gradients(gradients)
         steps, rows, _ = reserve.inputs[0].shape
         width = network.directions * network.output_size
         d_y, span = self._output_cotangent(d_output, d_last_output, steps, rows, width, batched)
@@ -389,7 +431,7 @@ class Recurrent:
         if self._why_not_native():
             return self._backward_by_reference(reserve, d_y, span, d_last, gradients, add)
         native = backends.native()
-        d_x = self._new_sequence(steps, rows, network.input_size)
+        d_inputs = [self._new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
         d_first = [np.empty((len(network.units), rows, size), self.dtype) for size in network.state_sizes]
         shape = native.Shape(
             "backward",
@@ -400,10 +442,10 @@ class Recurrent:
             tuple(_strides(a) for a in d_last) if d_last else (None,) * len(d_first),
             tuple(_strides(a) for a in d_first),
             span,
-            (_strides(d_x),),
+            tuple(_strides(d) for d in d_inputs),
             gradients=True,
         )
-        before = [*reserve.inputs, *([] if d_y is None else [d_y]), *(d_last or ()), *d_first, d_x, *reserve.sources]
+        before = [*reserve.inputs, *([] if d_y is None else [d_y]), *(d_last or ()), *d_first, *d_inputs, *reserve.sources]
         work = Workspace(reserve, arrays=before)
         if weights:
             d_sources = self._new_gradients(reserve)
@@ -411,7 +453,17 @@ class Recurrent:
             work.gradients = self._put(self._named(reserve, d_sources), gradients, add)
         else:
             work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
-        return self._in_layout(d_x, batched), self._unstacked(d_first, batched), work
+        return self._d_inputs(d_inputs, batched), self._unstacked(d_first, batched), work
+
+    def _check_gradients(self, gradients: Mapping[str, Array] | None) -> None:
+        for name, parameter in self.parameters.items() if gradients is not None else ():
+            array = gradients.get(name) if gradients is not None else None
+            if not isinstance(array, np.ndarray):
+                kind = "nothing" if array is None else f"a {type(array).__name__}"
+                raise TypeError(f"gradients should hold a NumPy array for each parameter, got {kind} for {name}")
+            if array.shape != parameter.shape or array.dtype != self.dtype:
+                sides = f"should be {self.dtype} {parameter.shape}, got {array.dtype} {array.shape}"
+                raise ValueError(f"gradients: {name} {sides}")
 
     def _output_cotangent(
         self, d_output: Array | None, d_last_output: Array | None, steps: int, rows: int, width: int, batched: bool
@@ -420,6 +472,8 @@ class Recurrent:
         if d_output is not None and d_last_output is not None:
             raise ValueError("give d_output or d_last_output, not both")
         if d_last_output is not None:
+            if not isinstance(d_last_output, np.ndarray):
+                raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
             last = d_last_output if batched else d_last_output[None]
             if last.shape != (rows, width) or last.dtype != self.dtype:
                 raise ValueError(f"d_last_output should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
@@ -463,7 +517,12 @@ class Recurrent:
         }
         stacked = [np.stack([d_first[u][k] for u in range(len(network.units))]) for k in range(len(network.state_sizes))]
         work = Workspace(reserve, gradients=self._put(named, gradients, add))
-        return self._in_layout(d_inputs[0], reserve.batched), self._unstacked(stacked, reserve.batched), work
+        return self._d_inputs(d_inputs, reserve.batched), self._unstacked(stacked, reserve.batched), work
+
+    def _d_inputs(self, gradients: Sequence[Array], batched: bool) -> Any:
+        """The gradient of x, or a tuple of it and those of the cell's further inputs."""
+        found = tuple(self._in_layout(d, batched) for d in gradients)
+        return found if len(found) > 1 else found[0]
 
     def _new_gradients(self, reserve: Reserve) -> list[Array]:
         network = reserve.network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 
 import anyrnn.torch
 from anyrnn import Scalar, State, Step, Vec, cell, cells
+from anyrnn.backends.llvm import memory
 from anyrnn.backends.llvm import run as llvm
+from anyrnn.passes.check import check_phase, check_program
 from anyrnn.trace.language import (
     affine,
     concat,
@@ -240,15 +243,108 @@ def no_parameter(x, h: Vec("input"), *, rate=0.1):
     return h, State(h=h)
 
 
+def frozen_input(x, h):
+    v = x * vector("s", "input")
+    h = tanh(affine("a", v, h=h))
+    return h, State(h=h)
+
+
+def names_of_the_program(x, h):
+    y, d_y = sigmoid(affine("y", x, h)), tanh(affine("z", x, h))
+    d_h, d_x = tanh(affine("q", x, h)), 0.5 * d_y
+    h = y * d_h * d_x + (1 - y) * h
+    return h, State(h=h)
+
+
+def state_made_of_the_input(x, h, p):
+    z = tanh(affine("z", x))
+    h = tanh(affine("h", h, p) + affine("n", z))
+    return h, State(h=h, p=z)
+
+
+def normalised_input_as_a_state(x, h, p: Vec("input")):
+    h = tanh(affine("h", h, p))
+    return h, State(h=h, p=norm(x))
+
+
+def reduced_input_as_a_state(x, h, t: Scalar()):
+    m = mean(x)
+    h = tanh(affine("h", x, h) * t + m)
+    return h, State(h=h, t=m)
+
+
+def output_made_before_the_steps(x, h):
+    z = tanh(affine("z", x))
+    h = tanh(affine("h", h) + affine("n", z))
+    return z, State(h=h)
+
+
+def counter_without_a_product(x, h, t: Scalar(init=1)):
+    h = sigmoid(affine("f", x)) * h + tanh(affine("g", x)) / t
+    return h, State(h=h, t=t + 1)
+
+
+def residual_output(x, h):
+    n = tanh(affine("a", x, h))
+    return n + h, State(h=n)
+
+
+def whole_and_parts(x, h):
+    n = tanh(affine("a", x, h))
+    a, b = split(n, 2)
+    h = n * mean(a * b)
+    return h, State(h=h)
+
+
+def parts_of_a_state(x, h):
+    a, b = split(h, 2)
+    h = tanh(affine("n", x, h) * mean(a * b))
+    return h, State(h=h)
+
+
+def choice_by_a_counter(x, h, t: Scalar()):
+    a = tanh(affine("a", x, h))
+    h = where(t > 1.5, a, 0.5 * h + 0.1 * a)
+    return h, State(h=h, t=t + 1)
+
+
+def choice_by_a_mean(x, h):
+    a = tanh(affine("a", x, h))
+    h = where(mean(a) > 0, a, 0.5 * a + 0.1 * h)
+    return where(mean(a) < mean(x), h, a), State(h=h)
+
+
+def choice_by_products(x, h):
+    h = tanh(where(affine("a", x, h) < affine("b", x, h), 0.5 * h, affine("c", x, h)))
+    return h, State(h=h)
+
+
+def choice_by_a_parameter(x, h, *, rate=0.25):
+    a = tanh(affine("a", x, h))
+    h = where(vector("v") > 0, a, 0.5 * h) + where(scalar("s") < rate, 0.1 * a, 0.0)
+    return h, State(h=h)
+
+
+def scaled_matrix(x, h):
+    w = matrix("w") * scalar("s") / total(matrix("w") * matrix("w"))
+    h = tanh(affine("a", x) + w @ h)
+    return h, State(h=h)
+
+
+def divided_by_a_number(x, h):
+    h = tanh(affine("a", x, h) / 3)
+    return h, State(h=h)
+
+
 CORNERS = [
     value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__module__", "") == __name__ and name != "CORNERS"
 ]  # fmt: skip
 
 
-DECLINED = {output_of_several_parts: "concat"}
+DECLINED = {output_of_several_parts: "concat", parts_of_a_state: "slice"}
 """What llvm declines, by the op's name."""
-SINGLE = (step_input, no_parameter, transposed_product_of_the_input)
+SINGLE = (step_input, no_parameter, transposed_product_of_the_input, normalised_input_as_a_state)
 """One layer in one direction: an input of every layer, and a state of the input's size."""
 
 
@@ -272,6 +368,44 @@ def test_all_agree(function: Callable[..., Any]) -> None:
                 assert_relative(found[name], value, "llvm float64 against the reference backend", f"{sizes} {name}")
         inference = on_llvm(p, np.float64, training=False)
         assert all(np.array_equal(value, found[name]) for name, value in inference.items())
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("function", [f for f in CORNERS if f not in DECLINED], ids=lambda f: f.__name__)
+def test_all_agree_whatever_is_asked_for(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of the gradients, cotangents of some steps, small chunks, several threads with columns or rows split."""
+    monkeypatch.setattr(memory, "CHUNK_ROWS", 6)
+    monkeypatch.setattr(memory, "BLOCK_ROWS", 6)
+    for sizes, stack in [((7, 3, 2, 6), (1, False)), ((5, 30, 3, 18), (2, True))]:
+        if function in SINGLE and stack != (1, False):
+            continue
+        p = problem(cell(function), *sizes, *stack)
+        for name in ("inference", "training", "backward"):
+            check_program(getattr(p.network.plan, name))
+        check_phase(p.network.plan.phase)
+        whole = on_reference(p)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            agree(on_llvm(p), whole, f"{threads} threads")
+            for without in ("d_inputs", "d_first", "d_sources", "first", "last"):
+                if without != "first":
+                    agree(on_llvm(p, padding=1, without=[without]), whole, f"without {without}")
+        for missing in ("d_output", "d_last"):
+            zeros = replace(p, d_output=0 * p.d_output) if missing == "d_output" else replace(p, d_last=_zeros(p.d_last))
+            agree(on_llvm(p, without=[missing]), on_reference(zeros), f"without {missing}")
+        some = p.d_output.copy()
+        some[:2], some[4:] = 0, 0
+        agree(on_llvm(p, cotangent_steps=(2, 4)), on_reference(replace(p, d_output=some)), "cotangents of some steps")
+
+
+def _zeros(states: list[list[Any]]) -> list[list[Any]]:
+    return [[0 * a for a in unit] for unit in states]
+
+
+def agree(found: dict[str, Any], expected: dict[str, Any], how: str) -> None:
+    for name, value in found.items():
+        if not name.startswith("last") or name in expected:
+            assert_relative(value, expected[name], "llvm float64 against the reference backend", f"{how}: {name}")
 
 
 @pytest.mark.parametrize("function", [f for f in CORNERS if f is not step_input], ids=lambda f: f.__name__)

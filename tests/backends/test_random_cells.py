@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import hypothesis
 import pytest
 import torch
-from hypothesis import assume, given, note, seed, settings
+from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
 
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.ir.ops import TABLE
+from anyrnn.passes.check import check_phase, check_program
 from anyrnn.sequence.network import Network
 from tests.budget import assert_relative
 from tests.networks import on_llvm, on_reference, on_torch, problem
@@ -19,9 +21,14 @@ from tests.random_cells import BINARY, REDUCTIONS, UNARY, cell_of, sources
 
 KINDS = list(itertools.product([False, True], repeat=3))
 """With two stages, with a reduction, with states of two sizes."""
-EXAMPLES = 26
-"""Of each of the eight kinds: 208 in all, 104 with two stages, 104 with a reduction, 104 with states of two sizes."""
+DRAWS, CELLS = 36, 25
+"""Draws of each of the eight kinds, and how many different cells are wanted of them: 200 in all, 100 with two stages, 100 with a
+reduction, 100 with states of two sizes.
+"""
 PHASES = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
+THOROUGH = hypothesis.settings.get_current_profile_name() == "thorough"
+FACTOR, SEED = (8, random.randrange(10**6)) if THOROUGH else (1, 0)
+"""`make test-all` draws more cells, others every time; what fails is printed with its source."""
 SIZES = [(3, 2, 3, 5, 4), (2, 1, 1, 2, 3), (4, 3, 2, 9, 2), (2, 5, 4, 3, 17)]
 """T, N, D, H, and the size of `other`"""
 
@@ -40,10 +47,13 @@ def agree(source: str, sizes: tuple[int, ...]) -> Network:
     named = {"other": other} if '"other"' in source else {}
     p = problem(cell_of(source), T, N, D, H, **named)
     assert llvm.why_not(p.network, "float64") is None
+    for which in ("inference", "training", "backward"):
+        check_program(getattr(p.network.plan, which))
+    check_phase(p.network.plan.phase)
     expected, autograd, fast = on_reference(p), on_torch(p, torch.float64), on_llvm(p)
     for name, value in expected.items():
-        assert_relative(autograd[name], value, "random cells, float64", f"autograd: {name}")
-        assert_relative(fast[name], value, "random cells, float64", f"llvm: {name}")
+        assert_relative(autograd[name], value, "random cells, float64", f"autograd: {name}", 1e-4)
+        assert_relative(fast[name], value, "random cells, float64", f"llvm: {name}", 1e-4)
     return p.network
 
 
@@ -52,13 +62,16 @@ def agree(source: str, sizes: tuple[int, ...]) -> Network:
 def test_all_agree(two_stages: bool, reduces: bool, two_sizes: bool) -> None:
     drawn: set[str] = set()
 
-    @seed(KINDS.index((two_stages, reduces, two_sizes)))
+    @seed(SEED + KINDS.index((two_stages, reduces, two_sizes)))
     @settings(
-        max_examples=EXAMPLES, database=None, deadline=None, phases=PHASES, suppress_health_check=list(hypothesis.HealthCheck)
+        max_examples=DRAWS * FACTOR,
+        database=None,
+        deadline=None,
+        phases=PHASES,
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
     @given(sources(two_stages, reduces, two_sizes), st.sampled_from(SIZES))
     def each(source: str, sizes: tuple[int, ...]) -> None:
-        assume(source not in drawn)
         note(source)
         network = agree(source, sizes)
         drawn.add(source)
@@ -67,4 +80,4 @@ def test_all_agree(two_stages: bool, reduces: bool, two_sizes: bool) -> None:
         assert (len({state.shape for state in network.graph.states if state.shape}) == 2) is two_sizes
 
     each()
-    assert len(drawn) == EXAMPLES
+    assert len(drawn) >= CELLS * FACTOR

@@ -78,7 +78,7 @@ BROKEN_NODES: dict[str, tuple[list[Node], str]] = {
     ),
     "a sum that is a vector": ([vector(), Node("sum", (0,), HIDDEN)], r"has shape \[hidden\]; it must be \[\]"),
     "a sum of one number": ([SCALAR, Node("sum", (0,), ())], r"needs a vector, not \[\]"),
-    "a fill of a vector": ([vector(), Node("fill", (0,), HIDDEN, HIDDEN)], r"needs one number, not \[hidden\]"),
+    "a fill of a vector": ([vector(), Node("fill", (0,), INPUT, INPUT)], r"needs one number, not \[hidden\]"),
     "a fill of another size": ([SCALAR, Node("fill", (0,), HIDDEN, INPUT)], r"has shape \[hidden\]; it must be \[input\]"),
     "a transpose of a vector": (
         [parameter(), Node("transpose", (0,), HIDDEN, (), False)],

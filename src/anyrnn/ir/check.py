@@ -97,7 +97,10 @@ def check_nodes(nodes: Sequence[Node], who: str = "graph") -> None:
         if len(node.shape) > 2 or (len(node.shape) == 2 and node.per_sample):
             fail(nodes, i, who, f"has shape {shape_text(node.shape)}, and matrices are for parameters")
         leaf = node.op in PER_SAMPLE or (node.op in EITHER and node.per_sample)
-        if node.per_sample != (leaf or any(nodes[s].per_sample for s in node.inputs)):
+        made_per_sample = node.op == "fill" or row.boolean  # may be, of what is alike for all samples
+        if node.per_sample != (leaf or any(nodes[s].per_sample for s in node.inputs)) and not (
+            made_per_sample and node.per_sample
+        ):
             fail(nodes, i, who, f"says {'' if node.per_sample else 'not '}per sample and is the opposite")
         problem = _leaf_problem(node) if row.kind == "leaf" else _shape_problem(nodes, node)
         if problem:
@@ -134,9 +137,11 @@ def _shape_problem(nodes: Sequence[Node], node: Node) -> str | None:
             return f"mixes sizes {' and '.join(map(shape_text, sizes))}"
         return _unless(node, sizes[0] if sizes else ())
     if node.row.kind == "reduction":
-        return _unless(node, ()) if len(shapes[0]) == 1 else f"needs a vector, not {shape_text(shapes[0])}"
+        fits = len(shapes[0]) == 1 or (len(shapes[0]) == 2 and not node.per_sample)
+        return _unless(node, ()) if fits else f"needs a vector, not {shape_text(shapes[0])}"
     if node.op == "fill":
-        return _unless(node, node.attributes) if shapes[0] == () else f"needs one number, not {shape_text(shapes[0])}"
+        fits = shapes[0] in ((), node.attributes)
+        return _unless(node, node.attributes) if fits else f"needs one number, not {shape_text(shapes[0])}"
     if node.op == "transpose":
         return _unless(node, shapes[0][::-1]) if len(shapes[0]) == 2 else f"needs a matrix, not {shape_text(shapes[0])}"
     if node.op == "slice":

@@ -64,7 +64,7 @@ def features(size: str | int | Dim, who: str) -> Dim:
     """A number of features that a user has given. Raises TypeError and ValueError when it is none."""
     if not isinstance(size, (str, int, Dim)) or isinstance(size, bool):
         raise TypeError(f"the size of {who} should be a name or a whole number, got {size!r}")
-    if size == "" or (isinstance(size, int) and size < 1):
+    if (isinstance(size, str) and not size.isidentifier()) or (isinstance(size, int) and size < 1):
         raise ValueError(f"the size of {who} should be a name or a positive number, got {size!r}")
     return Dim.of(size)
 

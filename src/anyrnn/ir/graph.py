@@ -67,7 +67,8 @@ class Graph:
     inputs: tuple[tuple[str, Shape], ...]
     states: tuple[State, ...]
     parameters: tuple[Parameter, ...]
-    hypers: tuple[tuple[str, float], ...] = ()
+    hypers: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    """Values of the run-time scalars: no part of the structure, so that other values mean the same plan."""
     name: str = field(default="cell", compare=False)
 
     def output(self, name: str) -> int:
@@ -217,7 +218,7 @@ class Builder:
         return shape
 
     def _reduced(self, op: str, symbol: Symbol) -> Shape:
-        if len(symbol.shape) != 1:
+        if len(symbol.shape) != 1 and not (len(symbol.shape) == 2 and not self.nodes[symbol.index].per_sample):
             raise CellError(self.located(f"{op} needs a vector, but {symbol.label} has shape {shape_text(symbol.shape)}"))
         return ()
 
@@ -265,7 +266,11 @@ class Builder:
 
     def fill(self, symbol: Symbol, size: Dim) -> Symbol:
         """A scalar, for every one of `size` features."""
-        return symbol if symbol.shape == (size,) else self.make("fill", [symbol], (size,), (size,))
+        return self.stretch(symbol, (size,))
+
+    def stretch(self, symbol: Symbol, shape: Shape) -> Symbol:
+        """A scalar, for every element of a vector or a parameter matrix."""
+        return symbol if symbol.shape == shape else self.make("fill", [symbol], shape, shape)
 
     def transpose(self, symbol: Symbol) -> Symbol:
         rows, columns = symbol.shape

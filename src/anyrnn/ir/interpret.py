@@ -14,8 +14,8 @@ class Interpreter:
     """Evaluates nodes on arrays of the namespace `xp`.
 
     Per-sample vectors are [..., size], per-sample scalars [..., 1]; parameters have their own shapes.
-    `number` makes an array of a Python number, in the dtype of the run. `kept(kind, rows, features)` gives the mask of a random
-    choice and `scale` makes up for what it drops; without it everything is kept.
+    `number` makes an array of a Python number, in the dtype of the run. `kept(like, kind, rows, features)` gives the mask of a
+    random choice, on the device of `like`, and `scale` makes up for what it drops; without it everything is kept.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Interpreter:
         xp: Any,
         number: Callable[[float], Any],
         sizes: Mapping[str, int],
-        kept: Callable[[str, int, int], Any] | None = None,
+        kept: Callable[[Any, str, int, int], Any] | None = None,
         scale: float = 1.0,
     ) -> None:
         self.xp = xp
@@ -71,7 +71,7 @@ class Interpreter:
         if self.kept is None:
             return arrays[0]
         rows = max(a.shape[0] if a.ndim > 1 else 1 for a in arrays)
-        mask = self.kept(node.attributes[0], rows, node.shape[0].evaluate(self.sizes))
+        mask = self.kept(arrays[0], node.attributes[0], rows, node.shape[0].evaluate(self.sizes))
         return self.xp.where(mask, *arrays)
 
     def _affine(self, node: Node, arrays: list[Any]) -> Any:
@@ -94,9 +94,9 @@ class Interpreter:
 
     def _fill(self, node: Node, arrays: list[Any]) -> Any:
         (array,) = arrays
-        if array.ndim == 0:
-            array = array[None]
-        return self.xp.broadcast_to(array, (*array.shape[:-1], node.attributes[0].evaluate(self.sizes)))
+        batch = array.shape[:-1]  # none for a number that is alike for all samples
+        sizes = [d.evaluate(self.sizes) for d in node.attributes] or [1]
+        return self.xp.broadcast_to(array, (*batch, *sizes))
 
     def _slice(self, node: Node, arrays: list[Any]) -> Any:
         offset, size = (d.evaluate(self.sizes) for d in node.attributes)

@@ -133,7 +133,7 @@ TABLE: dict[str, Op] = {
             _E,
             "\\operatorname{{relu}}({0})",
             _preferring("relu", lambda xp, a: xp.maximum(a, xp.zeros_like(a))),
-            lambda g, y, a: (_where(y > 0, g, 0.0),),
+            lambda g, y, a: (_where(y.builder.apply("equal", y, 0.0), 0.0, g),),
         ),
         Op("sin", 1, _E, "\\sin({0})", lambda xp, a: xp.sin(a), lambda g, y, a: (g * a.builder.apply("cos", a),), costly=True),
         Op("cos", 1, _E, "\\cos({0})", lambda xp, a: xp.cos(a), lambda g, y, a: (-g * a.builder.apply("sin", a),), costly=True),
@@ -170,7 +170,7 @@ TABLE: dict[str, Op] = {
             doc="a normalised value with its derivative: (result, what was normalised, 1 / standard deviation)",
         ),
         # features in and out
-        Op("fill", 1, "structure", "{0}", doc="a scalar for every feature"),
+        Op("fill", 1, "structure", "{0}", doc="a scalar for every feature; or the same again, as a value of its own"),
         Op("slice", 1, "structure", "{0}", doc="some of the features, or some rows of a parameter"),
         Op("concat", None, "structure", "[{0}]", doc="features of several vectors, one after the other"),
         Op("transpose", 1, "structure", "{0}^\\top", doc="of a parameter matrix"),

@@ -117,15 +117,14 @@ def adjoint(graph: Graph) -> Adjoint:
 
 def _zeros(builder: Builder, shape: Shape) -> Symbol:
     """Zero for every feature of every sample."""
-    size = shape[0] if shape else Dim.of(1)
-    return builder.symbol(builder.add(Node("fill", (builder.constant(0.0).index,), shape, (size,), per_sample=True)))
+    return builder.symbol(builder.add(Node("fill", (builder.constant(0.0).index,), shape, shape, per_sample=True)))
 
 
 def _as_shape_of(builder: Builder, value: Symbol, node: Node) -> Symbol:
     """Undo the stretching of scalars: sum over features, or fill."""
     if value.shape == node.shape:
         return value
-    return builder.apply("sum", value) if node.shape == () else builder.fill(value, node.shape[0])
+    return builder.apply("sum", value) if node.shape == () else builder.stretch(value, node.shape)
 
 
 def _unsliced(builder: Builder, g: Symbol, whole: Node, node: Node) -> Symbol:
@@ -168,8 +167,7 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
         if value is None or not wanted[index]:
             return
         node = graph.nodes[index]
-        if value.shape != node.shape:
-            value = builder.apply("sum", value) if node.shape == () else builder.fill(value, node.shape[0])
+        value = _as_shape_of(builder, value, node)
         cotangents[index] = cotangents[index] + value if index in cotangents else value
 
     for weight in weights:

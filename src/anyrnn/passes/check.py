@@ -82,7 +82,7 @@ def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
             if node.shape and i not in inside:
                 fail(nodes, i, who, f"is a vector {shape_text(node.shape)} among scalars")
         elif node.shape == ():
-            if node.op != "load":
+            if node.op != "load" and not node.row.boolean:
                 fail(nodes, i, who, "makes a scalar among columns")
         elif node.shape != (kernel.dim,):
             fail(nodes, i, who, f"has shape {shape_text(node.shape)} among columns of {kernel.dim}")

@@ -77,6 +77,8 @@ def _weight(nodes: tuple[Node, ...], index: int, taken: set[str]) -> Weight:
         parameter = nodes[node.inputs[0]].attributes[0]
         offset, size = node.attributes
         name = f"{parameter}[{offset}]"
-        return Weight(name if name not in taken else f"{parameter}[{offset}:{offset + size}]", node.shape, parameter, offset, index)
+        return Weight(
+            name if name not in taken else f"{parameter}[{offset}:{offset + size}]", node.shape, parameter, offset, index
+        )
     name = node.name or f"{node.op}_{index}"
     return Weight(name if name not in taken else f"{name}_{index}", node.shape, None, Dim(), index)

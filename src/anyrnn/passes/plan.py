@@ -100,8 +100,8 @@ class Program:
 
     @property
     def waits(self) -> bool:
-        """Whether threads that share a step's columns wait for each other after each of its stages: for features that others make,
-        or before the next step's numbers take the place of numbers (one a sample) that another thread still reads.
+        """Whether threads that share a step's columns wait for each other after each of its stages: for features that others
+        make, or before the next step's numbers take the place of numbers (one a sample) that another thread still reads.
         """
         return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
 

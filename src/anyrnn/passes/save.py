@@ -40,6 +40,9 @@ def choose_saves(adjoint: Adjoint) -> Saves:
     ]
     live = reachable(adjoint.nodes, roots)
     needed = {s for i in live if i >= count for s in adjoint.nodes[i].inputs if s < count} | {r for r in roots if r < count}
+    for i in sorted(needed, reverse=True):
+        if graph.nodes[i].row.boolean:  # a test is never stored: what it compares is
+            needed = (needed - {i}) | set(graph.nodes[i].inputs)
     kept: dict[int, str] = {}
     given = [*state_names, *(name for name, _ in graph.inputs), "y"]
     reserved = {*given, *(f"d_{name}" for name in given)}
@@ -55,7 +58,7 @@ def choose_saves(adjoint: Adjoint) -> Saves:
         node = graph.nodes[index]
         if index in memory or not node.per_sample:
             return 0, set()
-        if node.shape == ():
+        if node.shape == () and not node.row.boolean:
             return 0, {index}
         if node.row.kind in ("linear", "reduction", "leaf") or node.op in ("slice", "concat"):
             return INFINITE, set()

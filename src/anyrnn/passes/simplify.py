@@ -6,6 +6,7 @@ where it can be, down to rows of the parameters, and a sum over it is the sum of
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -86,7 +87,8 @@ FOLDS: dict[str, Callable[..., float]] = {
 def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
     numbers = [_number(s) for s in inputs]
     if node.op in FOLDS and inputs and None not in numbers:
-        return builder.constant(FOLDS[node.op](*numbers))
+        with contextlib.suppress(ArithmeticError, ValueError):  # infinities and NaN are left to the array library
+            return builder.constant(FOLDS[node.op](*numbers))
     for position, neutral in NEUTRAL.get(node.op, ()):
         if numbers[position] == neutral and inputs[1 - position].shape == node.shape:
             return inputs[1 - position]
@@ -96,7 +98,7 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
     if node.op == "add" and builder.nodes[inputs[1].index].op == "neg":
         return inputs[0] - builder.symbol(builder.nodes[inputs[1].index].inputs[0])
     if node.op == "div" and node.shape and not inputs[1].shape and inputs[0].shape:
-        return inputs[0] * (1.0 / inputs[1])
+        return inputs[0] * (1.0 / numbers[1] if numbers[1] else 1.0 / inputs[1])
     return None
 
 

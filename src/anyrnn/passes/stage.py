@@ -295,8 +295,8 @@ class Stager:
 
 
 def _with_copies(step: Step) -> Step:
-    """The step with a copy in the place of each new state that depends on no state: such a value may be made before the steps, but
-    a state is stored in its step.
+    """The step with a copy in the place of each new state that depends on no state: such a value may be made before the steps,
+    but a state is stored in its step.
     """
     names = {name for name, _ in step.states}
     carried: set[int] = set()
@@ -309,7 +309,7 @@ def _with_copies(step: Step) -> Step:
         node = step.nodes[i]
         if i in carried or node.op == "load" or not node.per_sample:
             return i
-        return builder.add(Node("fill", (i,), node.shape, node.shape or (Dim.of(1),)))
+        return builder.add(Node("fill", (i,), node.shape, node.shape))
 
     return replace(step, states=tuple((name, copy(i)) for name, i in step.states), nodes=tuple(builder.nodes))
 

@@ -91,6 +91,17 @@ class Network:
         direct = dict.fromkeys(w.parameter for w in weights if w.parameter is not None)
         return (*direct, *(w.name for w in weights if w.parameter is None))
 
+    def source_shapes(self, layer: int) -> list[tuple[int, ...]]:
+        """The shapes of a layer's `sources`."""
+        sizes = self.layer_sizes(layer)
+        shapes = {p.name: p.shape for p in self.graph.parameters} | {w.name: w.shape for w in self.plan.phase.computed}
+        return [tuple(d.evaluate(sizes) for d in shapes[name]) for name in self.sources]
+
+    @cached_property
+    def further_inputs(self) -> tuple[tuple[str, int], ...]:
+        """The per-step inputs beside the first, which every layer gets, with their features."""
+        return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:])
+
 
 def make_network(
     cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool, bidirectional: bool, options: dict[str, Any]

@@ -321,7 +321,7 @@ class Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        forward = run_forward if direct(tensors[0]) else torch.ops.anyrnn.forward
+        forward = run_forward if direct(*tensors) else torch.ops.anyrnn.forward
         output, last, reserve = forward(*shape.parts(tensors), shape.number, True)
         assert reserve is not None
         _save(ctx, shape, tensors, reserve)
@@ -491,14 +491,14 @@ class TransformedGradient(torch.autograd.Function):
         return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
 
 
-def direct(tensor: Tensor) -> bool:
+def direct(*tensors: Tensor) -> bool:
     """Whether the kernels may be called without torch's dispatcher, which costs more than a small call: nothing traces, and the
-    tensor is a plain one.
+    tensors are plain ones.
     """
-    return not is_compiling() and type(tensor) in PLAIN_TENSORS and not torch._C._len_torch_dispatch_stack()
+    return not is_compiling() and PLAIN_TENSORS.issuperset(map(type, tensors)) and not torch._C._len_torch_dispatch_stack()
 
 
-PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
+PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
 
 
 def call_network(
@@ -510,7 +510,7 @@ def call_network(
         output, *last = interpreted(number, inputs, first, sources, seed)
         return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
-        forward = run_forward if direct(inputs[0]) else torch.ops.anyrnn.forward
+        forward = run_forward if direct(*inputs, *first, *sources) else torch.ops.anyrnn.forward
         output, last, _ = forward(inputs, first, sources, seed, number, False)
         return output, last
     shape = Shape(number, len(inputs), len(first), seed is not None)

@@ -21,7 +21,17 @@ from anyrnn.torch import binding
 from anyrnn.trace import Cell
 
 States = Tensor | tuple[Tensor, ...]
-DERIVED = ("network", "_number", "_dropped", "_parameter_names", "_no_kernels", "_plain", "_source_names")
+DERIVED = (
+    "network",
+    "_number",
+    "_dropped",
+    "_parameter_names",
+    "_no_kernels",
+    "_plain",
+    "_source_names",
+    "_source_shapes",
+    "_further_inputs",
+)
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
 
 
@@ -95,6 +105,8 @@ class Recurrent(torch.nn.Module):
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in binding.DTYPES.items()}
         self._plain = not network.plan.phase.computed
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
+        self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+        self._further_inputs = network.further_inputs
         _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
@@ -145,14 +157,14 @@ class Recurrent(torch.nn.Module):
             return f"device {tensor.device} has no kernels (cpu has)"
         return self._no_kernels.get(tensor.dtype, f"dtype {tensor.dtype} has no kernels (float32 and float64 have)")
 
-    def forward(self, input: Tensor, hx: States | None = None) -> tuple[Tensor, Any]:
+    def forward(self, input: Tensor, hx: States | None = None, **steps: Tensor) -> tuple[Tensor, Any]:
         """Run over a sequence.
 
         Args:
             input: [T, N, D], or [N, T, D] with batch_first, or [T, D] without a batch.
             hx: the initial state [layers * directions, N, H], or a tuple of them for a cell with several states, in the cell's
-            order; by default
-                the cell's own initial values, mostly zero. Without a batch, [layers * directions, H].
+                order; by default the cell's own initial values, mostly zero. Without a batch, [layers * directions, H].
+            steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
         Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`.
 
@@ -162,19 +174,59 @@ class Recurrent(torch.nn.Module):
             raise self._no_tensor(input)
         sources = self._sources(input)
         weight = sources[0] if sources else self._without_parameters(input)
+        self._check_sources(sources, weight)
         batched = self._check_input(input, weight)
-        if input.dtype != weight.dtype:  # under autocast
-            input = input.to(weight.dtype)
-        x = input if batched else input.unsqueeze(1)
-        if batched and self.batch_first:
-            x = x.transpose(0, 1)
+        x = self._time_major(input, batched, weight)
         first = self._first(hx, x, batched)
-        output, last = self._run([x], first, sources)
+        inputs = [x, *self._further(steps, x, batched, weight)] if steps or self._further_inputs else [x]
+        output, last = self._run(inputs, first, sources)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [s.squeeze(1) for s in last]
         return output, last[0] if len(last) == 1 else tuple(last)
+
+    def _time_major(self, input: Tensor, batched: bool, weight: Tensor) -> Tensor:
+        """[T, N, features], of the weights' dtype."""
+        if input.dtype != weight.dtype:  # under autocast
+            input = input.to(weight.dtype)
+        if not batched:
+            return input.unsqueeze(1)
+        return input.transpose(0, 1) if self.batch_first else input
+
+    def _further(self, steps: dict[str, Tensor], x: Tensor, batched: bool, weight: Tensor) -> list[Tensor]:
+        """The cell's further per-step inputs, [T, N, size], checked."""
+        who = f"{self._label}: the cell {self.cell.name!r}"
+        unknown = steps.keys() - dict(self._further_inputs).keys()
+        if unknown:
+            known = ", ".join(dict(self._further_inputs)) or "none"
+            raise TypeError(f"{who} has no per-step input {min(unknown)!r}; it has: {known}")
+        return [self._one_further(steps.get(name), name, size, x, batched, weight) for name, size in self._further_inputs]
+
+    def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
+        if tensor is None:
+            raise TypeError(f"{self._label}: the cell {self.cell.name!r} needs the per-step input {name} as keyword argument")
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{self._label}: {name} should be a Tensor, got {type(tensor).__name__}")
+        steps, rows = x.shape[:2]
+        expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
+        if tensor.shape != expected:
+            raise RuntimeError(f"{self._label}: expected {name} to have shape {expected}, got {list(tensor.shape)}")
+        if tensor.device != weight.device:
+            raise RuntimeError(f"{self._label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
+        if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+            raise ValueError(f"{self._label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
+        return self._time_major(tensor, batched, weight)
+
+    def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
+        """Refuse parameters that were replaced by others of another form."""
+        dtype = weight.dtype
+        if [s.shape for s in sources] == self._source_shapes and all(s.dtype is dtype for s in sources):
+            return
+        for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
+            if source.shape != shape or source.dtype is not dtype:
+                sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
+                raise RuntimeError(f"{self._label}: {name}: {sides}")
 
     @property
     def _label(self) -> str:

@@ -125,7 +125,7 @@ class Cell:
             if getattr(type(value), "__hash__", None) is None:
                 kind = type(value).__name__
                 raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
-        key = (bias, tuple(sorted(values.items(), key=lambda item: item[0])))
+        key = (bias, tuple((name, type(values[name]), values[name]) for name in sorted(values)))
         if key not in self._graphs:
             self._graphs[key] = _trace(self, bias, values)
         return self._graphs[key]

@@ -50,6 +50,12 @@ def user_frames() -> list[FrameType]:
     return found
 
 
+def _variable_of(value: Symbol) -> str:
+    """The variable of the innermost frame that holds this very object: equal values are one node, under the first one's name."""
+    frames = user_frames()
+    return next((name for name, held in frames[0].f_locals.items() if held is value), "") if frames else ""
+
+
 @dataclass
 class Stack:
     """The rows of one operand's weight: a gate after the other, in order of first use."""
@@ -140,7 +146,7 @@ class Tracer(Builder):
         """The name of an operand in its weight's name."""
         if operand.index in self.operand_keys:
             return self.operand_keys[operand.index]
-        name = self.nodes[operand.index].name or self.helper_names.get(operand.index, "")
+        name = _variable_of(operand) or self.nodes[operand.index].name or self.helper_names.get(operand.index, "")
         if name == "i":
             message = "an operand called i would share weight_ih with the input; give it another name, or pass it as name=value"
             raise CellError(self.located(message))

@@ -399,7 +399,7 @@ class Driver:
         with self.only_if(self.steps_wanted, "after"):
             for stage in self.program.after:
                 self.call_chunk(stage, t0, t1, "flat_after")
-                self.stage_barrier()
+                self.barrier()  # a gradient's sum goes through all rows, whoever made them
         with self.only_if(self.gradients_wanted(), "gradients"):
             self.add_gradients(t0, t1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,15 @@ import llvmlite.binding as llvm
 from anyrnn.backends.llvm.builder import Module
 
 LOCK = threading.Lock()
+
+
+def _new_lock() -> None:
+    global LOCK
+    LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread may hold the lock when a process forks
 ENGINES: list[Any] = []
 """Kept for ever: a thread may still run in any of them."""
 

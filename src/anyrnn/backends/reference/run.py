@@ -54,8 +54,9 @@ def interpreter_of_step(
     if randomness is None:
         return Interpreter(xp, number, network.layer_sizes(layer))
 
-    def kept(kind: str, rows: int, features: int) -> Any:
-        return randomness.kept(xp, xp.arange, layer, kind, step, rows, features)
+    def kept(like: Any, kind: str, rows: int, features: int) -> Any:
+        place = {"device": like.device} if hasattr(like, "device") else {}
+        return randomness.kept(xp, lambda n: xp.arange(n, **place), layer, kind, step, rows, features)
 
     return Interpreter(xp, number, network.layer_sizes(layer), kept, randomness.scale(layer))
 
