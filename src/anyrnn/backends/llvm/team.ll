@@ -517,15 +517,16 @@ define internal void @unpark(ptr %event) nounwind {
 }
 
 ;; barrier
-; Two words on lines of their own: how many have arrived, and the generation, which the last to arrive advances. A thread reads the
-; generation before it arrives, when nobody can advance it yet.
+; Three words: how many have arrived, how many sleep, and, on a line of its own, the generation, which the last to arrive advances. A
+; thread reads the generation before it arrives, when nobody can advance it yet. It spins, then leaves its processor to others, who may be
+; those for whom it waits.
 
-declare i32 @$give_way()
 define internal void @barrier(ptr %state, i64 %n) noinline nounwind {
 entry:
   %alone = icmp sle i64 %n, 1
   br i1 %alone, label %exit, label %arrive
 arrive:
+  %sleepers.at = getelementptr i8, ptr %state, i64 8
   %generation.at = getelementptr i8, ptr %state, i64 64
   %generation = load atomic i64, ptr %generation.at monotonic, align 8
   %before = atomicrmw add ptr %state, i64 1 acq_rel
@@ -535,23 +536,54 @@ arrive:
 open:
   store atomic i64 0, ptr %state monotonic, align 8
   %following = add i64 %generation, 1
-  store atomic i64 %following, ptr %generation.at release, align 8
+  store atomic i64 %following, ptr %generation.at seq_cst, align 8
+  %sleepers = load atomic i64, ptr %sleepers.at seq_cst, align 8
+  %asleep = icmp ne i64 %sleepers, 0
+  br i1 %asleep, label %wake, label %exit
+wake:
+  call void @wake_sleepers(ptr %generation.at)
   br label %exit
 look:
-  %rounds = phi i64 [ 0, %arrive ], [ %rounds.next, %spin ], [ %rounds, %give.way ]
+  %rounds = phi i64 [ 0, %arrive ], [ %rounds.next, %spin ], [ %rounds, %leave ]
   %now = load atomic i64, ptr %generation.at acquire, align 8
   %closed = icmp eq i64 %now, %generation
   br i1 %closed, label %wait, label %exit
 wait:
   %patient = icmp slt i64 %rounds, 2000
-  br i1 %patient, label %spin, label %give.way
+  br i1 %patient, label %spin, label %leave
 spin:
   call void @spin.pause()
   %rounds.next = add i64 %rounds, 1
   br label %look
-give.way:
-  call i32 @$give_way()
+leave:
+  %one.more = atomicrmw add ptr %sleepers.at, i64 1 seq_cst
+  call void @sleep_until_not(ptr %generation.at, i64 %generation)
+  %one.less = atomicrmw sub ptr %sleepers.at, i64 1 seq_cst
   br label %look
 exit:
+  ret void
+}
+
+;; barrier futex
+; Sleeps unless the generation has changed already, which the system looks at; only its lower half, the first on these machines.
+
+declare i64 @syscall(i64, ...)
+define internal void @sleep_until_not(ptr %generation.at, i64 %generation) nounwind {
+  %lower = trunc i64 %generation to i32
+  call i64 (i64, ...) @syscall(i64 $futex, ptr %generation.at, i64 128, i32 %lower, ptr null)
+  ret void
+}
+define internal void @wake_sleepers(ptr %generation.at) nounwind {
+  call i64 (i64, ...) @syscall(i64 $futex, ptr %generation.at, i64 129, i64 2147483647)
+  ret void
+}
+
+;; barrier other
+declare i32 @$give_way()
+define internal void @sleep_until_not(ptr %generation.at, i64 %generation) nounwind {
+  call i32 @$give_way()
+  ret void
+}
+define internal void @wake_sleepers(ptr %generation.at) nounwind {
   ret void
 }
