@@ -1,4 +1,9 @@
-"""anyrnn: recurrent networks in which any cell, written as a few lines of equations, runs at fused-kernel speed."""
+"""Recurrent networks in which any cell, written as a few lines of equations, runs at fused-kernel speed.
+
+`cell` makes a cell of a function; its equations are written with `affine`, `vector`, `tanh` and the other functions; `Vec`,
+`Scalar` and `Step` annotate its arguments. `Recurrent` makes a layer of a cell for NumPy arrays, `anyrnn.torch.Recurrent` a
+module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
+"""
 
 from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError

@@ -118,6 +118,10 @@ class Recurrent:
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
 
+    def __repr__(self) -> str:
+        sizes = dict(self.network.sizes)
+        return f"Recurrent({self.cell.name}, {self.network.input_size}, {sizes['hidden']}, num_layers={self.network.layers})"
+
     @property
     def backend_name(self) -> str:
         """The backend that a call runs on: `llvm` or `reference`."""

@@ -11,8 +11,8 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import anyrnn.torch
-from anyrnn import UnsupportedError, Vec, cells
-from anyrnn.trace.language import affine, concat, tanh
+from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
+from anyrnn.trace.language import affine, concat, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
 
 D, H = 4, 7
@@ -201,3 +201,46 @@ def test_a_cell_without_parameters() -> None:
             layer(x(dtype=torch.int64))
     assert "average" in repr(layer)
     assert cells.load(layer.cell) is layer.cell
+
+
+@cell
+def decaying(x, dt: Step(1), h):
+    h = exp(-softplus(vector("k")) * mean(dt)) * h
+    h = tanh(affine("a", x, h))
+    return h, State(h=h)
+
+
+@pytest.mark.parametrize("stack", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}], ids=["llvm", "reference"])
+def test_further_inputs_are_given_by_name(stack: dict[str, Any]) -> None:
+    layer = anyrnn.torch.Recurrent(decaying, 3, 5, dtype=torch.float64, **stack)
+    x, dt = (torch.rand(4, 2, n, dtype=torch.float64, requires_grad=True) for n in (3, 1))
+    assert torch.autograd.gradcheck(lambda x, dt: layer(x, dt=dt)[0], (x, dt))
+    alone = layer(x[:, 0], dt=dt[:, 0])[0] if not stack else layer(x[0], dt=dt[0])[0]
+    torch.testing.assert_close(alone, layer(x, dt=dt)[0][:, 0] if not stack else layer(x, dt=dt)[0][0])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({}, TypeError, "the cell 'decaying' needs the per-step input dt as keyword argument"),
+        ({"dt": 1}, TypeError, "dt should be a Tensor, got int"),
+        ({"dt": torch.zeros(3, 2, 1)}, RuntimeError, r"expected dt to have shape \(4, 2, 1\), got \[3, 2, 1\]"),
+        ({"dt": torch.zeros(4, 2, 1).double()}, ValueError, "dt is torch.float64, but the weights are torch.float32"),
+        ({"dt": torch.zeros(4, 2, 1), "g": 1}, TypeError, "the cell 'decaying' has no per-step input 'g'; it has: dt"),
+    ],
+)
+def test_further_inputs_that_do_not_fit(given: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        anyrnn.torch.Recurrent(decaying, 3, 5)(torch.zeros(4, 2, 3), **given)
+
+
+def test_a_replaced_parameter_of_another_form_is_refused() -> None:
+    layer = anyrnn.torch.LSTM(3, 4)
+    layer.weight_hh_l0 = torch.nn.Parameter(torch.zeros(8, 64))
+    with pytest.raises(RuntimeError, match=r"LSTM: weight_hh_l0: expected \[16, 4\] of torch.float32, got \[8, 64\]"):
+        layer(torch.zeros(2, 2, 3))
+
+
+def test_dropout_without_layers_to_act_between_warns() -> None:
+    with pytest.warns(UserWarning, match="dropout acts between layers"):
+        anyrnn.torch.GRU(3, 4, dropout=0.5)

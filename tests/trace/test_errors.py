@@ -506,7 +506,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     takes_a_slice: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
     unpacks: r"a traced value cannot be unpacked or looped over: i_f_pre .* use split\(value, parts\)",
     loops: r"a traced value cannot be unpacked or looped over: h .* use split\(value, parts\)",
-    does_not_name_an_operand: r"an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=v",
+    does_not_name_an_operand: r"an operand of affine needs a name for its weight, and .* pass it as name=value .* weight_hh",
     gives_affine_a_scalar: r"an operand of affine must be a vector; size is a scalar",
     gives_affine_a_matrix: r"an operand of affine must be a vector; (W|weight) .*matrix|\[hidden, hidden\]",
     gives_affine_no_operand: r"an affine needs at least one operand",
@@ -806,6 +806,81 @@ def test_an_input_of_the_hidden_size() -> None:
 def test_a_list_cannot_be_a_hyper_parameter() -> None:
     with pytest.raises(TypeError, match=r"hyper-parameter 'depth' of cell 'with_options' should be hashable, got a list"):
         with_options.trace(depth=[1])
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    for rate in (np.float32(0.25), torch.tensor(0.25), np.float64(0.25)):
+        assert with_options.trace(rate=rate) is with_options.trace(rate=0.25)
+    assert with_options.trace(depth=np.int64(2)) is with_options.trace(depth=2)
+    assert dict(with_options.trace(rate=1).hypers) == {"rate": 1.0}
+    with pytest.raises(TypeError, match=r"hyper-parameter 'rate' of cell 'with_options' should be a number, got a str"):
+        with_options.trace(rate="x")
+
+
+def test_other_values_of_a_number_compile_nothing() -> None:
+    assert with_options.trace(rate=0.1) == with_options.trace(rate=0.2)
+    assert hash(with_options.trace(rate=0.1)) == hash(with_options.trace(rate=0.2))
+    few, many = (anyrnn.Recurrent(with_options, 3, 4, wide=4, rate=rate, seed=0) for rate in (0.1, 0.9))
+    x = np.ones((5, 2, 3), np.float32)
+    assert not np.allclose(few(x)[0], many(x)[0])
+    assert few.network.plan is many.network.plan
+
+
+def with_a_default(x, h, rate=0.5):
+    return h, State(h=h)
+
+
+def with_a_layers_argument(x, h, *, dropout=0.5):
+    return h, State(h=h)
+
+
+def called_y(x, y):
+    return y, State(y=y)
+
+
+def called_d_h(x, h, d_h):
+    return h, State(h=h, d_h=d_h)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (with_a_default, r"'rate' has a default; hyper-parameters come after a star: \*, rate=0\.5"),
+        (with_a_layers_argument, r"hyper-parameter 'dropout' has the name of a layer's argument; give it another name"),
+        (called_y, r"an argument called y would share its name with the output; give it another name"),
+        (called_d_h, r"an argument called d_h would share its name with the gradient of h; give it another name"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_names_and_defaults_of_arguments(function: Callable[..., Any], words: str) -> None:
+    with pytest.raises(CellError, match=words):
+        cell(function)
+
+
+def test_a_method_of_arrays_names_the_function() -> None:
+    def method(x, h):
+        h = h.tanh()
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match=r"a traced value has no \.tanh; use anyrnn\.tanh\(value\)"):
+        cell(method).trace()
+
+
+def test_what_is_no_cell_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"cell should be a Cell, .* got function 'leaks': put @cell above it"):
+        anyrnn.Recurrent(leaks, 3, 4)
+    with pytest.raises(TypeError, match=r"got a type"):
+        anyrnn.torch.Recurrent(torch.nn.LSTMCell, 3, 4)
+
+
+def test_a_value_is_called_by_the_variable_that_holds_it() -> None:
+    def twins(x, h):
+        a = 0.5 * h
+        b = 0.5 * h
+        h = tanh(affine("n", x, b) + a)
+        return h, State(h=h)
+
+    assert [p.name for p in cell(twins).trace().parameters][:2] == ["weight_ih", "weight_bh"]
 
 
 # loading

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
+from typing import Any
 
 from anyrnn.cells.gru import gru as gru
 from anyrnn.cells.gru import gru_before as gru_before
@@ -23,13 +25,16 @@ def names() -> list[str]:
     return sorted(name for name, value in globals().items() if isinstance(value, Cell))
 
 
-def load(spec: str | Cell) -> Cell:
+def load(spec: Any) -> Cell:
     """A built-in cell by its name, or `my_file.py:my_cell`. A Cell is given back as it is.
 
     Raises: ValueError for an unknown name, FileNotFoundError for a missing file.
     """
     if isinstance(spec, Cell):
         return spec
+    if not isinstance(spec, str):
+        who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
+        raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
     path, colon, name = spec.rpartition(":")
     if not colon:
         found = globals().get(spec)

@@ -137,6 +137,14 @@ class Symbol:
         flat = [a for some in given for a in (some if isinstance(some, (list, tuple)) else [some])]
         next(a for a in flat if isinstance(a, Symbol))._refuse_foreign("torch", function)
 
+    def __getattr__(self, name: str) -> Any:
+        import anyrnn
+
+        if name.startswith("_"):
+            raise AttributeError(name)
+        instead = f"anyrnn.{name}(value)" if hasattr(anyrnn, name) else "the functions and operators of anyrnn"
+        raise CellError(self.builder.located(f"a traced value has no .{name}; use {instead}"))
+
     def _refuse_foreign(self, library: str, function: Any) -> NoReturn:
         import anyrnn
 

@@ -9,7 +9,7 @@ through the interpreter on torch, which is differentiable itself.
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,18 +60,30 @@ class Call:
         return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, (0.0, *[self.dropout] * (self.network.layers - 1)))
 
 
-CALLS: dict[int, Call] = {}
+class Calls(dict[int, Call]):
+    """Calls by number."""
+
+    def __missing__(self, number: int) -> Call:
+        message = "this program was compiled or exported with a layer that this process has not made; make the same layer first"
+        raise RuntimeError(f"anyrnn: {message} (operator number {number})")
+
+
+CALLS = Calls()
 HANDLES: dict[Call, int] = {}
-NUMBERS = itertools.count()
 
 
 def handle(call: Call) -> int:
     """The number under which operators know a call (operators take numbers and tensors only).
 
-    Without a lock, which a forked child might find taken: two threads may give one call two numbers, and both stand for it.
+    It is a digest of all that a call is, the same in every process: compiled and exported programs carry it.
     """
     if call not in HANDLES:
-        number = next(NUMBERS)
+        network, graph = call.network, call.network.graph
+        nodes = [(n.op, n.inputs, n.shape, n.attributes, n.per_sample) for n in graph.nodes]
+        parameters = [(p.name, p.shape) for p in graph.parameters]
+        cell = (nodes, graph.outputs, graph.inputs, graph.states, parameters)
+        text = repr((cell, network.sizes, network.layers, network.bidirectional, call.batch_first, call.dropout))
+        number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number
     return HANDLES[call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -85,6 +86,10 @@ class Recurrent(torch.nn.Module):
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
         if backend not in ("auto", "llvm", "reference"):
             raise ValueError(f"backend should be 'auto', 'llvm' or 'reference', got {backend!r}")
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
+            )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend

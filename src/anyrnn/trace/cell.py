@@ -121,7 +121,15 @@ class Cell:
             if name not in dict(self.signature.hypers):
                 known = ", ".join(dict(self.signature.hypers)) or "none"
                 raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}; it has: {known}")
+        defaults = dict(self.signature.hypers)
         for name, value in values.items():
+            if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+                value = values[name] = value.item()  # a number of NumPy or torch
+            if isinstance(defaults[name], float) and not isinstance(value, float):
+                if not isinstance(value, int) or isinstance(value, bool):
+                    kind = type(value).__name__
+                    raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be a number, got a {kind}")
+                values[name] = float(value)
             if getattr(type(value), "__hash__", None) is None:
                 kind = type(value).__name__
                 raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
@@ -166,6 +174,13 @@ def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: s
     return Cell(function, name or function.__name__, paper, _signature(function))
 
 
+LAYER_ARGUMENTS = (
+    *("cell", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "device"),
+    *("dtype", "seed"),
+)
+"""What layers of any cell take, in every front-end."""
+
+
 def _signature(function: Callable[..., Any]) -> Signature:
     where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
     try:
@@ -178,6 +193,9 @@ def _signature(function: Callable[..., Any]) -> Signature:
     for parameter in inspect.signature(function).parameters.values():
         note = annotations.get(parameter.name)
         if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.name in LAYER_ARGUMENTS:
+                message = f"hyper-parameter {parameter.name!r} has the name of a layer's argument; give it another name"
+                raise CellError(f"{where}: {message}")
             if parameter.default is parameter.empty:
                 raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
             if isinstance(note, (Vec, Scalar, Step)):
@@ -185,6 +203,9 @@ def _signature(function: Callable[..., Any]) -> Signature:
                 message = f"{parameter.name!r} is a hyper-parameter, as it is keyword-only; {kind} is for inputs and states"
                 raise CellError(f"{where}: {message}")
             hypers.append((parameter.name, parameter.default))
+        elif parameter.default is not parameter.empty:
+            fix = f"*, {parameter.name}={parameter.default!r}"
+            raise CellError(f"{where}: {parameter.name!r} has a default; hyper-parameters come after a star: {fix}")
         elif parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
             raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {parameter}")
         elif note is not None and not isinstance(note, (Vec, Scalar, Step)):

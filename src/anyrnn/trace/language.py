@@ -36,7 +36,8 @@ def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, 
     Returns: a vector of `size` features for each gate named.
 
     The rows of all gates of an operand are stacked in order of first use: `weight_ih` and `bias_ih` for the input, `weight_hh`
-    and `bias_hh` for the state h, `weight_<name>h` for anything else.
+    and `bias_hh` for the state h, `weight_<name>h` for anything else. The same gate of the same operand, asked for again, is the
+    same weight.
     """
     tracer = current("affine")
     gates = gate.split() if isinstance(gate, str) else []

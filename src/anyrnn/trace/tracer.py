@@ -153,7 +153,8 @@ class Tracer(Builder):
         if not name:
             raise CellError(
                 self.located(
-                    "an operand of affine needs a name for its weight: assign it to a variable, or pass it as name=value"
+                    f"an operand of affine needs a name for its weight, and {operand.label} has none: pass it as name=value "
+                    "(h=value uses the rows of weight_hh), or assign it to a variable"
                 )
             )
         return name

@@ -76,8 +76,8 @@ BARRIER = _barrier(sys.platform, _machine())
 """LLVM text of `@barrier(ptr %state, i64 %n)`: returns when n threads have called it; what each wrote before, all see after.
 
 `%state` is 128 bytes, aligned to 64 and zero before the first barrier; it serves any number of barriers, one after another, of
-any n. A barrier spins, and sleeps (or gives its processor to others) after 2000 rounds; n <= 1 returns at once. The text declares what it
-calls.
+any n. A barrier spins, and sleeps (or gives its processor to others) after 2000 rounds; n <= 1 returns at once. The text
+declares what it calls.
 """
 
 
