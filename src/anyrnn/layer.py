@@ -62,7 +62,7 @@ class Recurrent:
         num_layers, bias, batch_first, bidirectional: as in torch.nn's modules.
         dropout: probability of zeroing each output between layers, in training calls.
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises
-        UnsupportedError.
+            UnsupportedError.
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden.

@@ -50,7 +50,6 @@ class Stager:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.nodes = step.nodes
-        self.read_later = 1 if step.reverse else 0
         self.write_later = 0 if step.reverse else 1
         names = {name for name, _ in step.states}
         self.carried = self._closure(lambda i, n: n.op == "load" and n.attributes[0] in names)

@@ -2,9 +2,8 @@
 
 `anyrnn::forward` and `anyrnn::backward` are functional operators without autograd of their own. They are called from one of two
 autograd functions: `Plain`, in eager mode and while torch.compile traces (which refuses a jvp), and `Transformed`, under
-torch.func's
-transforms, which has a jvp and a vmap rule. What no kernel computes (second derivatives, forward mode, vmapped calls) goes
-through the interpreter on torch, which is differentiable itself.
+torch.func's transforms, which has a jvp and a vmap rule. What no kernel computes (second derivatives, forward mode, vmapped
+calls) goes through the interpreter on torch, which is differentiable itself.
 """
 
 from __future__ import annotations

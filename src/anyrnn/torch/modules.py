@@ -48,9 +48,8 @@ class Recurrent(torch.nn.Module):
         batch_first: inputs and outputs are [N, T, features] instead of [T, N, features]; states are not affected, as in torch.nn.
         dropout: probability of zeroing each output between layers, in training mode.
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
-        backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). An
-        explicit one that
-            cannot run raises; `auto` falls back to the interpreter.
+        backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
+            an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden.
 

@@ -37,14 +37,19 @@ HEADER = (
     "threshold",
     "scale",
 )
-"""steps T; rows N; steps of a chunk (a power of two); 1 when columns are split over threads rather than rows; 1 when all rows
-of a chunk follow each other in the caller's arrays (for what is done before the steps, and after); 1 when input products are made
-before the
-steps; 1 when weight gradients are wanted; steps of a block of the gradients' sums; 1 when only the gradients' sums are to be
-made, of what an earlier call left; 1 when outputs are added to what is there; the steps
-at which the caller's cotangent is read, from and to; the address of zeros, which are read at other steps; of random choices:
-the seed,
-the stream, the sequence's step at t = 0, 1 or -1 for later t, the word below which a feature is dropped, the scale (a double)."""
+"""steps, rows: T and N
+chunk: steps of a chunk, a power of two
+columns: 1 when columns are split over threads, 0 when rows are
+flat_before, flat_after: 1 when all rows of a chunk follow each other in the caller's arrays that are used before (after) the steps
+hoist: 1 when input products are made before the steps
+gradients: 1 when weight gradients are wanted
+block_steps: steps of a block of the gradients' sums
+skip_steps: 1 when only the gradients' sums are to be made, of what an earlier call left
+add_outputs: 1 when outputs are added to what is there
+cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
+seed, stream, first_step, step_sign: of random choices; the sequence's step at t = 0, and 1 or -1 for later t
+threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
+"""
 BUFFER_WORDS = 5
 WEIGHT_WORDS = 4
 

@@ -151,9 +151,6 @@ class Function:
         self.lines.append(f"{label}:")
         self.current = label
 
-    def comment(self, text: str) -> None:
-        self.lines.append(f"  ; {text}")
-
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
 

@@ -1,13 +1,11 @@
 """Emits the code of a whole program: its kernels, and the loop over chunks and steps that calls them.
 
-`run(ptr block, i64 id, i64 count, ptr barrier)` is what each of `count` threads does for one layer in one direction. Either
-rows are split
-(each thread takes its samples through all steps, without a barrier) or columns (each thread owns some panels, hence some of the
-weights, and every stage ends at a barrier).
+`run(ptr block, i64 id, i64 count, ptr barrier)` is what each of `count` threads does for one layer in one direction. Either rows
+are split (each thread takes its samples through all steps, without a barrier) or columns (each thread owns some panels, hence
+some of the weights, and every stage ends at a barrier).
 
-`stack(ptr words)` is the one call that Python makes. Its words are: the address of a function that runs a team, threads,
-blocks, the
-barrier's state, entries of a table, the table, bases, then the address of each block. Each entry of the table (word, base,
+`stack(ptr words)` is the one call that Python makes. Its words are: the address of a function that runs a team, threads, blocks,
+the barrier's state, entries of a table, the table, bases, then the address of each block. Each entry of the table (word, base,
 offset) says which word of the whole to set to the address of a base plus an offset.
 """
 

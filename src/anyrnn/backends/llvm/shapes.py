@@ -2,9 +2,8 @@
 what is packed for it, and where its sums begin.
 
 A tile is `rows` samples times `width` panels of `lanes` features times the accumulators of the kernel, all in registers. A
-product whose operand
-is known before the loop (an input) can be folded into the step, or made before it for a chunk of steps at once (hoisted); the sum
-then begins from what was stored in an `init` buffer instead of from the biases. Both give the same bits.
+product whose operand is known before the loop (an input) can be folded into the step, or made before it for a chunk of steps at
+once (hoisted); the sum then begins from what was stored in an `init` buffer instead of from the biases. Both give the same bits.
 """
 
 from __future__ import annotations
