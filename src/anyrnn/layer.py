@@ -58,7 +58,8 @@ class Recurrent:
 
     Args:
         cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.
-        input_size: features of the input, D. hidden_size: features of the hidden state, H.
+        input_size: features of the input, D.
+        hidden_size: features of the hidden state, H.
         num_layers, bias, batch_first, bidirectional: as in torch.nn's modules.
         dropout: probability of zeroing each output between layers, in training calls.
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -51,6 +51,12 @@ class Call:
     @cached_property
     def state_sizes(self) -> tuple[int, ...]:
         return self.network.state_sizes
+
+    @cached_property
+    def summed(self) -> tuple[int, ...]:
+        """Which of the sources of all units have gradients that kernels add to."""
+        names = self.network.sources * self.units
+        return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
 
     def randomness(self, seed: Tensor | None) -> Randomness | None:
         """`seed` is a tensor of one int64."""
@@ -119,8 +125,8 @@ def run_forward(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     steps, rows, _ = x.shape
-    inputs = [readable(t) for t in inputs]
-    first = [readable(t) for t in first]
+    inputs = [t if t.stride(-1) == 1 else readable(t) for t in inputs]
+    first = [t if t.stride(-1) == 1 else readable(t) for t in first]
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     output = sequence_like(steps, rows, call.width, x, call.batch_first)
     last = [x.new_empty((call.units, rows, size)) for size in call.state_sizes]
@@ -147,11 +153,12 @@ def run_forward(
     return output, last, reserve
 
 
-def new_gradients(network: Network, sources: Tensors) -> list[Tensor]:
-    """Memory for the gradients of all sources; zero where a kernel leaves rows out."""
-    names = network.sources * len(network.units)
-    summed = network.plan.summed
-    return [torch.zeros_like(t) if n in summed else torch.empty_like(t) for n, t in zip(names, sources, strict=True)]
+def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
+    """Memory for the gradients of all sources; zero where kernels add to it."""
+    gradients = [torch.empty_like(t) for t in sources]
+    for k in call.summed:
+        gradients[k].zero_()
+    return gradients
 
 
 def run_backward(
@@ -170,14 +177,13 @@ def run_backward(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     steps, rows, _ = x.shape
-    units = len(network.units)
     inputs = [readable(t) for t in inputs]
-    sources = [t.contiguous() for t in sources]
+    sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last]
     d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
-    d_first = [x.new_empty((units, rows, size)) for size in network.state_sizes] if wanted[1] else []
-    d_sources = new_gradients(network, sources) if wanted[2] else []
+    d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
+    d_sources = new_gradients(call, sources) if wanted[2] else []
     given = [t for t in (d_output, *d_ends) if t is not None]
     key = (
         number,
@@ -309,6 +315,9 @@ class Shape:
         return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:end], tensors[end] if self.seeded else None
 
 
+known_shape = lru_cache(maxsize=1024)(Shape)
+
+
 def _save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
     ctx.shape = shape
     ctx.save_for_backward(*tensors, reserve)
@@ -357,10 +366,11 @@ def _run_gradient(
     kinds = _wanted_kinds(shape, wanted)
     assert reserve is not None
     backward = run_backward if direct(reserve) else torch.ops.anyrnn.backward
-    parts = backward(inputs, sources, seed, reserve, d_output, list(d_last), shape.number, kinds)
-    counts = (shape.inputs, shape.first, len(sources))
-    flat = [t for part, count in zip(parts, counts, strict=True) for t in (part or [None] * count)] + [None] * shape.seeded
-    return tuple(g if want else None for g, want in zip(flat, wanted, strict=True))
+    d_inputs, d_first, d_sources = backward(inputs, sources, seed, reserve, d_output, list(d_last), shape.number, kinds)
+    nothing = [None] * len(given)
+    flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
+    flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
+    return tuple([g if want else None for g, want in zip(flat, wanted, strict=True)])
 
 
 class PlainGradient(torch.autograd.Function):
@@ -524,7 +534,7 @@ def call_network(
         forward = run_forward if direct(*inputs, *first, *sources) else torch.ops.anyrnn.forward
         output, last, _ = forward(inputs, first, sources, seed, number, False)
         return output, last
-    shape = Shape(number, len(inputs), len(first), seed is not None)
+    shape = (Shape if is_compiling() else known_shape)(number, len(inputs), len(first), seed is not None)
     seeds = () if seed is None else (seed,)
     if transformed:
         output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)

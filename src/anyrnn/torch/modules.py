@@ -157,9 +157,12 @@ class Recurrent(torch.nn.Module):
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":
             return "backend='reference' was asked for"
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             return f"device {tensor.device} has no kernels (cpu has)"
-        return self._no_kernels.get(tensor.dtype, f"dtype {tensor.dtype} has no kernels (float32 and float64 have)")
+        dtype = tensor.dtype
+        if dtype not in self._no_kernels:
+            return f"dtype {dtype} has no kernels (float32 and float64 have)"
+        return self._no_kernels[dtype]
 
     def forward(self, input: Tensor, hx: States | None = None, **steps: Tensor) -> tuple[Tensor, Any]:
         """Run over a sequence.
@@ -225,7 +228,7 @@ class Recurrent(torch.nn.Module):
     def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form."""
         dtype = weight.dtype
-        if [s.shape for s in sources] == self._source_shapes and all(s.dtype is dtype for s in sources):
+        if [s.shape for s in sources] == self._source_shapes and {s.dtype for s in sources} <= {dtype}:
             return
         for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:
@@ -246,25 +249,27 @@ class Recurrent(torch.nn.Module):
 
     def _check_input(self, input: Tensor, weight: Tensor) -> bool:
         """Refuse what does not fit; say whether there is a batch."""
-        if input.dim() not in (2, 3):
+        shape = input.shape
+        batched = len(shape) == 3
+        if not batched and len(shape) != 2:
             raise ValueError(f"{self._label}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
             raise ValueError(
                 f"{self._label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
             )
-        if input.device != weight.device:
+        if not (input.is_cpu and weight.is_cpu) and input.device != weight.device:
             raise RuntimeError(
                 f"{self._label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
             )
-        if input.size(-1) != self.input_size:
-            sides = f"Expected {self.input_size}, got {input.size(-1)}"
+        if shape[-1] != self.input_size:
+            sides = f"Expected {self.input_size}, got {shape[-1]}"
             raise RuntimeError(f"{self._label}: input.size(-1) must be equal to input_size. {sides}")
-        if input.size(1 if self.batch_first and input.dim() == 3 else 0) == 0:
+        if shape[1 if self.batch_first and batched else 0] == 0:
             raise RuntimeError(
-                f"{self._label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(input.shape)}"
+                f"{self._label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(shape)}"
             )
-        return input.dim() == 3
+        return batched
 
     def _first(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The initial states [units, N, size], checked; nothing when they are the cell's own."""

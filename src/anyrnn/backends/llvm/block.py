@@ -40,7 +40,7 @@ HEADER = (
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
 columns: 1 when columns are split over threads, 0 when rows are
-flat_before, flat_after: 1 when all rows of a chunk follow each other in the caller's arrays that are used before (after) the steps
+flat_before, flat_after: 1 when all rows of a chunk follow each other in the caller's arrays used before (after) the steps
 hoist: 1 when input products are made before the steps
 gradients: 1 when weight gradients are wanted
 block_steps: steps of a block of the gradients' sums
