@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import anyrnn
+from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector
 from anyrnn.errors import UnsupportedError
 
 NAMES = anyrnn.cells.names()
@@ -225,3 +226,70 @@ def test_an_explicit_backend_fails_where_an_automatic_one_falls_back():
     assert anyrnn.Recurrent(headed, 4, 6).backend_name == "reference"
     with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: cell 'headed' uses a block-diagonal product"):
         anyrnn.Recurrent(headed, 4, 6, backend="llvm")
+
+
+def decaying(x, dt: Step(1), h):
+    h = exp(-softplus(vector("k")) * mean(dt)) * h
+    h = tanh(affine("a", x, h))
+    return h, State(h=h)
+
+
+@pytest.mark.parametrize("stack", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}], ids=["llvm", "reference"])
+def test_further_inputs_are_given_by_name(stack, random):
+    layer = anyrnn.Recurrent(cell(decaying), 3, 5, dtype=np.float64, seed=0, **stack)
+    x, dt = random.normal(size=(4, 2, 3)), random.uniform(size=(4, 2, 1))
+    output, last, reserve = layer.forward_training(x, dt=dt)
+    (d_x, d_dt), _, _ = layer.backward(reserve, np.ones_like(output))
+    step = 1e-6
+    for array, gradient in ((x, d_x), (dt, d_dt)):
+        place = (1, 1, 0)
+        array[place] += step
+        above = layer(x, dt=dt)[0].sum()
+        array[place] -= 2 * step
+        below = layer(x, dt=dt)[0].sum()
+        array[place] += step
+        assert gradient[place] == pytest.approx((above - below) / (2 * step), rel=1e-6)
+
+
+def test_further_inputs_that_do_not_fit():
+    layer, x = anyrnn.Recurrent(cell(decaying), 3, 5), np.zeros((4, 2, 3), np.float32)
+    with pytest.raises(TypeError, match="cell 'decaying' needs the per-step input dt as keyword argument"):
+        layer(x)
+    with pytest.raises(TypeError, match="cell 'decaying' has no per-step input 'g'; it has: dt"):
+        layer(x, g=x)
+    with pytest.raises(ValueError, match=r"dt should have as many steps and samples as x, got shape \(3, 2, 1\)"):
+        layer(x, dt=np.zeros((3, 2, 1), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (
+            {"weight_hh_l0": None},
+            TypeError,
+            "gradients should hold a NumPy array for each parameter, got nothing for weight_hh_l0",
+        ),
+        ({"weight_hh_l0": [0.0]}, TypeError, "got a list for weight_hh_l0"),
+        (
+            {"bias_ih_l0": np.zeros(1, np.float32)},
+            ValueError,
+            r"gradients: bias_ih_l0 should be float32 \(15,\), got float32 \(1,\)",
+        ),
+        (
+            {"bias_ih_l0": np.zeros(15, np.int64)},
+            ValueError,
+            r"gradients: bias_ih_l0 should be float32 \(15,\), got int64 \(15,\)",
+        ),
+    ],
+)
+def test_arrays_for_gradients_are_checked_before_any_work(change, error, words):
+    layer = anyrnn.Recurrent("gru", 3, 5)
+    output, _, reserve = layer.forward_training(np.ones((4, 2, 3), np.float32))
+    gradients = {name: np.zeros_like(p) for name, p in layer.parameters.items()} | change
+    with pytest.raises(error, match=words):
+        layer.backward(reserve, output, gradients=gradients, add=True)
+    assert all(not np.any(g) for name, g in gradients.items() if name not in change)
+
+
+def test_what_it_is_called():
+    assert repr(anyrnn.Recurrent("gru", 3, 5)) == "Recurrent(gru, 3, 5, num_layers=1)"
