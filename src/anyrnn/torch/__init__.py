@@ -7,7 +7,7 @@ except ImportError as error:
 
     raise MissingExtraError('anyrnn.torch needs torch: pip install "anyrnn[torch]"') from error
 
-from anyrnn.torch.modules import GRU as GRU
-from anyrnn.torch.modules import LSTM as LSTM
-from anyrnn.torch.modules import RNN as RNN
-from anyrnn.torch.modules import Recurrent as Recurrent
+from anyrnn.torch.recurrent import Recurrent as Recurrent
+from anyrnn.torch.standard import GRU as GRU
+from anyrnn.torch.standard import LSTM as LSTM
+from anyrnn.torch.standard import RNN as RNN

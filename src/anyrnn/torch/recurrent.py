@@ -1,4 +1,4 @@
-"""torch modules: `Recurrent` for any cell, and `RNN`, `LSTM`, `GRU` with the interface of torch.nn's."""
+"""The torch module for any cell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.passes.options import with_input_dropout
 from anyrnn.sequence.network import check_arguments, make_network
-from anyrnn.torch import binding
+from anyrnn.torch import autograd, operators
 from anyrnn.trace import Cell
 
 States = Tensor | tuple[Tensor, ...]
@@ -103,10 +103,10 @@ class Recurrent(torch.nn.Module):
         """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         self.network = network = make_network(self.cell, *sizes, self.bias, self.bidirectional, self.options)
-        self._number = binding.handle(binding.Call(network, self.batch_first))
+        self._number = operators.handle(operators.Call(network, self.batch_first))
         self._dropped = self._dropping_number()
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
-        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in binding.DTYPES.items()}
+        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
         self._plain = not network.plan.phase.computed
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
         self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
@@ -125,7 +125,7 @@ class Recurrent(torch.nn.Module):
         if not self.dropout or self.num_layers == 1:
             return self._number
         dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
-        return binding.handle(binding.Call(dropping, self.batch_first, self.dropout))
+        return operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -327,7 +327,7 @@ class Recurrent(torch.nn.Module):
         layer, direction = network.units[unit]
         parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
-        number = binding.number_like(like)
+        number = operators.number_like(like)
         interpreter = Interpreter(torch, number, network.layer_sizes(layer))
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
@@ -342,10 +342,10 @@ class Recurrent(torch.nn.Module):
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
         if reason is None:
-            return binding.call_network(number, inputs, first, sources, seed)
+            return autograd.call_network(number, inputs, first, sources, seed)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
-        output, *last = binding.interpreted(number, inputs, first, sources, seed)
+        output, *last = operators.interpreted(number, inputs, first, sources, seed)
         return output, last
 
     def extra_repr(self) -> str:
@@ -363,141 +363,3 @@ class Recurrent(torch.nn.Module):
 
     def _repr_options(self) -> dict[str, Any]:
         return self.options
-
-
-class _Standard(Recurrent):
-    """What RNN, LSTM and GRU share: torch.nn's positional arguments and attributes."""
-
-    mode: str
-    proj_size = 0
-    __constants__: ClassVar[list[str]] = [
-        "mode",
-        "input_size",
-        "hidden_size",
-        "num_layers",
-        "bias",
-        "batch_first",
-        "dropout",
-        "bidirectional",
-        "proj_size",
-    ]
-
-    def _repr_first(self) -> list[str]:
-        return []
-
-    def _repr_options(self) -> dict[str, Any]:
-        return {"proj_size": self.proj_size} if self.proj_size else {}
-
-
-class RNN(_Standard):
-    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        backend: str = "auto",
-    ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        cell = cells.rnn_tanh if nonlinearity == "tanh" else cells.rnn_relu
-        super().__init__(
-            cell,
-            input_size,
-            hidden_size,
-            num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
-        self.nonlinearity = nonlinearity
-        self.mode = f"RNN_{nonlinearity.upper()}"
-
-
-class LSTM(_Standard):
-    """LSTM with torch.nn.LSTM's interface; `hx` is (h_0, c_0)."""
-
-    mode = "LSTM"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        backend: str = "auto",
-    ) -> None:
-        if proj_size < 0:
-            raise ValueError("proj_size should be a positive integer or zero to disable projections")
-        if proj_size and proj_size >= hidden_size:
-            raise ValueError("proj_size has to be smaller than hidden_size")
-        options = {"proj": proj_size} if proj_size else {}
-        super().__init__(
-            cells.lstm_projected if proj_size else cells.lstm,
-            input_size,
-            hidden_size,
-            num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-            **options,
-        )
-        self.proj_size = proj_size
-
-
-class GRU(_Standard):
-    """GRU with torch.nn.GRU's interface: the reset gate after the product."""
-
-    mode = "GRU"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        backend: str = "auto",
-    ) -> None:
-        super().__init__(
-            cells.gru,
-            input_size,
-            hidden_size,
-            num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )

@@ -1,0 +1,264 @@
+"""The autograd functions that call the operators.
+
+They are two: `Plain`, in eager mode and while torch.compile traces (which refuses a jvp), and `Transformed`, under torch.func's
+transforms, which has a jvp and a vmap rule. What no kernel computes (second derivatives, forward mode, vmapped calls) goes
+through the interpreter on torch, which is differentiable itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from anyrnn.torch.operators import CALLS, Tensors, interpreted, run_backward, run_forward
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the flat arguments of an autograd function are made up."""
+
+    number: int
+    inputs: int
+    first: int
+    seeded: bool
+
+    def parts(self, tensors: Tensors) -> tuple[Tensors, Tensors, Tensors, Tensor | None]:
+        """Inputs, first states, sources, seed."""
+        middle, end = self.inputs + self.first, len(tensors) - self.seeded
+        return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:end], tensors[end] if self.seeded else None
+
+
+known_shape = lru_cache(maxsize=1024)(Shape)
+
+
+def _save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
+    ctx.shape = shape
+    ctx.save_for_backward(*tensors, reserve)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(
+    ctx: Any, d_output: Tensor | None, d_last: Sequence[Tensor | None], function: type[Any]
+) -> tuple[Tensor | None, ...]:
+    *tensors, reserve = ctx.saved_tensors
+    if d_output is None and all(d is None for d in d_last):
+        return (None,) * (1 + len(tensors))
+    wanted = ctx.needs_input_grad[1:]
+    if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
+        return None, *_run_gradient(ctx.shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
+    return None, *function.apply(ctx.shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
+
+
+class Plain(torch.autograd.Function):
+    """Forward by the operator, backward by the operator; for eager mode and torch.compile."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
+        forward = run_forward if direct(*tensors) else torch.ops.anyrnn.forward
+        output, last, reserve = forward(*shape.parts(tensors), shape.number, True)
+        assert reserve is not None
+        _save(ctx, shape, tensors, reserve)
+        return output, *last
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None, *d_last: Tensor | None) -> Any:
+        return _gradients(ctx, d_output, d_last, PlainGradient)
+
+
+def _wanted_kinds(shape: Shape, wanted: Sequence[bool]) -> list[bool]:
+    inputs, first, sources, _ = shape.parts(wanted)  # type: ignore[arg-type]
+    return [any(inputs), any(first), any(sources)]
+
+
+def _run_gradient(
+    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
+    d_output, d_last, given, reserve = tensors[0], tensors[1 : 1 + states], tensors[1 + states : -1], tensors[-1]
+    inputs, _, sources, seed = shape.parts(given)  # type: ignore[arg-type]
+    kinds = _wanted_kinds(shape, wanted)
+    assert reserve is not None
+    backward = run_backward if direct(reserve) else torch.ops.anyrnn.backward
+    d_inputs, d_first, d_sources = backward(inputs, sources, seed, reserve, d_output, list(d_last), shape.number, kinds)
+    nothing = [None] * len(given)
+    flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
+    flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
+    return tuple([g if want else None for g, want in zip(flat, wanted, strict=True)])
+
+
+class PlainGradient(torch.autograd.Function):
+    """The backward operator; its own derivative is the interpreter's."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+        ctx.shape, ctx.wanted, ctx.states = shape, wanted, states
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        return _run_gradient(shape, wanted, states, tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
+        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
+
+
+def interpreted_gradient(
+    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The same as the backward operator by torch's own operators, for the gradients that are wanted.
+
+    `tensors`: the output's cotangent, the last states', then what the forward function was given.
+    """
+    cotangents = tensors[: 1 + states]
+    given: list[Any] = list(tensors[1 + states :])
+    differentiable = given[:-1] if shape.seeded else given
+    seeds = given[len(differentiable) :]
+    results, pull = torch.func.vjp(lambda *g: interpreted(shape.number, *shape.parts((*g, *seeds))), *differentiable)[:2]
+    gradients = pull(tuple(torch.zeros_like(r) if c is None else c for r, c in zip(results, cotangents, strict=True)))
+    return tuple(g for g, want in zip(gradients, wanted, strict=False) if want)
+
+
+def _of_present(function: Callable[[list[Any]], Any], tensors: Sequence[Tensor | None]) -> tuple[Any, list[Tensor], list[int]]:
+    """A function of a list of tensors as one of those that are there and have derivatives; those, and their places."""
+    places = [k for k, t in enumerate(tensors) if t is not None and t.is_floating_point()]
+
+    def of_present(*present: Tensor) -> Any:
+        full = list(tensors)
+        for place, tensor in zip(places, present, strict=True):
+            full[place] = tensor
+        return function(full)
+
+    return of_present, [t for t in tensors if t is not None and t.is_floating_point()], places
+
+
+def _spread(found: Sequence[Tensor], places: Sequence[int], count: int) -> tuple[Tensor | None, ...]:
+    """`count` values: those found, at their places."""
+    by_place = dict(zip(places, found, strict=True))
+    return tuple(by_place.get(k) for k in range(count))
+
+
+def _second_order(
+    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None], d_gradients: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """The derivative of a backward call, by differentiating the interpreter twice; what it gives can be differentiated again."""
+    asked = [w and d is not None for w, d in zip(wanted, d_gradients, strict=True)]
+    if not any(asked):
+        return (None,) * len(tensors)
+    function, present, places = _of_present(lambda full: interpreted_gradient(shape, asked, states, full), tensors)
+    _, pull = torch.func.vjp(function, *present)[:2]
+    found = pull(tuple(d for d, a in zip(d_gradients, asked, strict=True) if a))
+    return _spread(found, places, len(tensors))
+
+
+class Transformed(torch.autograd.Function):
+    """The same under torch.func's transforms."""
+
+    @staticmethod
+    def forward(shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
+        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), shape.number, True)
+        return output, *last, reserve
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        shape, *tensors = inputs
+        _save(ctx, shape, tensors, output[-1])
+        ctx.save_for_forward(*tensors)
+        ctx.mark_non_differentiable(output[-1])
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None, *d_rest: Tensor | None) -> Any:
+        return _gradients(ctx, d_output, d_rest[:-1], TransformedGradient)
+
+    @staticmethod
+    def jvp(ctx: Any, _shape: None, *tangents: Tensor | None) -> Any:
+        primals = ctx.saved_tensors[: len(tangents)]
+        shape = ctx.shape
+        seeds = primals[len(primals) - shape.seeded :]
+        primals = primals[: len(primals) - shape.seeded]
+        moving = [t if t is not None else torch.zeros_like(p) for p, t in zip(primals, tangents, strict=False)]
+        out = torch.func.jvp(
+            lambda *given: interpreted(shape.number, *shape.parts((*given, *seeds))), tuple(primals), tuple(moving)
+        )[1]
+        return *out, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, shape: Shape, *tensors: Tensor) -> Any:
+        def one(*parts: Tensor) -> tuple[Tensor, ...]:
+            return *interpreted(shape.number, *shape.parts(parts)), parts[0].new_empty(0, dtype=torch.uint8)
+
+        return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (
+            2 + len(CALLS[shape.number].network.state_sizes)
+        )
+
+
+class TransformedGradient(torch.autograd.Function):
+    """The backward operator under torch.func's transforms."""
+
+    @staticmethod
+    def forward(shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+        return _run_gradient(shape, wanted, states, tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.shape, ctx.wanted, ctx.states, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
+        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+        def one(*parts: Tensor | None) -> tuple[Tensor, ...]:
+            return interpreted_gradient(shape, wanted, states, parts[:-1])
+
+        found = torch.vmap(one, in_dims[3:], randomness=info.randomness)(*tensors)
+        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted)), tuple(0 if w else None for w in wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, _shape: None, _wanted: None, _states: None, *tangents: Tensor | None) -> Any:
+        wanted, tensors = ctx.wanted, ctx.saved_tensors[:-1]
+        function, present, places = _of_present(lambda full: interpreted_gradient(ctx.shape, wanted, ctx.states, full), tensors)
+        moving = [torch.zeros_like(p) if tangents[k] is None else tangents[k] for p, k in zip(present, places, strict=True)]
+        found = torch.func.jvp(function, tuple(present), tuple(moving))[1]
+        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
+
+
+def direct(*tensors: Tensor) -> bool:
+    """Whether the kernels may be called without torch's dispatcher, which costs more than a small call: nothing traces, and the
+    tensors are plain ones.
+    """
+    return not is_compiling() and PLAIN_TENSORS.issuperset(map(type, tensors)) and not torch._C._len_torch_dispatch_stack()
+
+
+PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
+
+
+def call_network(
+    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """The output and the last states, through the kernels, with whatever gradient is asked for."""
+    transformed = are_functorch_transforms_active()
+    if forward_ad._current_level >= 0 and not transformed:  # in forward mode
+        output, *last = interpreted(number, inputs, first, sources, seed)
+        return output, last
+    if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
+        forward = run_forward if direct(*inputs, *first, *sources) else torch.ops.anyrnn.forward
+        output, last, _ = forward(inputs, first, sources, seed, number, False)
+        return output, last
+    shape = (Shape if is_compiling() else known_shape)(number, len(inputs), len(first), seed is not None)
+    seeds = () if seed is None else (seed,)
+    if transformed:
+        output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)
+    else:
+        output, *last = Plain.apply(shape, *inputs, *first, *sources, *seeds)
+    return output, last

@@ -1,0 +1,289 @@
+"""The torch operators behind the modules: `anyrnn::forward` and `anyrnn::backward`, functional and without autograd of their own;
+and the interpreter on torch, for what no kernel computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from anyrnn._memory import LARGE, RECYCLER
+from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.frame import Shape as CallShape
+from anyrnn.backends.llvm.memory import Extent
+from anyrnn.backends.reference import run as reference
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.network import Network
+
+Tensors = Sequence[Tensor]
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a call needs to know beside its tensors. `dropout` is the probability of dropping features between layers."""
+
+    network: Network
+    batch_first: bool
+    dropout: float = 0.0
+
+    @cached_property
+    def width(self) -> int:
+        return self.network.directions * self.network.output_size
+
+    @cached_property
+    def units(self) -> int:
+        return len(self.network.units)
+
+    @cached_property
+    def state_sizes(self) -> tuple[int, ...]:
+        return self.network.state_sizes
+
+    @cached_property
+    def summed(self) -> tuple[int, ...]:
+        """Which of the sources of all units have gradients that kernels add to."""
+        names = self.network.sources * self.units
+        return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
+
+    def randomness(self, seed: Tensor | None) -> Randomness | None:
+        """`seed` is a tensor of one int64."""
+        if seed is None:
+            return None
+        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, (0.0, *[self.dropout] * (self.network.layers - 1)))
+
+
+class Calls(dict[int, Call]):
+    """Calls by number."""
+
+    def __missing__(self, number: int) -> Call:
+        message = "this program was compiled or exported with a layer that this process has not made; make the same layer first"
+        raise RuntimeError(f"anyrnn: {message} (operator number {number})")
+
+
+CALLS = Calls()
+HANDLES: dict[Call, int] = {}
+
+
+def handle(call: Call) -> int:
+    """The number under which operators know a call (operators take numbers and tensors only).
+
+    It is a digest of all that a call is, the same in every process: compiled and exported programs carry it.
+    """
+    if call not in HANDLES:
+        network, graph = call.network, call.network.graph
+        nodes = [(n.op, n.inputs, n.shape, n.attributes, n.per_sample) for n in graph.nodes]
+        parameters = [(p.name, p.shape) for p in graph.parameters]
+        cell = (nodes, graph.outputs, graph.inputs, graph.states, parameters)
+        text = repr((cell, network.sizes, network.layers, network.bidirectional, call.batch_first, call.dropout))
+        number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+        CALLS[number] = call
+        HANDLES[call] = number
+    return HANDLES[call]
+
+
+# memory of the caller
+
+
+def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
+    """A new [T, N, features] tensor; with `batch_first` it is the transpose of a contiguous [N, T, features] one."""
+    if batch_first:
+        return like.new_empty((rows, steps, features)).transpose(0, 1)
+    return like.new_empty((steps, rows, features))
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor itself when its features lie next to each other, else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.size(-1) <= 1 else tensor.contiguous()
+
+
+def strides_of(tensor: Tensor) -> tuple[int, int]:
+    """Bytes from step to step and row to row, or from unit to unit and row to row."""
+    size = tensor.element_size()
+    return tensor.stride(0) * size, tensor.stride(1) * size
+
+
+# the operators
+
+
+def run_forward(
+    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`)."""
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    steps, rows, _ = x.shape
+    inputs = [t if t.stride(-1) == 1 else readable(t) for t in inputs]
+    first = [t if t.stride(-1) == 1 else readable(t) for t in first]
+    sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
+    output = sequence_like(steps, rows, call.width, x, call.batch_first)
+    last = [x.new_empty((call.units, rows, size)) for size in call.state_sizes]
+    tensors = [*inputs, output, *first, *last, *sources]
+    reserve = None
+    if keep:
+        bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows)
+        reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(RECYCLER.array(bytes))
+        tensors.append(reserve)
+    key = (number, keep, x.dtype, x.shape, *[t.stride() for t in inputs], *[t.stride() for t in first])
+    pool = llvm.POOLS.get(key)
+    if pool is None:
+        shape = CallShape(
+            "training" if keep else "inference",
+            DTYPES[x.dtype],
+            Extent(steps, rows),
+            tuple([strides_of(t) for t in inputs]),
+            strides_of(output),
+            tuple([strides_of(t) for t in first]) if first else (None,) * len(last),
+            tuple([strides_of(t) for t in last]),
+        )
+        pool = llvm.POOLS.add(key, network, shape)
+    pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed))
+    return output, last, reserve
+
+
+def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
+    """Memory for the gradients of all sources; zero where kernels add to it."""
+    gradients = [torch.empty_like(t) for t in sources]
+    for k in call.summed:
+        gradients[k].zero_()
+    return gradients
+
+
+def run_backward(
+    inputs: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    number: int,
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are,
+    else they are empty.
+    """
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    steps, rows, _ = x.shape
+    inputs = [readable(t) for t in inputs]
+    sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
+    d_output = readable(d_output) if d_output is not None else None
+    d_ends = [readable(d) if d is not None else None for d in d_last]
+    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
+    d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
+    d_sources = new_gradients(call, sources) if wanted[2] else []
+    given = [t for t in (d_output, *d_ends) if t is not None]
+    key = (
+        number,
+        x.dtype,
+        x.shape,
+        *wanted,
+        *[t.stride() for t in inputs],
+        *[None if t is None else t.stride() for t in (d_output, *d_ends)],
+    )
+    pool = llvm.POOLS.get(key)
+    if pool is None:
+        shape = CallShape(
+            "backward",
+            DTYPES[x.dtype],
+            Extent(steps, rows),
+            tuple([strides_of(t) for t in inputs]),
+            strides_of(d_output) if d_output is not None else None,
+            tuple([strides_of(d) if d is not None else None for d in d_ends]),
+            tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
+            (0, steps),
+            tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
+            bool(d_sources),
+        )
+        pool = llvm.POOLS.add(key, network, shape)
+    tensors = (*inputs, *given, *d_first, *d_inputs, *sources, *d_sources, reserve)
+    pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed))
+    return d_inputs, d_first, d_sources
+
+
+LIBRARY = torch.library.Library("anyrnn", "DEF")
+LIBRARY.define(
+    "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int number, bool keep)"
+    " -> (Tensor, Tensor[], Tensor)"
+)
+LIBRARY.define(
+    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, Tensor reserve, Tensor? d_output, Tensor?[] d_last,"
+    " int number, bool[] wanted)"
+    " -> (Tensor[], Tensor[], Tensor[])"
+)
+
+
+def _forward_kernel(
+    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    output, last, reserve = run_forward(inputs, first, sources, seed, number, keep)
+    return output, last, torch.empty(0, dtype=torch.uint8) if reserve is None else reserve
+
+
+LIBRARY.impl("forward", _forward_kernel, "CPU")
+LIBRARY.impl("backward", run_backward, "CPU")
+
+
+@torch.library.register_fake("anyrnn::forward", lib=LIBRARY)
+def _fake_forward(
+    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    steps, rows, _ = x.shape
+    output = sequence_like(steps, rows, network.directions * network.output_size, x, call.batch_first)
+    bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows) if keep else 0
+    last = [x.new_empty((len(network.units), rows, size)) for size in network.state_sizes]
+    return output, last, torch.empty(bytes, dtype=torch.uint8)
+
+
+@torch.library.register_fake("anyrnn::backward", lib=LIBRARY)
+def _fake_backward(
+    inputs: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    number: int,
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    steps, rows, _ = x.shape
+    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
+    d_first = [x.new_empty((len(network.units), rows, size)) for size in network.state_sizes] if wanted[1] else []
+    return d_inputs, d_first, [torch.empty_like(t) for t in sources] if wanted[2] else []
+
+
+# the interpreter on torch
+
+
+def interpreted(number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None) -> tuple[Tensor, ...]:
+    """The same as the forward operator by torch's own operators: the output, then the last states."""
+    network, x = CALLS[number].network, inputs[0]
+    per_unit, units = len(network.sources), len(network.units)
+    begin = [[t[u] for t in first] for u in range(units)] if first else [first_values(network, x) for _ in range(units)]
+    values = [
+        reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])
+        for u, (layer, _) in enumerate(network.units)
+    ]
+    output, last = reference.forward(network, torch, number_like(x), inputs, values, begin, CALLS[number].randomness(seed))
+    return output, *(torch.stack([last[u][k] for u in range(units)]) for k in range(len(network.state_sizes)))
+
+
+def number_like(x: Tensor) -> Callable[[float], Tensor]:
+    """What makes tensors of Python numbers, in the dtype and on the device of `x`."""
+    dtype, device = x.dtype, x.device
+    return lambda value: torch.tensor(value, dtype=dtype, device=device)
+
+
+def first_values(network: Network, x: Tensor) -> list[Tensor]:
+    """A cell's own initial states, [N, size]."""
+    return [
+        x.new_full((x.shape[1], size), state.init) for state, size in zip(network.graph.states, network.state_sizes, strict=True)
+    ]
