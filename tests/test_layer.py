@@ -293,3 +293,37 @@ def test_arrays_for_gradients_are_checked_before_any_work(change, error, words):
 
 def test_what_it_is_called():
     assert repr(anyrnn.Recurrent("gru", 3, 5)) == "Recurrent(gru, 3, 5, num_layers=1)"
+
+
+def test_memory_that_cannot_be_written_is_refused():
+    layer, x = anyrnn.Recurrent("gru", 3, 5), np.ones((4, 2, 3), np.float32)
+    size = layer.reserve_size(4, 2)
+    out = np.zeros((4, 2, 5), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out should be writable"):
+        layer(x, out=out)
+    with pytest.raises(ValueError, match="out should have shape"):
+        layer(x, out=np.broadcast_to(np.zeros(5, np.float32), (4, 2, 5)).view())
+    for memory in (np.zeros(2 * size, np.uint8)[::2], np.zeros(size, np.uint8)[::-1], bytearray(size)):
+        with pytest.raises(ValueError, match="memory should be a contiguous and writable NumPy array"):
+            layer.forward_training(x, memory=memory)
+
+
+def test_an_output_in_the_place_of_the_input_is_refused():
+    layer, x = anyrnn.Recurrent("gru", 5, 5), np.ones((4, 2, 5), np.float32)
+    with pytest.raises(ValueError, match="out should not share memory with x or the initial states"):
+        layer(x, out=x)
+
+
+def test_a_reserve_from_elsewhere_is_refused():
+    layer, x = anyrnn.Recurrent("gru", 3, 5), np.ones((4, 2, 3), np.float32)
+    output, _, reserve = layer.forward_training(x)
+    others = [anyrnn.Recurrent("lstm", 3, 5), anyrnn.Recurrent("gru", 3, 5, dtype=np.float64)]
+    for other in others:
+        with pytest.raises(ValueError, match="reserve should be what forward_training of this layer"):
+            other.backward(reserve, output.astype(other.dtype))
+    _, _, empty = anyrnn.Recurrent("gru", 3, 5, backend="reference").forward_training(x)
+    with pytest.raises(ValueError, match="reserve should be what forward_training of this layer"):
+        layer.backward(empty, output)
+    with pytest.raises(TypeError, match="reserve should be what forward_training gave, got NoneType"):
+        layer.backward(None, output)

@@ -301,7 +301,11 @@ class Recurrent:
             output = self._new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
         else:
             output, _ = self._time_major(out, "out", width)
-            if output.shape != (steps, rows, width) or output.strides[-1] != self.dtype.itemsize:
+            if not out.flags.writeable and 0 not in out.strides:
+                raise ValueError("out should be writable")
+            if any(np.may_share_memory(out, a) for a in (*inputs, *(first or ()))):
+                raise ValueError("out should not share memory with x or the initial states")
+            if output.shape != (steps, rows, width) or output.strides[-1] != self.dtype.itemsize or 0 in output.strides[:-1]:
                 raise ValueError(f"out should have shape {(*self._in_layout(view, batched).shape[:-1], width)}, got {out.shape}")
         drops = network is not self.network
         randomness = Randomness(seed, (0.0, *[self.dropout] * (network.layers - 1))) if drops else None
@@ -322,6 +326,8 @@ class Recurrent:
         if keep:
             needed = self.reserve_size(steps, rows)
             memory = aligned(needed) if memory is None else memory
+            if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):
+                raise ValueError("memory should be a contiguous and writable NumPy array")
             if memory.nbytes < needed or memory.ctypes.data % ALIGNMENT:
                 message = f"at least {needed} bytes at a multiple of {ALIGNMENT}"
                 raise ValueError(f"memory should be {message}, got {memory.nbytes} bytes")
@@ -427,6 +433,7 @@ class Recurrent:
         add: bool,
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
+        self._check_reserve(reserve)
         network, batched = reserve.network, reserve.batched
         self._check_gradients(gradients)
         steps, rows, _ = reserve.inputs[0].shape
@@ -460,12 +467,23 @@ class Recurrent:
             work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
         return self._d_inputs(d_inputs, batched), self._unstacked(d_first, batched), work
 
+    def _check_reserve(self, reserve: Reserve) -> None:
+        if not isinstance(reserve, Reserve):
+            raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
+        steps, rows, _ = reserve.inputs[0].shape
+        native = not self._why_not_native()
+        kept = reserve.memory.nbytes >= self.reserve_size(steps, rows) and reserve.memory.ctypes.data % ALIGNMENT == 0
+        if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or (native and not kept):
+            raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
+
     def _check_gradients(self, gradients: Mapping[str, Array] | None) -> None:
         for name, parameter in self.parameters.items() if gradients is not None else ():
             array = gradients.get(name) if gradients is not None else None
             if not isinstance(array, np.ndarray):
                 kind = "nothing" if array is None else f"a {type(array).__name__}"
                 raise TypeError(f"gradients should hold a NumPy array for each parameter, got {kind} for {name}")
+            if not array.flags.writeable:
+                raise ValueError(f"gradients: {name} should be writable")
             if array.shape != parameter.shape or array.dtype != self.dtype:
                 sides = f"should be {self.dtype} {parameter.shape}, got {array.dtype} {array.shape}"
                 raise ValueError(f"gradients: {name} {sides}")

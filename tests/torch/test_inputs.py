@@ -219,3 +219,25 @@ def test_autocast() -> None:
         found = layer(half, half_state)[0]
     expected = layer(half.float(), tuple(s.float() for s in half_state))[0]
     assert torch.equal(found, expected)
+
+
+def test_tensors_whose_numbers_are_not_what_memory_holds() -> None:
+    """The imaginary part of a conjugate is kept as the opposite; a zero tensor has no memory at all."""
+    layer = anyrnn.torch.GRU(1, 1, dtype=torch.float64)
+    x = torch.fft.rfft(torch.randn(2, 16, dtype=torch.float64)).conj().imag.t()[..., None]
+    h = torch.randn(1, 2, 1, dtype=torch.complex128).conj().imag
+    assert x.is_neg()
+    assert h.is_neg()
+    assert torch.equal(layer(x, h)[0], layer(x.clone(), h.clone())[0])
+    gradients = []
+    for d in (torch.randn(9, 2, 1, dtype=torch.complex128).conj().imag,):
+        for given in (d, d.clone()):
+            layer.zero_grad()
+            layer(x)[0].backward(given)
+            gradients.append(layer.weight_hh_l0.grad.clone())
+    assert torch.equal(*gradients)
+    layer.zero_grad()
+    layer(x)[0].backward(torch._efficientzerotensor((9, 2, 1), dtype=torch.float64))
+    assert not layer.weight_hh_l0.grad.any()
+    zeros = torch._efficientzerotensor((9, 2, 1), dtype=torch.float64)
+    assert torch.equal(layer(zeros)[0], layer(torch.zeros(9, 2, 1, dtype=torch.float64))[0])

@@ -86,7 +86,8 @@ def _run_gradient(
     inputs, _, sources, seed = shape.parts(given)  # type: ignore[arg-type]
     kinds = _wanted_kinds(shape, wanted)
     assert reserve is not None
-    backward = run_backward if direct(reserve) else torch.ops.anyrnn.backward
+    present = [d for d in (d_output, *d_last) if d is not None]
+    backward = run_backward if direct(reserve, *present, *inputs, *sources) else torch.ops.anyrnn.backward
     d_inputs, d_first, d_sources = backward(inputs, sources, seed, reserve, d_output, list(d_last), shape.number, kinds)
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
@@ -237,7 +238,13 @@ def direct(*tensors: Tensor) -> bool:
     """Whether the kernels may be called without torch's dispatcher, which costs more than a small call: nothing traces, and the
     tensors are plain ones.
     """
-    return not is_compiling() and PLAIN_TENSORS.issuperset(map(type, tensors)) and not torch._C._len_torch_dispatch_stack()
+    return (
+        not is_compiling()
+        and PLAIN_TENSORS.issuperset(map(type, tensors))
+        and not any(map(Tensor.is_neg, tensors))  # its numbers are the opposite of those in memory
+        and not any(map(Tensor._is_zerotensor, tensors))  # it has no memory
+        and not torch._C._len_torch_dispatch_stack()
+    )
 
 
 PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))

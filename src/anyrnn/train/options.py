@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=_seed, default=0, help="of the initial weights and of the order of images (default: %(default)s)"
     )
-    parser.add_argument("--threads", type=_positive, metavar="COUNT", help="CPU threads (default: torch's choice)")
+    parser.add_argument("--threads", type=_threads, metavar="COUNT", help="CPU threads (default: torch's choice)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the four files of MNIST, gzip or not")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="the folder for what a run leaves (default: runs/<dataset>-<cell>)"
@@ -144,6 +144,10 @@ def default_output(dataset: DatasetName, cell: str, layers_from: LayersFrom) -> 
 
 def _positive(text: str) -> int:
     return _integer(text, at_least=1, below=2**31)
+
+
+def _threads(text: str) -> int:
+    return _integer(text, at_least=1, below=1025)
 
 
 def _seed(text: str) -> int:
