@@ -56,6 +56,7 @@ def quickest(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_our_part_of_a_small_call() -> None:
     layer, room = anyrnn.torch.LSTM(1, 1), Room()
