@@ -73,7 +73,9 @@ def problem(
     sizes = {"input": D, "hidden": H} | {name: value for name, value in options.items() if name not in hypers}
     graph = cell.trace(bias=bias, **hypers)
     sizes = {name: max(1, H // 2) for name in graph.size_names} | sizes
-    network = Network(graph, tuple(sorted(sizes.items())), layers, bidirectional)
+    values = cell.values(hypers)
+    numbers = tuple((name, values[name]) for name in graph.hypers)
+    network = Network(graph, tuple(sorted(sizes.items())), layers, bidirectional, numbers)
     random = np.random.default_rng([seed, T, N, D, H])
 
     def normal(*shape: int) -> Array:

@@ -6,6 +6,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
+from anyrnn import State, affine, cell, tanh
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.options import with_input_dropout
 
@@ -105,3 +106,15 @@ def test_everything_dropped_gives_zero_not_nan():
 def test_the_option_is_a_rewrite_of_the_input():
     graph = with_input_dropout(anyrnn.cells.gru.trace())
     assert [n.attributes for n in graph.nodes if n.op == "choose"] == [("between_layers", 0)]
+
+
+def test_layers_that_differ_in_a_hyper_parameter_alone_keep_their_own() -> None:
+    @cell
+    def leaky(x, h, *, rate=0.5):
+        h = (1 - rate) * h + rate * tanh(affine("a", x, h))
+        return h, State(h=h)
+
+    x = np.ones((5, 2, 3))
+    for rate in (0.1, 0.9):
+        layer = anyrnn.Recurrent(leaky, 3, 4, 2, dropout=1e-9, rate=rate, dtype=np.float64)
+        np.testing.assert_allclose(layer.forward_training(x)[0], layer(x)[0], atol=1e-7)

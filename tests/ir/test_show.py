@@ -247,7 +247,7 @@ def drawn(graph: Graph) -> dict[str, Any]:
         name: random.normal(size=(*batch, *(d.evaluate(SIZES) for d in (shape or ((Dim.of(1),) if batch else ())))))
         for batch, name, shape in shapes
     }
-    return arrays | {name: np.asarray(value) for name, value in graph.hypers}
+    return arrays | {name: np.asarray(0.3) for name in graph.hypers}
 
 
 def run_graph(graph: Graph, leaves: dict[str, Any]) -> dict[str, Any]:

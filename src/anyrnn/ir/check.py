@@ -30,7 +30,7 @@ def check_graph(graph: Graph) -> None:
         "input": dict(graph.inputs),
         "state": dict(states),
         "parameter": {p.name: p.shape for p in graph.parameters},
-        "hyper": {name: () for name, _ in graph.hypers},
+        "hyper": dict.fromkeys(graph.hypers, ()),
     }
     arguments = [name for name, _ in (*graph.inputs, *states)]
     demand(len(graph.inputs) > 0, graph.name, "has no input")

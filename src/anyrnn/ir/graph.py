@@ -67,8 +67,8 @@ class Graph:
     inputs: tuple[tuple[str, Shape], ...]
     states: tuple[State, ...]
     parameters: tuple[Parameter, ...]
-    hypers: tuple[tuple[str, float], ...] = field(default=(), compare=False)
-    """Values of the run-time scalars: no part of the structure, so that other values mean the same plan."""
+    hypers: tuple[str, ...] = ()
+    """The run-time scalars, whose values are no part of the structure: see Network."""
     name: str = field(default="cell", compare=False)
 
     def output(self, name: str) -> int:

@@ -5,7 +5,7 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,8 @@ class Network:
     sizes: tuple[tuple[str, int], ...]
     layers: int = 1
     bidirectional: bool = False
+    hypers: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    """Values of the cell's run-time scalars. Networks that differ in them alone share plans and code."""
 
     @cached_property
     def _hash(self) -> int:
@@ -129,7 +131,9 @@ def make_network(
             raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
         if value < 1:
             raise ValueError(f"{name} must be greater than zero")
-    network = Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional)
+    values = cell.values(hypers)
+    numbers = tuple((name, values[name]) for name in graph.hypers)
+    network = Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional, numbers)
     _check_sizes(network)
     return network
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from anyrnn.torch.operators import CALLS, Tensors, interpreted, run_backward, run_forward
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Shape:
     first: int
     seeded: bool
 
-    def parts(self, tensors: Tensors) -> tuple[Tensors, Tensors, Tensors, Tensor | None]:
-        """Inputs, first states, sources, seed."""
+    def parts(self, tensors: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T], T | None]:
+        """Inputs, first states, sources, seed; or what is known of each."""
         middle, end = self.inputs + self.first, len(tensors) - self.seeded
         return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:end], tensors[end] if self.seeded else None
 
@@ -74,7 +76,7 @@ class Plain(torch.autograd.Function):
 
 
 def _wanted_kinds(shape: Shape, wanted: Sequence[bool]) -> list[bool]:
-    inputs, first, sources, _ = shape.parts(wanted)  # type: ignore[arg-type]
+    inputs, first, sources, _ = shape.parts(wanted)
     return [any(inputs), any(first), any(sources)]
 
 
@@ -83,7 +85,7 @@ def _run_gradient(
 ) -> tuple[Tensor | None, ...]:
     """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
     d_output, d_last, given, reserve = tensors[0], tensors[1 : 1 + states], tensors[1 + states : -1], tensors[-1]
-    inputs, _, sources, seed = shape.parts(given)  # type: ignore[arg-type]
+    inputs, _, sources, seed = shape.parts(cast("Tensors", given))  # only cotangents may be missing
     kinds = _wanted_kinds(shape, wanted)
     assert reserve is not None
     present = [d for d in (d_output, *d_last) if d is not None]

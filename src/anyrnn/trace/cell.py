@@ -116,6 +116,16 @@ class Cell:
 
         Raises: CellError when the function cannot be traced, naming the line.
         """
+        values = self.values(hypers)
+        structure = tuple((name, type(v), None if isinstance(v, float) else v) for name, v in sorted(values.items()))
+        if (bias, structure) not in self._graphs:
+            self._graphs[bias, structure] = _trace(self, bias, values)
+        return self._graphs[bias, structure]
+
+    def values(self, hypers: Mapping[str, Any]) -> dict[str, Any]:
+        """All hyper-parameters: those given, and the defaults of the others. Raises TypeError for one that there is not, or of
+        another kind than it should be.
+        """
         values = {**dict(self.signature.hypers), **hypers}
         for name in hypers:
             if name not in dict(self.signature.hypers):
@@ -133,10 +143,7 @@ class Cell:
             if getattr(type(value), "__hash__", None) is None:
                 kind = type(value).__name__
                 raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
-        key = (bias, tuple((name, type(values[name]), values[name]) for name in sorted(values)))
-        if key not in self._graphs:
-            self._graphs[key] = _trace(self, bias, values)
-        return self._graphs[key]
+        return values
 
     def __call__(self, *arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         """One step inside another cell, on traced values."""
@@ -174,9 +181,21 @@ def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: s
     return Cell(function, name or function.__name__, paper, _signature(function))
 
 
-LAYER_ARGUMENTS = (
-    *("cell", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "device"),
-    *("dtype", "seed"),
+LAYER_ARGUMENTS = frozenset(
+    [
+        "cell",
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "backend",
+        "device",
+        "dtype",
+        "seed",
+    ]
 )
 """What layers of any cell take, in every front-end."""
 
@@ -257,15 +276,13 @@ def _trace(cell: Cell, bias: bool, hypers: Mapping[str, Any]) -> ir.Graph:
     for name, value in hypers.items():
         is_number = isinstance(value, float)
         given[name] = tracer.leaf("hyper", name, (), per_sample=False) if is_number else value
-        if is_number:
-            tracer.hypers[name] = value
     with tracer.at_work():
         returned = cell.function(*(by_name[n] for n in order if n in by_name), **given)
         outputs = _outputs(cell, tracer, returned)
     tracer.finish()
     states = cell.signature.states
-    hyper_pairs = tuple(tracer.hypers.items())
-    return ir.Graph(tuple(tracer.nodes), outputs, cell.signature.inputs, states, tracer.parameters(), hyper_pairs, cell.name)
+    numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
+    return ir.Graph(tuple(tracer.nodes), outputs, cell.signature.inputs, states, tracer.parameters(), numbers, cell.name)
 
 
 def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:

@@ -83,7 +83,6 @@ class Tracer(Builder):
         self.bias = bias
         self.stacks: dict[tuple[str, str], Stack] = {}
         self.declared: dict[str, Parameter] = {}
-        self.hypers: dict[str, float] = {}
         self.prefix = ""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}

@@ -56,7 +56,7 @@ def machine() -> Machine:
 
 
 OPTIMISATION = 2
-"""The code generator's level. 0 compiles four times as fast, code that is several times slower."""
+"""The code generator's level. 0 compiles four times as fast, for tests."""
 
 
 def _target_machine() -> Any:

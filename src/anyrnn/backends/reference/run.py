@@ -28,7 +28,7 @@ def leaf_values(nodes: Sequence[Any], given: Mapping[str, Arrays]) -> dict[int, 
 
 def parameter_values(network: Network, number: Callable[[float], Any], parameters: Arrays) -> dict[int, Any]:
     """From the parameters of a unit, by name."""
-    hypers = {name: number(value) for name, value in network.graph.hypers}
+    hypers = {name: number(value) for name, value in network.hypers}
     return leaf_values(network.plan.graph.nodes, {"parameter": parameters, "hyper": hypers})
 
 
