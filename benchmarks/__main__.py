@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = 0
     about = machine.describe()
     _warn(about, missing, settings)
-    probe = machine.Probe(DTYPES[settings.dtype], any(row.samples <= FEW_SAMPLES for row in rows))
+    probe = machine.Probe(DTYPES[settings.dtype], settings.threads, any(row.samples <= FEW_SAMPLES for row in rows))
     results: list[Result] = []
     proofs: list[Proof] = []
     cold: dict[str, float] = {}

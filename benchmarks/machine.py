@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.arithmetic import Arithmetic
 from benchmarks.result import Ceilings
 
 PACKAGES = ("anyrnn", "numpy", "llvmlite", "torch", "onnx", "onnxruntime", "jax", "jaxlib")
@@ -25,12 +26,13 @@ DEFAULT_CACHE_BYTES = 1 << 26
 class Probe:
     """Measures the ceilings, a block at a time all through a run; the best block counts."""
 
-    def __init__(self, dtype: torch.dtype, reads: bool) -> None:
+    def __init__(self, dtype: torch.dtype, threads: int, reads: bool) -> None:
         size = PRODUCT_SIZE
         self.left, self.right = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
         self.product = torch.empty(size, size, dtype=dtype)
         self.flops = 2 * size**3
-        self.product_rate, self.read_rate = 0.0, 0.0
+        self.arithmetic = Arithmetic(str(dtype).removeprefix("torch."), threads)
+        self.arithmetic_rate, self.product_rate, self.read_rate = 0.0, 0.0, 0.0
         self.array = None
         if reads:
             columns = 4096
@@ -41,6 +43,7 @@ class Probe:
     def block(self) -> None:
         """Measure again."""
         time.sleep(0.030)
+        self.arithmetic_rate = max(self.arithmetic_rate, *[self.arithmetic.rate() for _ in range(3)])
         seconds = _best(lambda: torch.mm(self.left, self.right, out=self.product))
         self.product_rate = max(self.product_rate, self.flops / seconds)
         if self.array is not None:
@@ -50,7 +53,7 @@ class Probe:
 
     @property
     def ceilings(self) -> Ceilings:
-        return Ceilings(self.product_rate or None, self.read_rate or None)
+        return Ceilings(self.arithmetic_rate or None, self.product_rate or None, self.read_rate or None)
 
 
 def _best(call: Callable[[], object], warm_up: int = 1, calls: int = 2) -> float:

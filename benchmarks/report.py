@@ -71,11 +71,12 @@ def text(report: Report) -> str:
 
 def _head(report: Report) -> str:
     machine, ceilings, settings = report.machine, report.ceilings, report.settings
-    product = f"{settings.dtype} product {ceilings.product / 1e9:.0f} GF/s" if ceilings.product else "no row timed"
+    peak = f"{settings.dtype} at most {ceilings.arithmetic / 1e9:.0f} GF/s" if ceilings.arithmetic else "no row timed"
+    product = f", torch's product {ceilings.product / 1e9:.0f}" if ceilings.product else ""
     read = f", reads {ceilings.read / 1e9:.1f} GB/s" if ceilings.read else ""
     load = f"; load {machine['load']:.1f} at the start" if machine["load"] is not None else ""
     lines = [
-        f"{machine['cpu']}, {machine['cores']} cores; {settings.threads} threads; {product}{read}{load}",
+        f"{machine['cpu']}, {machine['cores']} cores; {settings.threads} threads; {peak}{product}{read}{load}",
         ", ".join(f"{name} {number}" for name, number in report.versions.items()),
     ]
     lines += [f"peer {name}: {reason}" for name, reason in report.missing.items()]
@@ -157,6 +158,7 @@ def data(report: Report) -> dict[str, Any]:
         "machine": dict(report.machine),
         "versions": dict(report.versions),
         "settings": asdict(settings),
+        "arithmetic_gflops": report.ceilings.arithmetic and report.ceilings.arithmetic / 1e9,
         "product_gflops": report.ceilings.product and report.ceilings.product / 1e9,
         "read_gigabytes_per_second": report.ceilings.read and report.ceilings.read / 1e9,
         "missing_peers": dict(report.missing),

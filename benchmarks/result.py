@@ -16,8 +16,9 @@ FEW_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the machine allows: flops a second in a large matrix product, bytes a second read from a large array."""
+    """What the machine allows: flops a second in registers, those of torch's large product, bytes a second of a large array."""
 
+    arithmetic: float | None
     product: float | None
     read: float | None
 
@@ -50,7 +51,8 @@ class Result:
         return self.flops / self.seconds if self.seconds else None
 
     def peak_fraction(self, ceilings: Ceilings) -> float | None:
-        return self.rate / ceilings.product if self.rate and ceilings.product else None
+        """Of the machine's arithmetic."""
+        return self.rate / ceilings.arithmetic if self.rate and ceilings.arithmetic else None
 
     def bandwidth_fraction(self, ceilings: Ceilings) -> float | None:
         """Of the memory's rate, what reading the weights in every step takes; None where many samples share them."""

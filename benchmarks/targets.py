@@ -69,11 +69,10 @@ def missed(results: Sequence[Result], ceilings: Ceilings, cold: Mapping[str, flo
 
 
 def _bound(result: Result, target: Target, ceilings: Ceilings) -> str:
-    """That a ratio cannot be reached on this machine, where that is so: the peer leaves too little of the machine unused."""
-    timing = result.timings.get(target.figure)
-    if timing is None or not ceilings.product:
+    """How much of the machine both use: where the peer leaves little unused, a ratio cannot be large."""
+    timing, ours = result.timings.get(target.figure), result.peak_fraction(ceilings)
+    if timing is None or not ceilings.arithmetic or ours is None:
         return ""
-    used = result.flops / timing.median / ceilings.product
-    if used * target.least <= 1:
-        return ""
-    return f"; {target.figure} itself runs at {used:.2f} of this machine's product rate, which leaves {1 / used:.2f} at the most"
+    used = result.flops / timing.median / ceilings.arithmetic
+    share = f"{used:.2f} of this machine's arithmetic, which leaves {1 / used:.2f} at the most"
+    return f"; {target.figure} runs at {share}; ours at {ours:.2f}"

@@ -183,6 +183,7 @@ ROLES = {
     "saved": "saved",
     "cross": "from stage to stage",
     "chunk": "for a chunk",
+    "sum": "added up over steps",
 }
 
 

@@ -28,7 +28,9 @@ def report() -> Report:
         timed(Row("gru_before", *DIGITS), 0.010, None, 10**9),
     ]
     cold = {"lstm": 0.4, "gru": 1.5}
-    return Report(Settings(), results, Ceilings(400e9, 20e9), MACHINE, {"torch": "2.13.0"}, cold, missing={"jax": "not here"})
+    return Report(
+        Settings(), results, Ceilings(400e9, 300e9, 20e9), MACHINE, {"torch": "2.13.0"}, cold, missing={"jax": "not here"}
+    )
 
 
 def test_figures(report: Report) -> None:
@@ -41,19 +43,14 @@ def test_figures(report: Report) -> None:
 
 
 def test_what_is_below_target(report: Report) -> None:
+    reason = "torch runs at 0.50 of this machine's arithmetic, which leaves 2.00 at the most; ours at 0.38"
     assert report.missed == [
-        "gru 28x200x28x256 training: ratio to torch 0.75, should be at least 1.30",
+        f"gru 28x200x28x256 training: ratio to torch 0.75, should be at least 1.30; {reason}",
         "lstm 28x200x28x256 training: peak fraction 0.50, should be at least 0.60",
         "gru 100x1x256x256 inference: ratio to torch was not measured, should be at least 1.00",
         "gru_before 28x200x28x256 inference: ratio to eager was not measured, should be at least 1.80",
         "gru: cold compile 1.50 s, should be at most 1.00 s",
     ]
-
-
-def test_a_ratio_that_the_machine_does_not_allow(report: Report) -> None:
-    slower = replace(report, ceilings=Ceilings(250e9, 20e9))
-    reason = "torch itself runs at 0.80 of this machine's product rate, which leaves 1.25 at the most"
-    assert f"gru 28x200x28x256 training: ratio to torch 0.75, should be at least 1.30; {reason}" in slower.missed
 
 
 def test_geometric_means(report: Report) -> None:
@@ -64,7 +61,10 @@ def test_geometric_means(report: Report) -> None:
 
 def test_the_text_has_everything(report: Report) -> None:
     lines = text(report).splitlines()
-    assert "A processor, 2 cores; 2 threads; float32 product 400 GF/s, reads 20.0 GB/s; load 0.0 at the start" in lines
+    assert (
+        "A processor, 2 cores; 2 threads; float32 at most 400 GF/s, torch's product 300, reads 20.0 GB/s; load 0.0 at the start"
+        in lines
+    )
     assert "peer jax: not here" in lines
     lstm = next(line for line in lines if line.startswith("lstm 28x200"))
     figures = "40.000 40.000 - 40.000 1428.6 200.0 0.50 - 60.000 1.50 - - 1.50"
@@ -76,7 +76,8 @@ def test_the_text_has_everything(report: Report) -> None:
 
 def test_the_data_have_everything(report: Report) -> None:
     found = data(report)
-    first = ["date", "machine", "versions", "settings", "product_gflops", "read_gigabytes_per_second", "missing_peers", "rows"]
+    first = ["date", "machine", "versions", "settings", "arithmetic_gflops", "product_gflops"]
+    first += ["read_gigabytes_per_second", "missing_peers", "rows"]
     assert list(found) == [*first, "geometric_means", "cold_compile_seconds", "proofs", "failures", "below_target"]
     lstm, wrong = found["rows"][0], found["rows"][3]
     assert (lstm["name"], lstm["cell"], lstm["hidden"], lstm["status"]) == ("lstm 28x200x28x256 training", "lstm", 256, "ok")

@@ -23,7 +23,7 @@ def check_phase(phase: ParameterPhase, who: str = "parameter phase") -> None:
 
 
 GIVEN = ("stream", "cotangent")
-WRITTEN = ("output", "state", "saved", "cross", "chunk")
+WRITTEN = ("output", "state", "saved", "cross", "chunk", "sum")
 STEPS, CHUNK = 5, 2
 """What a program is tried on: a rotated loop has a first step, a last one, and some between; the last chunk is not full."""
 
@@ -33,6 +33,7 @@ def check_program(program: Program, who: str = "program") -> None:
     buffers = {b.name: b for b in program.buffers}
     demand(len(buffers) == len(program.buffers), who, "calls two buffers the same")
     for buffer in program.buffers:
+        demand(buffer.role != "sum" or buffer.dim is not None, who, f"adds up numbers in {buffer.name!r}")
         demand(buffer.role in (*GIVEN, *WRITTEN), who, f"buffer {buffer.name!r} has the unknown role {buffer.role!r}")
     for state in program.states:
         demand(state in buffers and buffers[state].role == "state", who, f"{state!r} is no buffer of a state")
@@ -43,8 +44,8 @@ def check_program(program: Program, who: str = "program") -> None:
         demand(None not in sizes[1:], who, "has a stage in which scalars are not made first")
         for kernel in stage.kernels:
             _check_kernel(program, kernel, f"{who}, kernel {kernel.name}")
-    for access in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
-        demand(access[0] in buffers, who, f"a gradient reads {access[0]!r}, which is no buffer")
+    for name, _ in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
+        demand(name in buffers, who, f"a gradient reads {name!r}, which is no buffer")
     for product in program.products:
         sides = buffers[product.left[0]].dim, buffers[product.right[0]].dim
         demand(None not in sides, who, f"the gradient of {product.weight!r} is a product of what is no vector")
@@ -69,6 +70,8 @@ def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
             buffer = buffers.get(node.attributes[0])
             if buffer is None:
                 fail(nodes, i, who, f"loads {node.attributes[0]!r}, which is no buffer")
+            if buffer.role == "sum":
+                fail(nodes, i, who, f"loads {buffer.name!r}, which is added up over steps")
             if node.shape != _shape(buffer.dim):
                 fail(nodes, i, who, f"loads {shape_text(node.shape)} from {buffer.name!r} {shape_text(_shape(buffer.dim))}")
         if node.op == "affine":
@@ -130,9 +133,9 @@ class _Trial:
                     self.do(program.entry if first and position == 0 and program.entry else stage, [t])
             for stage in program.after:
                 self.do(stage, steps)
-            for access in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
+            for name, later in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
                 for t in steps:
-                    self.read(access[0], t + access[1], f"{self.who}, gradients")
+                    self.read(name, t + later, f"{self.who}, gradients")
         if program.exit is not None:
             self.do(program.exit, [-1 if program.reverse else STEPS])
         last = 0 if program.reverse else STEPS

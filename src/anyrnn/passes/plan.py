@@ -18,7 +18,8 @@ class Buffer:
     Roles: `stream` is the caller's array, read at each step; `cotangent` too, but it may be given for some steps only;
     `output` the caller's, written; `state` goes from step to step;
     `saved` is kept from forward to backward; `cross` crosses stages within a step, or the border of a step in a rotated loop;
-    `chunk` holds the steps of a chunk, for what is done before or after the steps.
+    `chunk` holds the steps of a chunk, for what is done before or after the steps; what is stored to a `sum` is added to what
+    the steps before have stored there.
     """
 
     name: str
@@ -70,7 +71,7 @@ class GradientProduct:
 
 @dataclass(frozen=True)
 class GradientSum:
-    """weight gradient += sum over steps and samples of a value."""
+    """weight gradient += sum over steps and samples of a value: of a `chunk`, or of a `sum`, which is added up over steps."""
 
     weight: str
     value: tuple[str, int]

@@ -75,6 +75,7 @@ class Stager:
         self.stored: dict[int, tuple[str, int]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.targets: dict[int, list[tuple[str, int]]] = {}
+        self.totals: dict[int, tuple[str, int]] = {}
 
     # which nodes are where
 
@@ -209,7 +210,7 @@ class Stager:
             self._keep_for_gradients(left)
             self._keep_for_gradients(right, ("saved", "stream"))
         for _, i in self.step.sums:
-            self._keep_for_gradients(i)
+            self._add_up(i)
         done: set[tuple[int, tuple[str, int], bool]] = set()
         pending = [(i, self.place(i)) for i in self.targets if not self._is_leaf(i)]
         while pending:
@@ -224,6 +225,20 @@ class Stager:
         node = self.nodes[i]
         if node.op != "load" or self.buffers[node.attributes[0]].role not in in_place:
             self.keep(i, "chunk")
+
+    def _add_up(self, i: int) -> None:
+        """See to it that a value can be summed: after the steps of a chunk if it stands there anyway, else it is added up over
+        the steps, for each sample. Numbers of a sample are not: every thread that needs them makes them.
+        """
+        node = self.nodes[i]
+        stands_in = self.stored[i][0] if i in self.stored else node.attributes[0] if node.op == "load" else None
+        if self.dim(i) is None or (stands_in is not None and self.buffers[stands_in].role in ("chunk", "saved")):
+            self._keep_for_gradients(i)
+        elif i not in self.totals:
+            name = f"{self.name_of(i)}_sum"
+            self.totals[i] = (name, 0)
+            self.buffers[name] = Buffer(name, "sum", self.dim(i))
+            self.targets.setdefault(i, []).append((name, 0))
 
     def _read_elsewhere(
         self, i: int, place: tuple[str, int], done: set[tuple[int, tuple[str, int], bool]], columns: bool | None = None
@@ -334,7 +349,7 @@ def stage(step: Step, known: Iterable[Buffer]) -> Program:
     products = tuple(
         GradientProduct(w, _access(stager, left), _access(stager, right), heads) for w, left, right, heads in step.products
     )
-    sums = tuple(GradientSum(w, _access(stager, i)) for w, i in step.sums)
+    sums = tuple(GradientSum(w, stager.totals.get(i) or _access(stager, i)) for w, i in step.sums)
     return Program(
         step.reverse,
         tuple(stager.buffers.values()),

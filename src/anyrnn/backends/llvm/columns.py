@@ -45,7 +45,7 @@ class ColumnKernel(Emitter):
         self.emit()
 
     def emit(self) -> None:
-        b, shaped = self.b, self.shaped
+        b, e, shaped = self.b, self.element, self.shaped
         self.tile = self._tile()
         for i in self.pointwise_needs:
             if self.nodes[i].op == "load":
@@ -64,6 +64,7 @@ class ColumnKernel(Emitter):
         self.bias_packs = {a.bias: self.pointer(self.layout.pack(a.bias), a.bias) for a in shaped.accumulators if a.bias}
         if self.program.reverse:
             self.adds = b.compare("ne", self.word(self.layout.header("add_outputs"), "add_outputs"), i64(0), "adds")
+        self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.is_sum(buffer)}
         self.spread = {
             i: b.splat(self.parameter_scalar(i), self.element.lanes, self.label(i))
             for i in self.needed
@@ -73,6 +74,8 @@ class ColumnKernel(Emitter):
         group = b.loop("group", self.group0, self.group1)
         self.group = group.index
         self.first_panel = b.mul(group.index, shaped.width, "first_panel")
+        all_panels = b.binary("sdiv", b.add(self.features, e.lanes - 1), i64(e.lanes), "panels")
+        self.panels_left = b.minimum(b.sub(all_panels, self.first_panel), shaped.width, "panels_left")
         if shaped.accumulators:
             self.note_operands()
             self.tiles()
@@ -135,7 +138,7 @@ class ColumnKernel(Emitter):
 
     def tiles(self) -> None:
         """Go through the rows by tiles; all heights share the pointwise part."""
-        b = self.b
+        b, shaped = self.b, self.shaped
         begin, shared, done = b.label("tiles"), b.label("pointwise"), b.label("tiles_done")
         entry = b.current
         b.branch(begin)
@@ -143,6 +146,7 @@ class ColumnKernel(Emitter):
         phi_line = len(b.lines)
         row = b.value(I64, "", "row")
         left = b.sub(self.rows, row, "left")
+        self.fetch(row, b.minimum(left, shaped.heights[0], "height"))
         ends: list[tuple[Value, str]] = []
         for height in self.shaped.heights:
             then, otherwise = b.label(f"tile{height}"), b.label("lower") if height > 1 else done
@@ -160,6 +164,19 @@ class ColumnKernel(Emitter):
         b.lines[phi_line] = f"  {row} = phi i64 [ 0, %{entry} ], [ {following}, %{b.current} ]"
         b.branch(begin)
         b.place(done)
+
+    def fetch(self, row: Value, height: Value) -> None:
+        """Bring near what the pointwise part of a tile will touch, while its products are made."""
+        b = self.b
+        keys = [key for key in self.pointwise_bases if self.in_columns(key[0])]
+        stored = {(buffer, later) for _, buffer, later in self.kernel.stores}
+        panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
+        starts = [self._start(key, b.add(self.first_panel, panels.index, "panel"), row) for key in keys]
+        rows = b.loop("row_of_tile", 0, height, once=True)
+        for key, start in zip(keys, starts, strict=True):
+            b.prefetch(self.advance(start, b.mul(self.row_bytes[key], rows.index), key[0]), key in stored)
+        b.end(rows)
+        b.end(panels)
 
     def sums(self, row: Value, height: int) -> None:
         """The sums of a tile."""
@@ -192,13 +209,14 @@ class ColumnKernel(Emitter):
         return sums
 
     def products(self, which: int, row: Value, height: int) -> None:
-        """Add the products of operands that are alike to the tile, one operand after the other, block after block."""
+        """Add the products of operands that are alike to the tile, one operand after the other, block after block.
+
+        Where at most half of a group's panels have features, the highest tile computes no more than that half.
+        """
         b, e, shaped = self.b, self.element, self.shaped
         some, table = self.alike[which]
         operand = shaped.operands[some[0]]
         ours = not is_callers(self.program, operand.buffer)
-        vectors = [(a, k) for a in operand.accumulators for k in range(shaped.width)]
-        keys = [(a, i, k) for i in range(height) for a, k in vectors]
         block = b.loop("block", 0, self.blocks[which], 1, [("operand", table), ("feature", i64(0))])
         words, feature = block.values
         depth = b.load(I64, b.at(words, 2, I64), "depth")
@@ -206,26 +224,50 @@ class ColumnKernel(Emitter):
         panel_bytes = b.load(I64, b.at(words, 4, I64), "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = self.advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
-        weights = self.advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, len(vectors) * e.panel_row), "weights")
+        weight_bytes = len(operand.accumulators) * shaped.width * e.panel_row
+        weights = self.advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
-        sums = self.chain(first, row_bytes, panel_bytes, weights, features, height, names)
-        for (a, i, k), value in zip(keys, sums, strict=True):
-            place = self.tile_at(a, k, i)
-            b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
+
+        def add(panels: int) -> None:
+            keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
+            vectors = [j * shaped.width + k for j in range(len(operand.accumulators)) for k in range(panels)]
+            names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
+            sums = self.chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names)
+            for (a, i, k), value in zip(keys, sums, strict=True):
+                place = self.tile_at(a, k, i)
+                b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
+
+        if shaped.width > 1 and height == shaped.heights[0]:
+            full, half, done = b.label("full"), b.label("half"), b.label("added")
+            b.branch_if(b.compare("sgt", self.panels_left, i64(shaped.width // 2), "is_full"), full, half)
+            for label, panels in ((full, shaped.width), (half, shaped.width // 2)):
+                b.place(label)
+                add(panels)
+                b.branch(done)
+            b.place(done)
+        else:
+            add(shaped.width)
         feature = b.add(feature, BLOCK_FEATURES, "feature")
         finished = b.compare("sge", feature, depth, "finished")
         words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
         b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
 
     def chain(
-        self, first: Value, row_bytes: Value, panel_bytes: Value, weights: Value, features: Value, height: int, names: list[str]
+        self,
+        first: Value,
+        row_bytes: Value,
+        panel_bytes: Value,
+        weights: Value,
+        weight_bytes: int,
+        features: Value,
+        vectors: list[int],
+        names: list[str],
     ) -> list[Value]:
-        """Sums of the products of some features, from the panel at `first` on, in registers: for each of `height` rows some
-        vectors; `names` has a name for each.
+        """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
+        of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
         """
-        b, e = self.b, self.element
-        count = len(names) // height
+        b, e, count = self.b, self.element, len(vectors)
+        height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
         rows = [self.advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
@@ -233,13 +275,13 @@ class ColumnKernel(Emitter):
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         k = b.loop("k", 0, stop, 1, carried, once=True)
         here = k.values[0]
-        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in range(count)]
+        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in vectors]
         following: list[Value] = []
         for i in range(height):
             factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
             before = k.values[1 + i * count : 1 + (i + 1) * count]
             following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
-        after = b.end(k, [b.at(here, count * e.lanes, e.type), *following])
+        after = b.end(k, [self.advance(here, weight_bytes, "weights"), *following])
         return b.end(panel, [self.advance(panel.values[0], panel_bytes, "rows"), *after])[2:]
 
     # pointwise
@@ -247,7 +289,7 @@ class ColumnKernel(Emitter):
     def pointwise(self, row: Value, height: Value) -> None:
         """All elementwise work on `height` rows of the group, panel after panel."""
         b, e = self.b, self.element
-        panels = b.loop("panel_of_group", 0, i64(self.shaped.width)) if self.shaped.width > 1 else None
+        panels = b.loop("panel_of_group", 0, self.panels_left, once=True) if self.shaped.width > 1 else None
         inside = panels.index if panels else i64(0)
         panel = b.add(self.first_panel, inside, "panel") if panels else self.first_panel
         feature = b.mul(panel, e.lanes, "feature")
@@ -278,7 +320,7 @@ class ColumnKernel(Emitter):
                 operands = [values[s] for s in node.inputs]
                 values[i] = self.elementwise(node, self.label(i), operands, feature, b.add(row, loop.index, "row"))
         for i, buffer, later in self.kernel.stores:
-            self.store(values[i], buffer, at[buffer, later], mask)
+            self.store(values[i], (buffer, later), at[buffer, later], mask)
         b.end(loop)
         if panels:
             b.end(panels)
@@ -299,8 +341,11 @@ class ColumnKernel(Emitter):
             return b.masked_load(e.vector, at, mask, buffer)
         return b.load(e.vector, at, buffer, e.panel_row)
 
-    def store(self, value: Value, buffer: str, at: Value, mask: Value) -> None:
-        b, e = self.b, self.element
+    def store(self, value: Value, key: Key, at: Value, mask: Value) -> None:
+        b, e, (buffer, later) = self.b, self.element, key
+        if self.is_sum(buffer):
+            before = b.load(e.vector, at, "before", e.panel_row)
+            value = b.fadd(b.select(self.begun[later], const(e.vector, 0.0), before, "before"), value, buffer)
         if not is_callers(self.program, buffer):
             b.store(value, at, e.panel_row)
             return

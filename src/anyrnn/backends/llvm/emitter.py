@@ -28,6 +28,9 @@ PARAMETERS = [
     ("i64", "group1"),
 ]
 
+SUM_STEPS = 16
+"""Steps that are added up for each sample before the samples are, for the gradients of vectors; a power of two."""
+
 Spelling = Callable[..., Value]
 
 
@@ -134,7 +137,8 @@ class Emitter:
             row_bytes = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
         self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
         step = b.add(self.t, later, "step") if later else self.t
-        slot = b.binary("and", step, mask, f"{buffer}.slot")
+        block = b.binary("sdiv", step, i64(SUM_STEPS), "block") if self.is_sum(buffer) else step
+        slot = b.binary("and", block, mask, f"{buffer}.slot")
         base = self.advance(address, b.mul(slot, slot_bytes), f"{buffer}.base")
         if not is_init(buffer) and self.program.buffer(buffer).role == "cotangent":
             given = self.is_given(step)
@@ -143,6 +147,17 @@ class Emitter:
         self.row_bytes[key] = row_bytes
         self.bases[key] = self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
+
+    def is_sum(self, buffer: str) -> bool:
+        """Whether what is stored to a buffer is added to what is there."""
+        return not is_init(buffer) and self.program.buffer(buffer).role == "sum"
+
+    def begins(self, later: int) -> Value:
+        """Whether a step is the first that is added to a sum, in a loop that goes backwards."""
+        b = self.b
+        after = b.add(self.t, later + 1, "after")
+        newest = b.compare("eq", after, self.word(self.layout.header("steps"), "steps"), "newest")
+        return b.binary("or", newest, b.compare("eq", b.binary("and", after, i64(SUM_STEPS - 1)), i64(0), "begins"), "begins")
 
     def is_given(self, step: Value) -> Value:
         """Whether the caller gave a cotangent for a step; where not, one row of zeros stands for all samples."""

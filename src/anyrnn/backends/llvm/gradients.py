@@ -2,6 +2,7 @@
 
 The sum is made of blocks of steps, the latest first. Within a block it goes through the rows in order, in registers; each
 block's sum is then added to the whole. The blocks depend on the number of rows alone, so neither threads nor chunks change a bit.
+What no product needs is added up over the steps of a block, for each sample, by the kernels that make it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, cover, is_callers
+from anyrnn.backends.llvm.emitter import SUM_STEPS, Element, cover, is_callers
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
@@ -103,6 +104,18 @@ class Walk:
         stop = b.minimum(b.add(start, self.block_steps), self.t1, "block_end")
         newest = b.compare("eq", stop, self.steps, "newest")
         return loop, start, stop, newest
+
+    def added_up(self, name: str) -> tuple[Loop, Value, Value]:
+        """Open the loop over the blocks of `SUM_STEPS` steps that end in this chunk, going backwards: the loop, the block's slot,
+        and whether it is the very first.
+        """
+        b = self.b
+        first, end, last = (
+            b.binary("sdiv", b.add(t, SUM_STEPS - 1), i64(SUM_STEPS), "block") for t in (self.t0, self.t1, self.steps)
+        )
+        loop = b.loop(name, 0, b.sub(end, first, "blocks"))
+        slot = b.sub(b.sub(end, 1), loop.index, "block")
+        return loop, slot, b.compare("eq", b.add(slot, 1), last, "newest")
 
     def rows_of(self, start: Value, stop: Value) -> tuple[Value, Value]:
         """How many runs of rows follow each other, and the rows of a run."""
@@ -249,18 +262,22 @@ class Gradients:
         )
         block, t0, t1, target, panel0, panel1 = b.arguments
         e = self.element
-        walk = Walk(b, block, self.layout, t0, t1)
-        source = self.source(walk, block, sums.value)
         is_vector = sums.size is not None
         type, stride = (e.vector, e.panel_row) if is_vector else (e.type, e.bytes)
+        walk = Walk(b, block, self.layout, t0, t1)
+        source = self.source(walk, block, sums.value)
+        zero = const(type, 0.0)
         panel = b.loop("panel", panel0, panel1)
         offset = b.mul(panel.index, source.panel_bytes) if is_vector else i64(0)
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
-        loop, start, stop, newest = walk.blocks("block_of_steps")
-        runs, rows = walk.rows_of(start, stop)
-        zero = const(type, 0.0)
+        if self.program.buffer(sums.value[0]).role == "sum":
+            loop, slot, newest = walk.added_up("block_of_steps")
+            runs, rows = i64(1), walk.rows
+        else:
+            loop, slot, stop, newest = walk.blocks("block_of_steps")
+            runs, rows = walk.rows_of(slot, stop)
         run = b.loop("run", 0, runs, 1, [("sum", zero)])
-        at = source.at_step(b.add(start, run.index, "t"), offset)
+        at = source.at_step(b.add(slot, run.index, "slot"), offset)
         row = b.loop("row", 0, rows, 1, [("at", at), ("sum", run.values[0])])
         value = b.load(type, row.values[0], sums.value[0], stride)
         done = b.end(row, [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fadd(row.values[1], value, "sum")])

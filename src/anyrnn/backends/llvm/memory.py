@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.emitter import SUM_STEPS, Element
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Buffer, Program
 from anyrnn.sequence.network import Network
@@ -80,11 +80,16 @@ class Extent:
         """Slots for what is kept for a chunk: two chunks in turn, or the one that holds the whole sequence."""
         return self.chunk * (1 if self.chunk >= self.steps else 2)
 
+    @property
+    def sum_slots(self) -> int:
+        """Slots for what is added up over `SUM_STEPS` steps."""
+        return max(1, self.chunk // SUM_STEPS) * (1 if self.chunk >= self.steps else 2)
+
 
 CHUNK_ROWS = 1024
 """Rows of a chunk, about: enough for products at full speed, few enough for the cache."""
 BLOCK_ROWS = 256
-"""Rows of a block of a gradient's sum, about; it fixes the order of the sum, so it never depends on the machine."""
+"""Rows of a block of a matrix gradient's sum, about; it fixes the order of the sum, so it never depends on the machine."""
 
 
 def _power_of_two(n: int) -> int:
@@ -112,13 +117,13 @@ class Reserve:
 def place_scratch(
     program: Program, element: Element, sizes: Mapping[str, int], extent: Extent, arena: Arena, reserved: Mapping[str, Placed]
 ) -> dict[str, Placed]:
-    """Room for what a program needs while it runs: rings of two slots, and two chunks of what is needed for a chunk."""
+    """Room for what a program needs while it runs: rings of two slots, two chunks of what is needed for a chunk, and sums."""
 
     def slots(buffer: Buffer) -> int:
-        return extent.chunk_slots if buffer.role == "chunk" else 2
+        return {"chunk": extent.chunk_slots, "sum": extent.sum_slots}.get(buffer.role, 2)
 
     return {
         b.name: place(arena, element, _features(b.dim, sizes), slots(b), extent.rows, slots(b) - 1)
         for b in program.buffers
-        if b.role in ("chunk", "cross", "state") and b.name not in reserved
+        if b.role in ("chunk", "cross", "state", "sum") and b.name not in reserved
     }

@@ -1,0 +1,51 @@
+"""How fast the machine multiplies and adds when nothing has to come from memory: a loop over registers.
+
+The rate of a library's large product depends on how well the library knows the processor; this does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from anyrnn.backends.llvm.builder import Function, Module, const, i64, vector
+from anyrnn.backends.llvm.target import compile_module, machine
+
+CHAINS = 12
+"""Sums that do not wait for each other: enough to hide the latency, few enough for the registers of every machine."""
+ROUNDS = 1_000_000
+
+
+class Arithmetic:
+    """The loop, for one element type and a number of threads."""
+
+    def __init__(self, dtype: str, threads: int) -> None:
+        type, bytes = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
+        self.lanes = machine().lanes(bytes)
+        self.threads = threads
+        module = Module(fused=machine().fused)
+        self._write(module.function("multiply_and_add", [("ptr", "place"), ("i64", "rounds")], internal=False), type, bytes)
+        self.engine = compile_module(module)
+        address = self.engine.get_function_address("multiply_and_add")
+        self.function: Callable[[int, int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
+        self.pool = ThreadPoolExecutor(threads)
+
+    def _write(self, b: Function, type: str, bytes: int) -> None:
+        place, rounds = b.arguments
+        all_lanes = vector(type, self.lanes)
+        factor = b.load(all_lanes, place, "factor", bytes)
+        loop = b.loop("round", 0, rounds, 1, [(f"sum.{k}", const(all_lanes, 0.0)) for k in range(CHAINS)])
+        total, *others = b.end(loop, [b.fma(factor, factor, value, "sum") for value in loop.values])
+        for value in others:
+            total = b.fadd(total, value)
+        b.store(total, b.at(place, i64(self.lanes), type), bytes)
+        b.ret()
+
+    def rate(self) -> float:
+        """Flops a second, of all threads together."""
+        places = [ctypes.create_string_buffer(4 * machine().vector_bytes) for _ in range(self.threads)]
+        start = time.perf_counter()
+        list(self.pool.map(lambda place: self.function(ctypes.addressof(place), ROUNDS), places))
+        return 2 * self.lanes * CHAINS * ROUNDS * self.threads / (time.perf_counter() - start)
