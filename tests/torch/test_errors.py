@@ -236,8 +236,15 @@ def test_further_inputs_that_do_not_fit(given: dict[str, Any], error: type[Excep
 
 def test_a_replaced_parameter_of_another_form_is_refused() -> None:
     layer = anyrnn.torch.LSTM(3, 4)
+    for _ in range(2):
+        layer(torch.zeros(2, 2, 3))
     layer.weight_hh_l0 = torch.nn.Parameter(torch.zeros(8, 64))
     with pytest.raises(RuntimeError, match=r"LSTM: weight_hh_l0: expected \[16, 4\] of torch.float32, got \[8, 64\]"):
+        layer(torch.zeros(2, 2, 3))
+    layer = anyrnn.torch.LSTM(3, 4)
+    layer(torch.zeros(2, 2, 3))
+    layer.weight_hh_l0.data = layer.weight_hh_l0.data[:8]
+    with pytest.raises(RuntimeError, match=r"weight_hh_l0: expected \[16, 4\] of torch.float32, got \[8, 4\]"):
         layer(torch.zeros(2, 2, 3))
 
 

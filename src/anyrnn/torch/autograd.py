@@ -252,16 +252,38 @@ def direct(*tensors: Tensor) -> bool:
 PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
 
 
+def unknown(*tensors: Tensor) -> bool:
+    """The likeness of nothing."""
+    return False
+
+
+def likeness(*tensors: Tensor) -> Callable[..., bool]:
+    """A test that holds while tensors are what these are in all but their numbers: types, dtypes, devices, shapes, strides, and
+    ways of dispatch. It is torch.compile's own, one call instead of several for each tensor; it never holds where torch has none.
+    """
+    try:
+        guards = torch._C._dynamo.guards.TensorGuards
+        sizes: Any = [list(t.shape) for t in tensors]
+        strides: Any = [list(t.stride()) for t in tensors]
+        test: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        return test if test(*tensors) else unknown
+    except (AttributeError, TypeError, RuntimeError):
+        return unknown
+
+
 def call_network(
-    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None
+    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, plain_sources: bool
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """The output and the last states, through the kernels, with whatever gradient is asked for."""
+    """The output and the last states, through the kernels, with whatever gradient is asked for. `plain_sources`: the sources are
+    known to be plain tensors.
+    """
     transformed = are_functorch_transforms_active()
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed)
         return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
-        forward = run_forward if direct(*inputs, *first, *sources) else torch.ops.anyrnn.forward
+        doubtful = (*inputs, *first) if plain_sources else (*inputs, *first, *sources)
+        forward = run_forward if direct(*doubtful) else torch.ops.anyrnn.forward
         output, last, _ = forward(inputs, first, sources, seed, number, False)
         return output, last
     shape = (Shape if is_compiling() else known_shape)(number, len(inputs), len(first), seed is not None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
@@ -32,6 +33,7 @@ DERIVED = (
     "_source_names",
     "_source_shapes",
     "_further_inputs",
+    "_as_before",
 )
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
 
@@ -111,6 +113,7 @@ class Recurrent(torch.nn.Module):
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
         self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         self._further_inputs = network.further_inputs
+        self._as_before = autograd.unknown
         _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,12 +184,14 @@ class Recurrent(torch.nn.Module):
             raise self._no_tensor(input)
         sources = self._sources(input)
         weight = sources[0] if sources else self._without_parameters(input)
-        self._check_sources(sources, weight)
+        plain_sources = not is_compiling() and self._as_before(*sources)
+        if not plain_sources:
+            self._check_sources(sources, weight)
         batched = self._check_input(input, weight)
         x = self._time_major(input, batched, weight)
         first = self._first(hx, x, batched)
         inputs = [x, *self._further(steps, x, batched, weight)] if steps or self._further_inputs else [x]
-        output, last = self._run(inputs, first, sources)
+        output, last = self._run(inputs, first, sources, plain_sources)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
@@ -226,14 +231,14 @@ class Recurrent(torch.nn.Module):
         return self._time_major(tensor, batched, weight)
 
     def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
-        """Refuse parameters that were replaced by others of another form."""
+        """Refuse parameters that were replaced by others of another form; remember what they are like."""
         dtype = weight.dtype
-        if [s.shape for s in sources] == self._source_shapes and {s.dtype for s in sources} <= {dtype}:
-            return
         for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:
                 sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
                 raise RuntimeError(f"{self._label}: {name}: {sides}")
+        if not is_compiling():
+            self._as_before = autograd.likeness(*sources) if autograd.direct(*sources) else autograd.unknown
 
     @property
     def _label(self) -> str:
@@ -336,13 +341,13 @@ class Recurrent(torch.nn.Module):
         return [parameters[name] if name in parameters else computed[name] for name in network.sources]
 
     def _run(
-        self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor]
+        self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor], plain_sources: bool
     ) -> tuple[Tensor, Sequence[Tensor]]:
         number = self._dropped if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
         if reason is None:
-            return autograd.call_network(number, inputs, first, sources, seed)
+            return autograd.call_network(number, inputs, first, sources, seed, plain_sources)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
         output, *last = operators.interpreted(number, inputs, first, sources, seed)

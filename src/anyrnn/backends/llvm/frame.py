@@ -134,8 +134,9 @@ class Frame:
         self.sources = count
         self.d_sources = count + len(self.units) * len(self.network.sources)
         self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
-        self.scratch = self.reserve + 1
+        self.scratch = self.reserve + (shape.which != "inference")
         self.bases = array("q", [0] * (self.scratch + 1))
+        self.put_bases = struct.Struct(f"{self.scratch + 1}q").pack_into
 
     # memory
 
@@ -317,8 +318,7 @@ class Frame:
                 self.header(unit, "columns", columns)
         if wanted > 1:
             self.view[0] = threads.runner()
-        self.bases[: len(addresses)] = array("q", addresses)
-        self.bases[self.scratch] = scratch.address
+        self.put_bases(self.bases, 0, *addresses, scratch.address)
         self.entry(self.address)
 
 
