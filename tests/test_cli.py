@@ -174,6 +174,16 @@ def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch,
         assert run("show", "lstm") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["show", "lstm"], ["show", "lstm", "--llvm"], ["doctor"]])
+def test_a_full_disk_is_told_in_a_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "anyrnn", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"anyrnn {arguments[0]}: error: [Errno 28] No space left on device"]
+
+
 def test_the_command_line_is_light() -> None:
     program = (
         "import sys, anyrnn.cli, anyrnn.train.program, anyrnn.datasets; "

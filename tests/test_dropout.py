@@ -103,6 +103,32 @@ def test_everything_dropped_gives_zero_not_nan():
     assert torch.equal(y, torch.zeros_like(y))
 
 
+def test_the_probability_may_change() -> None:
+    """As torch.nn's modules, which read the attribute at every call."""
+    layer, x = anyrnn.torch.LSTM(3, 8, 2, dropout=0.5), torch.randn(3, 2, 3)
+
+    def call() -> torch.Tensor:
+        torch.manual_seed(0)
+        return layer(x)[0].detach()
+
+    first = call()
+    layer.dropout = 0.0
+    assert torch.equal(call(), layer.eval()(x)[0])
+    layer.train().dropout = 0.75
+    changed = call()
+    torch.manual_seed(1)
+    fresh = anyrnn.torch.LSTM(3, 8, 2, dropout=0.75)
+    fresh.load_state_dict(layer.state_dict())
+    torch.manual_seed(0)
+    assert torch.equal(fresh(x)[0], changed)
+    assert not torch.equal(changed, first)
+    layer.dropout = 0.5
+    assert torch.equal(call(), first)
+    layer.dropout = 1.5
+    with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\]"):
+        layer(x)
+
+
 def test_the_option_is_a_rewrite_of_the_input():
     graph = with_input_dropout(anyrnn.cells.gru.trace())
     assert [n.attributes for n in graph.nodes if n.op == "choose"] == [("between_layers", 0)]

@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     chosen = _parser().parse_args(arguments)
     try:
-        return int(chosen.run(chosen))
+        status = int(chosen.run(chosen))
+        sys.stdout.flush()
+        return status
     except (UsageError, MissingExtraError, CellError, UnsupportedError) as error:
         return _complain(chosen, error, WRONG_USAGE)
     except DivergedError as error:
@@ -34,8 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"anyrnn {chosen.command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return FAILED
+    except OSError as error:  # a full disk, a folder that is gone
+        _write_no_more()
+        return _complain(chosen, error, FAILED)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,6 +101,11 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
     print(doctor.report())
     return 0
+
+
+def _write_no_more() -> None:
+    """Leave what is still to be written to stdout unwritten, or the interpreter would try once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(chosen: argparse.Namespace, error: Exception, status: int) -> int:

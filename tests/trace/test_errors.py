@@ -911,6 +911,10 @@ def test_a_file_without_the_cell_names_those_it_has(tmp_path: Any) -> None:
     assert cells.load(f"{file}:first").name == "first"
     with pytest.raises(ValueError, match=r"has no cell 'second'; it has first"):
         cells.load(f"{file}:second")
+    broken = tmp_path / "broken.py"
+    broken.write_text("x = 1\ndef first(:\n")
+    with pytest.raises(ValueError, match=re.escape(f"cell '{broken}:first': {broken}, line 2: invalid syntax")):
+        cells.load(f"{broken}:first")
     text = tmp_path / "mine.txt"
     text.write_text("hello")
     with pytest.raises(ValueError, match=r"is not a Python file \(my_file\.py:my_cell\)"):

@@ -128,7 +128,17 @@ def test_the_output_is_a_file(tmp_path: Path) -> None:
 
 
 def test_the_output_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    with pytest.raises(UsageError, match=r"--output .*: the folder '.*' cannot be written to"):
+    def refuse(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(UsageError, match=r"--output .*: the folder '.*' cannot be written to: Permission denied"):
         check_output(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_where_a_file_would_be(tmp_path: Path) -> None:
+    check_output(tmp_path)
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(UsageError, match=r"--output .*: 'summary.json' is a folder there, and would be a file"):
+        check_output(tmp_path)

@@ -50,7 +50,10 @@ def load(spec: Any) -> Cell:
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"cell {spec!r}: {path!r} is not a Python file (my_file.py:my_cell)")
     module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    try:
+        module_spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"cell {spec!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
     found = getattr(module, name, None)
     if not isinstance(found, Cell):
         cells = [k for k, v in vars(module).items() if isinstance(v, Cell)]

@@ -159,10 +159,14 @@ def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
         raise CellError(f"{node.source}: cell {who!r}: {error}") from None
 
 
-def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
-    """The checks of torch.nn's constructors, with their types."""
+def check_dropout(dropout: Any) -> None:
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+
+
+def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
+    """The checks of torch.nn's constructors, with their types."""
+    check_dropout(dropout)
     for name, value, kind in (
         ("bias", bias, bool),
         ("batch_first", batch_first, bool),

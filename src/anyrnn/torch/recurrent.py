@@ -18,7 +18,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.passes.options import with_input_dropout
-from anyrnn.sequence.network import check_arguments, make_network
+from anyrnn.sequence.network import check_arguments, check_dropout, make_network
 from anyrnn.torch import autograd, operators
 from anyrnn.trace import Cell
 
@@ -106,7 +106,8 @@ class Recurrent(torch.nn.Module):
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         self.network = network = make_network(self.cell, *sizes, self.bias, self.bidirectional, self.options)
         self._number = operators.handle(operators.Call(network, self.batch_first))
-        self._dropped = self._dropping_number()
+        self._dropped = (0.0, self._number)
+        self._dropping_number()  # made now: torch.compile cannot
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
         self._plain = not network.plan.phase.computed
@@ -124,11 +125,14 @@ class Recurrent(torch.nn.Module):
         self._derive()
 
     def _dropping_number(self) -> int:
-        """The call with dropout between layers, or the plain one where there is none."""
+        """The call with dropout between layers, or the plain one where there is none. The attribute may have changed."""
         if not self.dropout or self.num_layers == 1:
             return self._number
-        dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
-        return operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
+        if self._dropped[0] != self.dropout:
+            check_dropout(self.dropout)
+            dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
+            self._dropped = self.dropout, operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
+        return self._dropped[1]
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -343,7 +347,7 @@ class Recurrent(torch.nn.Module):
     def _run(
         self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor], plain_sources: bool
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        number = self._dropped if self.training else self._number
+        number = self._dropping_number() if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
         if reason is None:

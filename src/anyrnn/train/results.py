@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,12 @@ from anyrnn.train.options import Options
 from anyrnn.train.pictures import confusion_picture, learning_picture
 
 RECENT = 100
+FILES = WEIGHTS, SUMMARY, LEARNING, CONFUSION = (
+    "model.safetensors",
+    "summary.json",
+    "learning-curve.png",
+    "confusion-matrix.png",
+)
 
 
 def check_output(folder: Path) -> None:
@@ -31,8 +37,14 @@ def check_output(folder: Path) -> None:
         existing = existing.parent
     if not existing.is_dir():
         raise UsageError(f"--output {folder}: {str(existing)!r} is a file, not a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"--output {folder}: the folder {str(existing)!r} cannot be written to")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UsageError(f"--output {folder}: the folder {str(existing)!r} cannot be written to: {error.strerror}") from error
+    for name in FILES:
+        if (folder / name).is_dir():
+            raise UsageError(f"--output {folder}: {name!r} is a folder there, and would be a file")
 
 
 def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
@@ -52,7 +64,7 @@ def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
         "dataset": dataset.name,
     }
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    with written_aside(options.output / "model.safetensors") as aside:
+    with written_aside(options.output / WEIGHTS) as aside:
         aside.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
@@ -60,11 +72,11 @@ def save_summary(model: Reader, dataset: Dataset, options: Options, record: Reco
     """`summary.json` and the pictures, from a record that ends with an evaluation. Gives what is in the JSON."""
     confusion = confusion_matrix(dataset.test.labels, record.evaluations[-1].predictions, dataset.classes)
     summary = summarise(model, dataset, options, record, confusion)
-    with written_aside(options.output / "summary.json") as aside:
+    with written_aside(options.output / SUMMARY) as aside:
         aside.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    with written_aside(options.output / "learning-curve.png") as aside:
+    with written_aside(options.output / LEARNING) as aside:
         learning_picture(record, title(options)).savefig(aside, format="png")
-    with written_aside(options.output / "confusion-matrix.png") as aside:
+    with written_aside(options.output / CONFUSION) as aside:
         confusion_picture(confusion, title(options)).savefig(aside, format="png")
     return summary
 
