@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -54,9 +55,29 @@ def _gradients(
     if d_output is None and all(d is None for d in d_last):
         return (None,) * (1 + len(tensors))
     wanted = ctx.needs_input_grad[1:]
+    if not is_compiling() and any(map(is_batch, (d_output, *d_last))):
+        return None, *_batch_of_gradients(ctx.shape, wanted, (d_output, *d_last), tensors)
     if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
         return None, *_run_gradient(ctx.shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
     return None, *function.apply(ctx.shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
+
+
+def is_batch(tensor: Tensor | None) -> bool:
+    """Whether a cotangent stands for many, as with `is_grads_batched`; it has no memory that a kernel could read."""
+    return tensor is not None and is_legacy_batchedtensor(tensor)
+
+
+def _batch_of_gradients(
+    shape: Shape, wanted: Sequence[bool], cotangents: Sequence[Tensor | None], given: Tensors
+) -> tuple[Tensor | None, ...]:
+    """The gradients by torch's own operators, whatever the cotangents are."""
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
+        results = interpreted(shape.number, *shape.parts(leaves))
+    paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
+    asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+    found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True)
+    return _spread(found, [k for k, want in enumerate(wanted) if want], len(wanted))
 
 
 class Plain(torch.autograd.Function):
@@ -141,7 +162,7 @@ def _of_present(function: Callable[[list[Any]], Any], tensors: Sequence[Tensor |
     return of_present, [t for t in tensors if t is not None and t.is_floating_point()], places
 
 
-def _spread(found: Sequence[Tensor], places: Sequence[int], count: int) -> tuple[Tensor | None, ...]:
+def _spread(found: Sequence[Tensor | None], places: Sequence[int], count: int) -> tuple[Tensor | None, ...]:
     """`count` values: those found, at their places."""
     by_place = dict(zip(places, found, strict=True))
     return tuple(by_place.get(k) for k in range(count))
