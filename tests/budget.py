@@ -23,6 +23,7 @@ RELATIVE = {
     "float64 against torch.nn": 1e-10,
     "loss curve in float64 against torch.nn": 1e-10,
     "loss curve in float32 against torch.nn": 1e-3,
+    "16 bits against torch.nn": 2e-2,
     "random cells, float64": 1e-10,
     "adjoint against finite differences, float64": 1e-6,
 }

@@ -427,6 +427,4 @@ def test_torch_gives_the_same_gradients_on_both_backends(function: Callable[...,
         leaves = {"x": x, **dict(module.named_parameters()), **{f"first {k}": a for k, a in enumerate(first)}}
         gradients[backend] = {name: torch.zeros_like(a) if a.grad is None else a.grad for name, a in leaves.items()}
     for name, value in gradients["reference"].items():
-        torch.testing.assert_close(
-            gradients["llvm"][name], value, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}"
-        )
+        assert_relative(gradients["llvm"][name], value, "llvm float64 against the reference backend", name)
