@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from anyrnn.backends.llvm.builder import Function, Module, const, i64, vector
 from anyrnn.backends.llvm.target import compile_module, machine
 
-CHAINS = 12
-"""Sums that do not wait for each other: enough to hide the latency, few enough for the registers of every machine."""
 ROUNDS = 1_000_000
 
 
@@ -25,6 +23,8 @@ class Arithmetic:
         type, bytes = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
         self.lanes = machine().lanes(bytes)
         self.threads = threads
+        self.chains = min(24, machine().registers - 4)
+        """sums that do not wait for each other: enough to hide the latency, as many as registers hold"""
         module = Module(fused=machine().fused)
         self._write(module.function("multiply_and_add", [("ptr", "place"), ("i64", "rounds")], internal=False), type, bytes)
         self.engine = compile_module(module)
@@ -36,7 +36,7 @@ class Arithmetic:
         place, rounds = b.arguments
         all_lanes = vector(type, self.lanes)
         factor = b.load(all_lanes, place, "factor", bytes)
-        loop = b.loop("round", 0, rounds, 1, [(f"sum.{k}", const(all_lanes, 0.0)) for k in range(CHAINS)])
+        loop = b.loop("round", 0, rounds, 1, [(f"sum.{k}", const(all_lanes, 0.0)) for k in range(self.chains)])
         total, *others = b.end(loop, [b.fma(factor, factor, value, "sum") for value in loop.values])
         for value in others:
             total = b.fadd(total, value)
@@ -48,4 +48,4 @@ class Arithmetic:
         places = [ctypes.create_string_buffer(4 * machine().vector_bytes) for _ in range(self.threads)]
         start = time.perf_counter()
         list(self.pool.map(lambda place: self.function(ctypes.addressof(place), ROUNDS), places))
-        return 2 * self.lanes * CHAINS * ROUNDS * self.threads / (time.perf_counter() - start)
+        return 2 * self.lanes * self.chains * ROUNDS * self.threads / (time.perf_counter() - start)

@@ -71,7 +71,7 @@ def missed(results: Sequence[Result], ceilings: Ceilings, cold: Mapping[str, flo
 def _bound(result: Result, target: Target, ceilings: Ceilings) -> str:
     """How much of the machine both use: where the peer leaves little unused, a ratio cannot be large."""
     timing, ours = result.timings.get(target.figure), result.peak_fraction(ceilings)
-    if timing is None or not ceilings.arithmetic or ours is None:
+    if timing is None or ours is None or ceilings.arithmetic is None:
         return ""
     used = result.flops / timing.median / ceilings.arithmetic
     share = f"{used:.2f} of this machine's arithmetic, which leaves {1 / used:.2f} at the most"

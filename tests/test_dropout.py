@@ -125,9 +125,22 @@ def test_the_probability_may_change() -> None:
     assert not torch.equal(changed, first)
     layer.dropout = 0.5
     assert torch.equal(call(), first)
-    layer.dropout = 1.5
+    for value in (1.5, None):
+        with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\]"):
+            layer.dropout = value
+    assert layer.dropout == 0.5
+
+
+def test_the_probability_of_a_numpy_layer_may_change() -> None:
+    layer, x = anyrnn.Recurrent("lstm", 3, 8, 2, seed=0), np.ones((4, 2, 3), np.float32)
+    layer.dropout = 0.75
+    fresh = anyrnn.Recurrent("lstm", 3, 8, 2, dropout=0.75, seed=0)
+    changed = layer.forward_training(x, seed=1)[0]
+    assert (changed == fresh.forward_training(x, seed=1)[0]).all()
+    layer.dropout = 0
+    assert (layer.forward_training(x, seed=1)[0] == layer(x)[0]).all()
     with pytest.raises(ValueError, match=r"dropout should be a number in range \[0, 1\]"):
-        layer(x)
+        layer.dropout = -0.1
 
 
 def test_the_option_is_a_rewrite_of_the_input():

@@ -21,7 +21,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: that of the process) and give the exit status.
 
-    What the user can mend is told in one line on stderr; anything else is a defect and keeps its traceback.
+    What the user can mend is told in one line on stderr, and so is what the system refuses; anything else is a defect and keeps
+    its traceback.
     """
     chosen = _parser().parse_args(arguments)
     try:
@@ -39,8 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write_no_more()
         return FAILED
     except OSError as error:  # a full disk, a folder that is gone
-        _write_no_more()
-        return _complain(chosen, error, FAILED)
+        _complain(chosen, error, FAILED)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _write_no_more()
+        return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,7 +110,9 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
 def _write_no_more() -> None:
     """Leave what is still to be written to stdout unwritten, or the interpreter would try once more when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _complain(chosen: argparse.Namespace, error: Exception, status: int) -> int:

@@ -17,7 +17,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.options import with_input_dropout
-from anyrnn.sequence.network import Network, check_arguments, make_network
+from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_network
 from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
@@ -101,10 +101,9 @@ class Recurrent:
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
-        self.batch_first, self.dropout, self.backend = batch_first, float(dropout), backend
+        self.batch_first, self.backend = batch_first, backend
         self.network = make_network(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
-        drops = self.dropout > 0 and num_layers > 1
-        self.training_network = replace(self.network, graph=with_input_dropout(self.network.graph)) if drops else self.network
+        self.dropout = dropout
         self.parameters: dict[str, Array] = {}
         random = np.random.default_rng(seed)
         bound = 1 / math.sqrt(hidden_size)
@@ -118,6 +117,18 @@ class Recurrent:
                 self.parameters[parameter.name + self.network.suffix(layer, direction)] = np.asarray(value, self.dtype)
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
+
+    @property
+    def dropout(self) -> float:
+        """The probability of zeroing each output between layers, in training calls; it may be changed."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, value: float) -> None:
+        check_dropout(value)
+        self._dropout = float(value)
+        drops = value > 0 and self.network.layers > 1
+        self.training_network = replace(self.network, graph=with_input_dropout(self.network.graph)) if drops else self.network
 
     def __repr__(self) -> str:
         sizes = dict(self.network.sizes)

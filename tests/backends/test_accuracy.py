@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_reference_equals_autograd(cell: str, stack: tuple[int, bool]) -> None:
             assert_relative(value, expected[name], "reference backend against torch autograd, float64", f"{sizes} {name}")
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("sizes", [*SIZES, (35, 150, 3, 5)], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
 def test_float64_equals_the_reference(cell: str, sizes: tuple[int, ...]) -> None:
     stacks = [*STACKS, (1, True), (2, False)] if sizes == SIZES[0] else STACKS
@@ -125,8 +126,17 @@ def test_float32_is_within_budget(cell: str, sizes: tuple[int, ...]) -> None:
             assert_within_budget(*arrays, what=f"{cell} {sizes} {stack}: {kind}")
 
 
-@pytest.mark.parametrize("sizes", [(2, 40, 512, 512), (2, 1, 1024, 1024)], ids=str)
-@pytest.mark.parametrize("cell", ["rnn_tanh", "rnn_relu", "gru", "lstm"])
+MANY_FEATURES, MANY_ROWS, MANY_STEPS = [(2, 40, 512, 512), (2, 1, 1024, 1024)], [(3, 3000, 2, 9)], [(800, 3, 2, 9)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "sizes"),
+    [
+        *itertools.product(["rnn_tanh", "rnn_relu", "gru", "lstm"], MANY_FEATURES),
+        *itertools.product(["gru", "lstm_peephole", "lstm_layernorm", "indrnn"], MANY_ROWS + MANY_STEPS),
+    ],
+    ids=str,
+)
 def test_float32_of_long_sums_is_within_budget(cell: str, sizes: tuple[int, ...]) -> None:
     p = of(cell, sizes)
     fast, peer, reference = on_llvm(p, np.float32), peer_of(p), on_torch(p)

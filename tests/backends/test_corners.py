@@ -256,6 +256,26 @@ def names_of_the_program(x, h):
     return h, State(h=h)
 
 
+def one_name_for_many_values(x, h):
+    for k in range(3):
+        z = h + vector(f"b{k}")
+        h = tanh(z + affine(f"a{k}", x))
+    return h, State(h=h)
+
+
+def names_that_end_in_sum(x, h, pre_sum, z_sum):
+    z = h * vector("z")
+    pre = pre_sum + vector("b")
+    h = tanh(pre + z + affine("a", x, h))
+    return h, State(h=h, pre_sum=0.5 * pre, z_sum=z + 0.1 * z_sum)
+
+
+def normalised_and_scaled_input(x, h):
+    v = norm(x) * vector("gain", "input") + vector("shift", "input")
+    h = tanh(affine("a", h, v=v))
+    return h, State(h=h)
+
+
 def state_made_of_the_input(x, h, p):
     z = tanh(affine("z", x))
     h = tanh(affine("h", h, p) + affine("n", z))

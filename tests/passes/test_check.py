@@ -171,6 +171,23 @@ BROKEN: dict[str, tuple[Callable[[], Program], str]] = {
         lambda: replace(GOOD, buffers=(*BUFFERS, Buffer("kept", "saved", HIDDEN))),
         r"never makes 'kept' of step \[0\]",
     ),
+    "a sum of numbers": (lambda: with_buffers(s=Buffer("s", "sum", None)), "adds up 's', one number a sample, which several"),
+    "a sum that is read": (lambda: with_buffers(u=Buffer("u", "sum", HIDDEN)), "loads 'u', which is added up over steps"),
+    "a sum that is added to twice": (
+        lambda: replace(
+            with_first((WEIGHT, vector("h"), PRODUCT), (2, "u", 0), (2, "t", 0), (1, "t", 0)),
+            buffers=(*BUFFERS, Buffer("t", "sum", HIDDEN)),
+        ),
+        "adds to 't' 2 times a step",
+    ),
+    "a sum that is made outside the steps": (
+        lambda: replace(
+            with_first((WEIGHT, vector("h"), PRODUCT), (2, "u", 0), (2, "t", 0)),
+            buffers=(*BUFFERS, Buffer("t", "sum", HIDDEN)),
+            after=(Stage((replace(ACROSS, stores=((2, "t", 0),)),)),),
+        ),
+        "adds to 't' outside the steps",
+    ),
     "a gradient of nothing": (
         lambda: replace(GOOD, sums=(GradientSum("W", ("v", 0)),)),
         "a gradient reads 'v', which is no buffer",

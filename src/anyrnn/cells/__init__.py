@@ -53,7 +53,8 @@ def load(spec: Any) -> Cell:
     try:
         module_spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise ValueError(f"cell {spec!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
+        where = f"{path}, line {error.lineno}" if error.filename == str(file) else path
+        raise ValueError(f"cell {spec!r}: {where}: {error.msg}") from error
     found = getattr(module, name, None)
     if not isinstance(found, Cell):
         cells = [k for k, v in vars(module).items() if isinstance(v, Cell)]

@@ -33,8 +33,10 @@ def check_program(program: Program, who: str = "program") -> None:
     buffers = {b.name: b for b in program.buffers}
     demand(len(buffers) == len(program.buffers), who, "calls two buffers the same")
     for buffer in program.buffers:
-        demand(buffer.role != "sum" or buffer.dim is not None, who, f"adds up numbers in {buffer.name!r}")
         demand(buffer.role in (*GIVEN, *WRITTEN), who, f"buffer {buffer.name!r} has the unknown role {buffer.role!r}")
+        if buffer.role == "sum":
+            demand(buffer.dim is not None, who, f"adds up {buffer.name!r}, one number a sample, which several threads make")
+            _check_sum(program, buffer.name, who)
     for state in program.states:
         demand(state in buffers and buffers[state].role == "state", who, f"{state!r} is no buffer of a state")
     demand((program.entry is None) == (program.exit is None), who, "has an entry without an exit, or an exit without an entry")
@@ -50,6 +52,16 @@ def check_program(program: Program, who: str = "program") -> None:
         sides = buffers[product.left[0]].dim, buffers[product.right[0]].dim
         demand(None not in sides, who, f"the gradient of {product.weight!r} is a product of what is no vector")
     _Trial(program, who).run()
+
+
+def _check_sum(program: Program, name: str, who: str) -> None:
+    """What steps add up is stored once in each of them, and nowhere else."""
+
+    def stores(stages: Iterable[Stage]) -> int:
+        return sum(buffer == name for stage in stages for kernel in stage.kernels for _, buffer, _ in kernel.stores)
+
+    demand(stores(program.body) == 1, who, f"adds to {name!r} {stores(program.body)} times a step")
+    demand(stores([*program.before, *program.after]) == 0, who, f"adds to {name!r} outside the steps")
 
 
 def _stages(program: Program) -> Iterable[Stage]:

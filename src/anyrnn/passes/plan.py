@@ -71,7 +71,7 @@ class GradientProduct:
 
 @dataclass(frozen=True)
 class GradientSum:
-    """weight gradient += sum over steps and samples of a value: of a `chunk`, or of a `sum`, which is added up over steps."""
+    """weight gradient += sum over steps and samples of what a buffer holds; a `sum` holds what steps have added up."""
 
     weight: str
     value: tuple[str, int]
@@ -105,6 +105,10 @@ class Program:
         make, or before the next step's numbers take the place of numbers (one a sample) that another thread still reads.
         """
         return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
+
+    def is_sum(self, buffer: str) -> bool:
+        """Whether what is stored to a buffer is added to what is there."""
+        return any(b.name == buffer and b.role == "sum" for b in self.buffers)
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

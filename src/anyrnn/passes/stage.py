@@ -148,9 +148,12 @@ class Stager:
 
     # what stands in memory
 
-    def name_of(self, i: int) -> str:
-        name = self.nodes[i].name or f"v{i}"
-        return name if name not in self.buffers else f"{name}_{i}"
+    def name_of(self, i: int, ending: str = "") -> str:
+        """A name that no buffer has yet."""
+        name = (self.nodes[i].name or f"v{i}") + ending
+        while name in self.buffers:
+            name += f"_{i}"
+        return name
 
     def keep(self, i: int, role: str) -> None:
         """See to it that a value stands in memory: for the rest of its step (`cross`), or for its whole chunk (`chunk`)."""
@@ -227,15 +230,17 @@ class Stager:
             self.keep(i, "chunk")
 
     def _add_up(self, i: int) -> None:
-        """See to it that a value can be summed: after the steps of a chunk if it stands there anyway, else it is added up over
-        the steps, for each sample. Numbers of a sample are not: every thread that needs them makes them.
+        """See to it that a value can be summed: after the steps of a chunk if it stands there anyway, else steps add it up for
+        each sample. Two kinds always stand in a chunk: what is made outside the steps, and numbers of a sample, which every
+        thread that needs them makes.
         """
         node = self.nodes[i]
         stands_in = self.stored[i][0] if i in self.stored else node.attributes[0] if node.op == "load" else None
-        if self.dim(i) is None or (stands_in is not None and self.buffers[stands_in].role in ("chunk", "saved")):
+        in_chunk = stands_in is not None and self.buffers[stands_in].role in ("chunk", "saved")
+        if in_chunk or self.dim(i) is None or self.region.get(i) != LOOP:
             self._keep_for_gradients(i)
         elif i not in self.totals:
-            name = f"{self.name_of(i)}_sum"
+            name = self.name_of(i, "_sum")
             self.totals[i] = (name, 0)
             self.buffers[name] = Buffer(name, "sum", self.dim(i))
             self.targets.setdefault(i, []).append((name, 0))

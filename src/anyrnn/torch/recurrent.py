@@ -34,8 +34,13 @@ DERIVED = (
     "_source_shapes",
     "_further_inputs",
     "_as_before",
+    "_likenesses",
 )
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
+MOST_LIKENESSES = 16
+"""How often a module remembers anew what its parameters are like, which takes longer than looking at each. Usually once; where
+they change with every call, it stops.
+"""
 
 
 class Recurrent(torch.nn.Module):
@@ -92,7 +97,7 @@ class Recurrent(torch.nn.Module):
                 f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
         self.options = options
         self._derive()
@@ -106,15 +111,14 @@ class Recurrent(torch.nn.Module):
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         self.network = network = make_network(self.cell, *sizes, self.bias, self.bidirectional, self.options)
         self._number = operators.handle(operators.Call(network, self.batch_first))
-        self._dropped = (0.0, self._number)
-        self._dropping_number()  # made now: torch.compile cannot
+        self._dropped = self._dropping_number()
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
         self._plain = not network.plan.phase.computed
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
         self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         self._further_inputs = network.further_inputs
-        self._as_before = autograd.unknown
+        self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
         _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,14 +129,22 @@ class Recurrent(torch.nn.Module):
         self._derive()
 
     def _dropping_number(self) -> int:
-        """The call with dropout between layers, or the plain one where there is none. The attribute may have changed."""
+        """The call with dropout between layers, or the plain one where there is none."""
         if not self.dropout or self.num_layers == 1:
             return self._number
-        if self._dropped[0] != self.dropout:
-            check_dropout(self.dropout)
-            dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
-            self._dropped = self.dropout, operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
-        return self._dropped[1]
+        dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
+        return operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
+
+    @property
+    def dropout(self) -> float:
+        """The probability of zeroing each output between layers, in training mode; it may be changed."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, value: float) -> None:
+        check_dropout(value)
+        self._dropout = float(value)
+        self._dropped = self._dropping_number()
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -237,12 +249,15 @@ class Recurrent(torch.nn.Module):
     def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form; remember what they are like."""
         dtype = weight.dtype
+        if [s.shape for s in sources] == self._source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
+            if not is_compiling() and self._likenesses:
+                self._likenesses -= 1
+                self._as_before = autograd.likeness(*sources) if autograd.direct(*sources) else autograd.unknown
+            return
         for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:
                 sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
                 raise RuntimeError(f"{self._label}: {name}: {sides}")
-        if not is_compiling():
-            self._as_before = autograd.likeness(*sources) if autograd.direct(*sources) else autograd.unknown
 
     @property
     def _label(self) -> str:
@@ -347,7 +362,7 @@ class Recurrent(torch.nn.Module):
     def _run(
         self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor], plain_sources: bool
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        number = self._dropping_number() if self.training else self._number
+        number = self._dropped if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
         if reason is None:

@@ -255,8 +255,8 @@ class Function:
         self.module.declare(full, "void", [value.type, PTR, "i32 immarg", mask.type])
         self.line(f"call void @{full}({value.typed}, ptr {pointer}, i32 {_natural(value.type)}, {mask.typed})")
 
-    def prefetch(self, pointer: Value, write: bool) -> None:
-        """Bring a cache line near; any address will do."""
+    def prefetch(self, pointer: Value) -> None:
+        """Bring a cache line as near as the second level of cache; any address will do."""
         self.module.declare("llvm.prefetch.p0", "void", [PTR, "i32 immarg", "i32 immarg", "i32 immarg"])
         self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 

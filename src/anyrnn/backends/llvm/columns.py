@@ -64,7 +64,7 @@ class ColumnKernel(Emitter):
         self.bias_packs = {a.bias: self.pointer(self.layout.pack(a.bias), a.bias) for a in shaped.accumulators if a.bias}
         if self.program.reverse:
             self.adds = b.compare("ne", self.word(self.layout.header("add_outputs"), "add_outputs"), i64(0), "adds")
-        self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.is_sum(buffer)}
+        self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.program.is_sum(buffer)}
         self.spread = {
             i: b.splat(self.parameter_scalar(i), self.element.lanes, self.label(i))
             for i in self.needed
@@ -169,12 +169,11 @@ class ColumnKernel(Emitter):
         """Bring near what the pointwise part of a tile will touch, while its products are made."""
         b = self.b
         keys = [key for key in self.pointwise_bases if self.in_columns(key[0])]
-        stored = {(buffer, later) for _, buffer, later in self.kernel.stores}
         panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
         starts = [self._start(key, b.add(self.first_panel, panels.index, "panel"), row) for key in keys]
-        rows = b.loop("row_of_tile", 0, height, once=True)
+        rows = b.loop("row_of_tile", 0, height)
         for key, start in zip(keys, starts, strict=True):
-            b.prefetch(self.advance(start, b.mul(self.row_bytes[key], rows.index), key[0]), key in stored)
+            b.prefetch(self.advance(start, b.mul(self.row_bytes[key], rows.index), key[0]))
         b.end(rows)
         b.end(panels)
 
@@ -343,7 +342,7 @@ class ColumnKernel(Emitter):
 
     def store(self, value: Value, key: Key, at: Value, mask: Value) -> None:
         b, e, (buffer, later) = self.b, self.element, key
-        if self.is_sum(buffer):
+        if self.program.is_sum(buffer):
             before = b.load(e.vector, at, "before", e.panel_row)
             value = b.fadd(b.select(self.begun[later], const(e.vector, 0.0), before, "before"), value, buffer)
         if not is_callers(self.program, buffer):

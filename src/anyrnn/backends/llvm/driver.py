@@ -70,7 +70,6 @@ class Driver:
         machine: Machine,
     ) -> None:
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
-        self.program_roles = {b.name: b.role for b in program.buffers}
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         shaper = Shaper(program, machine)
@@ -366,9 +365,7 @@ class Driver:
         self.b.call(self.names[id(kernel)], [self.block, t, row0, rows, group0, group1])
 
     def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str) -> None:
-        """A stage for all steps of a chunk: at once where all rows follow each other, else step by step. Sums over steps are made
-        step by step, in the order of the loop.
-        """
+        """A stage for all steps of a chunk: at once where all rows follow each other, else step by step."""
         b = self.b
         flat = b.compare("ne", self.word(self.layout.header(flat_word), flat_word), i64(0), "flat")
         at_once = b.binary("and", flat, self.columns, "at_once")
@@ -377,12 +374,8 @@ class Driver:
         rows = b.select(at_once, b.mul(steps, self.rows), self.own_rows, "call_rows")
         for kernel in stage.kernels:
             with self.only_if(self.wanted(kernel), "wanted"):
-                if any(self.program_roles.get(buffer) == "sum" for _, buffer, _ in kernel.stores):
-                    loop = b.loop("call", 0, steps)
-                    self.call_kernel(kernel, b.sub(b.sub(t1, 1), loop.index, "t"), self.row0, self.own_rows)
-                else:
-                    loop = b.loop("call", 0, calls)
-                    self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.row0, rows)
+                loop = b.loop("call", 0, calls)
+                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.row0, rows)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:

@@ -137,7 +137,7 @@ class Emitter:
             row_bytes = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
         self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
         step = b.add(self.t, later, "step") if later else self.t
-        block = b.binary("sdiv", step, i64(SUM_STEPS), "block") if self.is_sum(buffer) else step
+        block = b.binary("sdiv", step, i64(SUM_STEPS), "block") if self.program.is_sum(buffer) else step
         slot = b.binary("and", block, mask, f"{buffer}.slot")
         base = self.advance(address, b.mul(slot, slot_bytes), f"{buffer}.base")
         if not is_init(buffer) and self.program.buffer(buffer).role == "cotangent":
@@ -147,10 +147,6 @@ class Emitter:
         self.row_bytes[key] = row_bytes
         self.bases[key] = self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
-
-    def is_sum(self, buffer: str) -> bool:
-        """Whether what is stored to a buffer is added to what is there."""
-        return not is_init(buffer) and self.program.buffer(buffer).role == "sum"
 
     def begins(self, later: int) -> Value:
         """Whether a step is the first that is added to a sum, in a loop that goes backwards."""

@@ -1,8 +1,9 @@
 """Emits what sums over all steps and samples: outer products for matrices, column sums for vectors, sums for scalars.
 
-The sum is made of blocks of steps, the latest first. Within a block it goes through the rows in order, in registers; each
-block's sum is then added to the whole. The blocks depend on the number of rows alone, so neither threads nor chunks change a bit.
-What no product needs is added up over the steps of a block, for each sample, by the kernels that make it.
+The sum is made of blocks of steps, the latest first; where a step has many rows, a block is a part of them. Within a block it
+goes through the rows in order, in registers; each block's sum is then added to the whole. What no product needs is added up over
+`SUM_STEPS` steps, for each sample, by the kernels that make it. Blocks depend on the number of rows alone, or on nothing, so
+neither threads nor chunks change a bit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
 from anyrnn.backends.llvm.emitter import SUM_STEPS, Element, cover, is_callers
+from anyrnn.backends.llvm.memory import BLOCK_ROWS
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
@@ -179,61 +181,59 @@ class Gradients:
         b = self.module.function(name, [*parameters, ("i64", "depth"), ("i64", "task0"), ("i64", "task1")])
         block, t0, t1, right_words, right_later, sums, depth, task0, task1 = b.arguments
         e, vectors = self.element, len(outer.lefts) * outer.width
+        zero = const(e.vector, 0.0)
         walk = Walk(b, block, self.layout, t0, t1)
         lefts = [self.source(walk, block, access) for access in outer.lefts]
         right = Source(walk, right_words, right_later, e.panel_row if ours else None, "right")
         panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+        loop, start, stop, newest = walk.blocks("block_of_steps")
+        runs, rows = walk.rows_of(start, stop)
+        part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
+        part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
+        fresh = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "fresh")
         task = b.loop("task", task0, task1)
         group = b.binary("sdiv", task.index, panels, "group")
         panel = b.binary("srem", task.index, panels, "panel")
         features = b.minimum(b.sub(depth, b.mul(panel, e.lanes)), e.lanes, "features")
+        left_offsets = [
+            b.add(b.mul(b.mul(group, outer.width), s.panel_bytes), b.mul(part.index, e.panel_row), "left_offset") for s in lefts
+        ]
+        right_offset = b.add(b.mul(panel, right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
         tile = b.mul(b.add(b.mul(group, depth), b.mul(panel, e.lanes)), vectors * e.panel_row, "tile_bytes")
         at = b.at(sums, tile, "i8", "tile")
-        left_offsets = [b.mul(b.mul(group, outer.width), source.panel_bytes) for source in lefts]
-        right_offset = b.mul(panel, right.panel_bytes)
 
         def one(j: Value, height: int) -> None:
-            self._tile(
-                walk,
-                outer,
-                lefts,
-                left_offsets,
-                right,
-                right_offset,
-                b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner"),
-                j,
-                height,
-            )
+            """The products of `height` features of the right side, from j on."""
+            run = b.loop("run", 0, runs, 1, [(f"sum.{i}.{v}", zero) for i in range(height) for v in range(vectors)])
+            t = b.add(start, run.index, "t")
+            left_at = [source.at_step(t, offset) for source, offset in zip(lefts, left_offsets, strict=True)]
+            right_at = b.at(right.at_step(t, right_offset), b.mul(j, e.bytes), "i8", "right")
+            done = b.end(run, self._rows(lefts, left_at, outer.width, right, right_at, part_rows, run.values))
+            corner = b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner")
+            for k, value in enumerate(done):
+                place = b.at(corner, k * e.panel_row, "i8", "place")
+                old = b.select(fresh, zero, b.load(e.vector, place, "before", e.panel_row), "before")
+                b.store(b.fadd(old, value, "total"), place, e.panel_row)
 
         cover(b, features, tile_heights(self.machine, vectors), one)
-        b.end(task)
+        for opened in (task, part, loop):
+            b.end(opened)
         b.ret()
         return name
 
-    def _tile(
+    def _rows(
         self,
-        walk: Walk,
-        outer: Outer,
         lefts: list[Source],
-        left_offsets: list[Value],
+        left_at: list[Value],
+        width: int,
         right: Source,
-        right_offset: Value,
-        corner: Value,
-        j: Value,
-        height: int,
-    ) -> None:
-        b, e, width = walk.b, self.element, outer.width
-        vectors = len(lefts) * width
-        zero = const(e.vector, 0.0)
-        loop, start, stop, newest = walk.blocks("block_of_steps")
-        runs, rows = walk.rows_of(start, stop)
-        names = [(f"sum.{i}.{v}", zero) for i in range(height) for v in range(vectors)]
-        run = b.loop("run", 0, runs, 1, names)
-        t = b.add(start, run.index, "t")
-        left_at = [source.at_step(t, offset) for source, offset in zip(lefts, left_offsets, strict=True)]
-        j_bytes = b.mul(j, e.bytes)
-        right_at = b.at(right.at_step(t, right_offset), j_bytes, "i8", "right")
-        row = b.loop("row", 0, rows, 1, [("right", right_at), *[(n, v) for (n, _), v in zip(names, run.values, strict=True)]])
+        right_at: Value,
+        rows: Value,
+        sums: list[Value],
+    ) -> list[Value]:
+        """Add the products of some rows that follow each other: every vector of the left side by every number of the right."""
+        b, e, vectors = right.b, self.element, len(lefts) * width
+        row = b.loop("row", 0, rows, 1, [("right", right_at), *[(v[1:], v) for v in sums]])
         here = b.mul(row.index, e.panel_row, "row_bytes")
         loaded = []
         for source, address in zip(lefts, left_at, strict=True):
@@ -241,18 +241,11 @@ class Gradients:
                 place = b.at(address, b.mul(source.panel_bytes, k), "i8", source.name) if k else address
                 loaded.append(b.load(e.vector, b.at(place, here, "i8", source.name), source.name, e.panel_row))
         following: list[Value] = []
-        for i in range(height):
+        for i in range(len(sums) // vectors):
             factor = b.splat(b.load(e.type, b.at(row.values[0], i, e.type), "right", e.bytes), e.lanes, "right")
             before = row.values[1 + i * vectors : 1 + (i + 1) * vectors]
             following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
-        done = b.end(row, [b.at(row.values[0], right.row_bytes, "i8", "right"), *following])
-        done = b.end(run, done[1:])
-        for i in range(height):
-            for v in range(vectors):
-                place = b.at(corner, (i * vectors + v) * e.panel_row, "i8", "place")
-                old = b.select(newest, zero, b.load(e.vector, place, "before", e.panel_row), "before")
-                b.store(b.fadd(old, done[i * vectors + v], "total"), place, e.panel_row)
-        b.end(loop)
+        return b.end(row, [b.at(row.values[0], right.row_bytes, "i8", "right"), *following])[1:]
 
     def column_sums(self, sums: Sums) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr sums, i64 panel0, i64 panel1)`."""
@@ -270,20 +263,24 @@ class Gradients:
         panel = b.loop("panel", panel0, panel1)
         offset = b.mul(panel.index, source.panel_bytes) if is_vector else i64(0)
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
-        if self.program.buffer(sums.value[0]).role == "sum":
-            loop, slot, newest = walk.added_up("block_of_steps")
+        if self.program.is_sum(sums.value[0]):
+            loop, first_slot, newest = walk.added_up("block_of_steps")
             runs, rows = i64(1), walk.rows
         else:
-            loop, slot, stop, newest = walk.blocks("block_of_steps")
-            runs, rows = walk.rows_of(slot, stop)
+            loop, first_slot, stop, newest = walk.blocks("block_of_steps")
+            runs, rows = walk.rows_of(first_slot, stop)
+        part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
+        part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
+        fresh = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "fresh")
         run = b.loop("run", 0, runs, 1, [("sum", zero)])
-        at = source.at_step(b.add(slot, run.index, "slot"), offset)
-        row = b.loop("row", 0, rows, 1, [("at", at), ("sum", run.values[0])])
+        at = source.at_step(b.add(first_slot, run.index, "slot"), b.add(offset, b.mul(source.row_bytes, part.index)))
+        row = b.loop("row", 0, part_rows, 1, [("at", at), ("sum", run.values[0])])
         value = b.load(type, row.values[0], sums.value[0], stride)
         done = b.end(row, [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fadd(row.values[1], value, "sum")])
-        done = b.end(run, done[1:])
-        before = b.select(newest, zero, b.load(type, place, "before", stride), "before")
-        b.store(b.fadd(before, done[0], "total"), place, stride)
+        (done_sum,) = b.end(run, done[1:])
+        before = b.select(fresh, zero, b.load(type, place, "before", stride), "before")
+        b.store(b.fadd(before, done_sum, "total"), place, stride)
+        b.end(part)
         b.end(loop)
         b.end(panel)
         b.ret()

@@ -82,14 +82,16 @@ class Extent:
 
     @property
     def sum_slots(self) -> int:
-        """Slots for what is added up over `SUM_STEPS` steps."""
+        """Slots for what is added up over `SUM_STEPS` steps; that and a chunk's steps are powers of two."""
         return max(1, self.chunk // SUM_STEPS) * (1 if self.chunk >= self.steps else 2)
 
 
 CHUNK_ROWS = 1024
 """Rows of a chunk, about: enough for products at full speed, few enough for the cache."""
-BLOCK_ROWS = 256
-"""Rows of a block of a matrix gradient's sum, about; it fixes the order of the sum, so it never depends on the machine."""
+BLOCK_ROWS = 128
+"""Rows of a block of a gradient's sum, at most: rounding errors of one chain of additions grow with its length. It fixes the
+order of the sum, so it never depends on the machine.
+"""
 
 
 def _power_of_two(n: int) -> int:
