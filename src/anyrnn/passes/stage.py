@@ -42,6 +42,8 @@ class Step:
 BEFORE, LOOP, AFTER = "before", "loop", "after"
 RECOMPUTED_OPS = 6
 """Cheap ops on a whole row that every thread may do for itself rather than wait at a barrier for the others."""
+AGAIN_OPS = 3
+"""Cheap ops that a stage does again rather than read what an earlier one has made with them."""
 
 
 class Stager:
@@ -173,16 +175,30 @@ class Stager:
         return self.nodes[i].shape[0] if self.nodes[i].shape else None
 
     def recomputed(self, i: int) -> bool:
-        """Cheap arithmetic straight from memory, and truth values, are never stored for a later stage."""
+        """Cheap arithmetic straight from memory, and truth values, are never stored for a later stage. Neither is what a few
+        cheap ops make of one value and of what stands in memory for long: the value is stored, once for all that is made of it.
+        """
+        return self.ops_from_memory(i) <= AGAIN_OPS
+
+    def ops_from_memory(self, i: int) -> int:
+        """How many cheap ops make a value of what stands in memory or can be stored in its place; many where none do."""
         node = self.nodes[i]
         if node.row.boolean or node.op == "fill":
-            return True
-        return (
-            node.row.kind == "elementwise"
-            and not node.row.costly
-            and node.shape != ()
-            and all(self._is_leaf(s) for s in node.inputs)
-        )
+            return 0
+        if node.row.kind != "elementwise" or node.row.costly or node.shape == ():
+            return AGAIN_OPS + 1
+        made = {s for s in node.inputs if not self._is_leaf(s)}
+        if not made:
+            return 1
+        if len(made) > 1 or any(self._is_state(s) for s in node.inputs):
+            return AGAIN_OPS + 1
+        (only,) = made
+        below = self.ops_from_memory(only)
+        return 1 + (below if below <= AGAIN_OPS else 0)
+
+    def _is_state(self, i: int) -> bool:
+        node = self.nodes[i]
+        return node.op == "load" and self.buffers[node.attributes[0]].role == "state"
 
     def _is_leaf(self, i: int) -> bool:
         return self.nodes[i].op == "load" or not self.nodes[i].per_sample
