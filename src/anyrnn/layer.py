@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
-from anyrnn.passes.options import with_input_dropout
-from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_network
+from anyrnn.sequence.network import Network, check_arguments, make_network, with_dropout
 from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
@@ -125,10 +124,8 @@ class Recurrent:
 
     @dropout.setter
     def dropout(self, value: float) -> None:
-        check_dropout(value)
+        self.training_network = with_dropout(self.network, value)
         self._dropout = float(value)
-        drops = value > 0 and self.network.layers > 1
-        self.training_network = replace(self.network, graph=with_input_dropout(self.network.graph)) if drops else self.network
 
     def __repr__(self) -> str:
         sizes = dict(self.network.sizes)

@@ -81,8 +81,9 @@ def other_layout(layer: Any) -> None:
 def opposite(layer: Any) -> None:
     """Numbers that are kept in memory as their opposites."""
     for parameter in layer.parameters():
-        parameter.data = torch.complex(parameter.detach(), 2 * parameter.detach()).conj().imag
+        parameter.data = torch._neg_view(2 * parameter.detach())
         assert parameter.is_neg()
+        assert parameter.is_contiguous()
 
 
 def add_in_place(layer: Any) -> None:

@@ -5,7 +5,7 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.passes.compile import Plan, plan
+from anyrnn.passes.options import with_input_dropout
 from anyrnn.trace import Cell
 
 
@@ -157,6 +158,12 @@ def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
             dim.evaluate(sizes)
     except ValueError as error:
         raise CellError(f"{node.source}: cell {who!r}: {error}") from None
+
+
+def with_dropout(network: Network, dropout: Any) -> Network:
+    """The network of training calls: with a random choice of each layer's inputs where outputs are dropped between layers."""
+    check_dropout(dropout)
+    return replace(network, graph=with_input_dropout(network.graph)) if dropout and network.layers > 1 else network
 
 
 def check_dropout(dropout: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.passes.options import with_input_dropout
-from anyrnn.sequence.network import check_arguments, check_dropout, make_network
+from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
 from anyrnn.torch import autograd, operators
 from anyrnn.trace import Cell
 
@@ -130,9 +128,9 @@ class Recurrent(torch.nn.Module):
 
     def _dropping_number(self) -> int:
         """The call with dropout between layers, or the plain one where there is none."""
-        if not self.dropout or self.num_layers == 1:
+        dropping = with_dropout(self.network, self.dropout)
+        if dropping is self.network:
             return self._number
-        dropping = replace(self.network, graph=with_input_dropout(self.network.graph))
         return operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
 
     @property
