@@ -230,14 +230,93 @@ class Stager:
             self._keep_for_gradients(right, ("saved", "stream"))
         for _, i in self.step.sums:
             self._add_up(i)
+        self._make_late()
+        for i, place, _ in self.reads():
+            if not self._is_leaf(i) or not self.still_there(i, place):
+                self.keep(i, "cross" if self.region[i] == place[0] == LOOP else "chunk")
+
+    def _make_late(self) -> None:
+        """Move what one stage makes for later ones to the latest of them, where less is stored and loaded that way: with all that
+        is made for it alone. Not into the last stage of a backward step, which may be done in the step after it.
+        """
+        readers: dict[int, set[int]] = {}
+        for i in reversed(self.live):
+            again = i not in self.targets and self.region.get(i) == LOOP and self.recomputed(i)
+            for s in self.nodes[i].inputs if self.region.get(i) == LOOP else ():
+                readers.setdefault(s, set()).update(readers.get(i, ()) if again else {i})
+        fixed = {i for _, i in self.step.states} | {i for _, _, i in self.step.outputs}
+        latest = self.last_level - self.step.reverse
+
+        def can_move(i: int, level: int, moved: set[int]) -> bool:
+            node = self.nodes[i]
+            if node.row.kind != "elementwise" or node.shape == () or i in fixed or self.region.get(i) != LOOP:
+                return False
+            return self.level[i] < level and all(
+                r in moved or (level < self.level[r] if i in self._needs_whole(self.nodes[r]) else level <= self.level[r])
+                for r in readers.get(i, ())
+            )
+
+        def taken_along(i: int, level: int) -> set[int]:
+            found = {i}
+            for k in range(i - 1, -1, -1):
+                if found.intersection(readers.get(k, ())) and can_move(k, level, found):
+                    found.add(k)
+            return found
+
+        roots = {i for i, _, _ in self.reads() if not self._is_leaf(i)} | set(self.targets)
+        least = self._traffic()
+        for i in sorted(roots, reverse=True):
+            for level in range(latest, self.level.get(i, latest), -1):
+                if not can_move(i, level, set()):
+                    continue
+                before = {k: self.level[k] for k in taken_along(i, level)}
+                self.level |= dict.fromkeys(before, level)
+                traffic = self._traffic()
+                if traffic < least:
+                    least = traffic
+                    break
+                self.level |= before
+
+    def _traffic(self) -> int:
+        """Vectors that the kernels of a step load, and store for each other."""
+        reads = {read for read in self.reads() if self.nodes[read[0]].shape}
+        stored = {i for i, place, _ in reads if not self._is_leaf(i) or not self.still_there(i, place)}
+        return len(reads) + len(stored - set(self.targets))
+
+    def reads(self) -> list[tuple[int, tuple[str, int], bool]]:
+        """What is read from memory, where, and whether by the kernel of columns or the scalar one beside it: leaves, and what
+        another kernel has made.
+        """
         done: set[tuple[int, tuple[str, int], bool]] = set()
-        pending = [(i, self.place(i)) for i in self.targets if not self._is_leaf(i)]
+        reached = set(self.targets)
+        pending = [i for i in self.targets if not self._is_leaf(i)]
+        found: list[tuple[int, tuple[str, int], bool]] = []
         while pending:
-            i, place = pending.pop()
-            for s in self._read_elsewhere(i, place, done):
-                if s not in self.targets:
-                    pending.append((s, self.place(s)))
-                self.keep(s, "cross" if self.region[s] == place[0] == LOOP else "chunk")
+            i = pending.pop()
+            read = self._read_by(i, self.place(i), self.nodes[i].shape != (), done)
+            found += read
+            for s, _, _ in read:
+                if s not in reached and not self._is_leaf(s):
+                    reached.add(s)
+                    pending.append(s)
+        return found
+
+    def _read_by(
+        self, i: int, place: tuple[str, int], columns: bool, done: set[tuple[int, tuple[str, int], bool]]
+    ) -> list[tuple[int, tuple[str, int], bool]]:
+        """What making node i in a kernel reads from memory."""
+        if (i, place, columns) in done:
+            return []
+        done.add((i, place, columns))
+        node, found = self.nodes[i], []
+        for s in node.inputs:
+            if self._is_leaf(s):
+                found += [(s, place, columns)] if self.nodes[s].op == "load" else []
+            elif self.loaded(s, place, columns, node):
+                found.append((s, place, columns))
+            else:
+                found += self._read_by(s, place, columns, done)
+        return found
 
     def _keep_for_gradients(self, i: int, in_place: tuple[str, ...] = ("saved",)) -> None:
         """Gradients are summed after the steps of a chunk: only values in buffers of some roles still stand there."""
@@ -260,25 +339,6 @@ class Stager:
             self.totals[i] = (name, 0)
             self.buffers[name] = Buffer(name, "sum", self.dim(i))
             self.targets.setdefault(i, []).append((name, 0))
-
-    def _read_elsewhere(
-        self, i: int, place: tuple[str, int], done: set[tuple[int, tuple[str, int], bool]], columns: bool | None = None
-    ) -> list[int]:
-        """What making node i in a place reads that another place, or the scalar kernel beside it, has made."""
-        node = self.nodes[i]
-        columns = node.shape != () if columns is None else columns
-        if (i, place, columns) in done:
-            return []
-        done.add((i, place, columns))
-        found: list[int] = []
-        for s in node.inputs:
-            if self._is_leaf(s):
-                found += [] if self.still_there(s, place) else [s]
-            elif self.loaded(s, place, columns, node):
-                found.append(s)
-            else:
-                found += self._read_elsewhere(s, place, done, columns)
-        return found
 
     def loaded(self, s: int, place: tuple[str, int], columns: bool, reader: Node) -> bool:
         """Whether the kernel that works at a place on columns (or on scalars) reads node s from memory. A test is made again."""

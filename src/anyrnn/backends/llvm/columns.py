@@ -2,6 +2,7 @@
 
     for each group of `width` panels:
         for each tile of rows, the highest that fits first:
+            fetch what the pointwise work will touch
             put the first values of the sums (biases, or what was hoisted) into the tile, a piece of stack that stays in cache
             for each operand, for each block of its features:
                 sum products in registers; add the sums to the tile
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, Emitter, first_lanes, is_callers
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, Emitter, added_to, first_lanes, is_callers
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
@@ -168,7 +169,7 @@ class ColumnKernel(Emitter):
     def fetch(self, row: Value, height: Value) -> None:
         """Bring near what the pointwise part of a tile will touch, while its products are made."""
         b = self.b
-        keys = [key for key in self.pointwise_bases if self.in_columns(key[0])]
+        keys = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
         panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
         starts = [self._start(key, b.add(self.first_panel, panels.index, "panel"), row) for key in keys]
         rows = b.loop("row_of_tile", 0, height)
@@ -264,12 +265,16 @@ class ColumnKernel(Emitter):
     ) -> list[Value]:
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
         of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
+
+        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
         b, e, count = self.b, self.element, len(vectors)
         height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
         rows = [self.advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
+        for row in rows:
+            b.prefetch(self.advance(row, panel_bytes, "next"))
         stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         k = b.loop("k", 0, stop, 1, carried, once=True)
@@ -292,7 +297,8 @@ class ColumnKernel(Emitter):
         inside = panels.index if panels else i64(0)
         panel = b.add(self.first_panel, inside, "panel") if panels else self.first_panel
         feature = b.mul(panel, e.lanes, "feature")
-        mask = first_lanes(b, b.sub(self.features, feature, "left"), e.lanes)
+        left = b.sub(self.features, feature, "left")
+        mask, self.is_full = first_lanes(b, left, e.lanes), b.compare("sge", left, i64(e.lanes), "is_full")
         vectors = {}
         for i in self.pointwise_needs:
             node = self.nodes[i]
@@ -303,6 +309,7 @@ class ColumnKernel(Emitter):
         sums = [self.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
         at = {key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0]) for key, start in starts.items()}
+        fresh = self._places_of_sums(at, starts, b.add(row, loop.index))
         values = dict(vectors)
         for i in self.pointwise_needs:
             node = self.nodes[i]
@@ -319,7 +326,11 @@ class ColumnKernel(Emitter):
                 operands = [values[s] for s in node.inputs]
                 values[i] = self.elementwise(node, self.label(i), operands, feature, b.add(row, loop.index, "row"))
         for i, buffer, later in self.kernel.stores:
-            self.store(values[i], (buffer, later), at[buffer, later], mask)
+            if self.program.is_sum(buffer):
+                before = b.load(e.vector, at[buffer, later], "before", e.panel_row)
+                b.store(added_to(b, before, values[i], fresh[later], buffer), at[buffer, later], e.panel_row)
+            else:
+                self.store(values[i], buffer, at[buffer, later], mask)
         b.end(loop)
         if panels:
             b.end(panels)
@@ -330,25 +341,40 @@ class ColumnKernel(Emitter):
         at = self.bases[key]
         if self.in_columns(buffer):
             at = self.advance(at, b.mul(self.panel_bytes[buffer], panel), f"{buffer}.panel")
+        if self.program.is_sum(buffer):
+            return at
         return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
+
+    def _places_of_sums(self, at: dict[Key, Value], starts: dict[Key, Value], row: Value) -> dict[int, Value]:
+        """Set the addresses of sums for a row of this call. Gives, for each step whose values are added, a mask: whether the row
+        is the first of its sum.
+        """
+        b = self.b
+        if not self.begun:
+            return {}
+        row = b.add(self.row0, row, "row")
+        offset = b.mul(b.binary("udiv", row, i64(SUM_ROWS)), self.element.panel_row, "sum_offset")
+        at |= {key: self.advance(start, offset, key[0]) for key, start in starts.items() if self.program.is_sum(key[0])}
+        is_first = b.compare("eq", b.binary("urem", row, i64(SUM_ROWS)), i64(0), "is_first")
+        return {
+            later: b.splat(b.binary("and", begun, is_first, "fresh"), self.element.lanes, "fresh")
+            for later, begun in self.begun.items()
+        }
 
     def load(self, key: Key, at: Value, mask: Value) -> Value:
         b, e, buffer = self.b, self.element, key[0]
         if not self.in_columns(buffer):
             return b.splat(b.load(e.type, at, buffer), e.lanes, buffer)
         if is_callers(self.program, buffer):
-            return b.masked_load(e.vector, at, mask, buffer)
+            return self.load_lanes(at, mask, self.is_full, buffer)
         return b.load(e.vector, at, buffer, e.panel_row)
 
-    def store(self, value: Value, key: Key, at: Value, mask: Value) -> None:
-        b, e, (buffer, later) = self.b, self.element, key
-        if self.program.is_sum(buffer):
-            before = b.load(e.vector, at, "before", e.panel_row)
-            value = b.fadd(b.select(self.begun[later], const(e.vector, 0.0), before, "before"), value, buffer)
+    def store(self, value: Value, buffer: str, at: Value, mask: Value) -> None:
+        b, e = self.b, self.element
         if not is_callers(self.program, buffer):
             b.store(value, at, e.panel_row)
             return
         if self.program.reverse:
-            before = b.masked_load(e.vector, at, mask, "before")
+            before = self.load_lanes(at, mask, self.is_full, "before")
             value = b.select(self.adds, b.fadd(value, before, buffer), value, buffer)
-        b.masked_store(value, at, mask)
+        self.store_lanes(value, at, mask, self.is_full)

@@ -20,7 +20,7 @@ from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
 from anyrnn.backends.llvm.gradients import Gradients, Outer, Sums, group_gradients
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
@@ -167,6 +167,15 @@ class Driver:
         first = b.binary("sdiv", b.mul(count, self.id), self.count, f"{name}.from")
         return first, b.binary("sdiv", b.mul(count, b.add(self.id, 1)), self.count, f"{name}.to")
 
+    def share_of_rows(self) -> tuple[Value, Value]:
+        """This thread's rows. Rows that are added up before they are summed stay together."""
+        if not any(buffer.role == "sum" for buffer in self.program.buffers):
+            return self.share(self.rows, "rows")
+        b = self.b
+        sums = b.binary("sdiv", b.add(self.rows, SUM_ROWS - 1), i64(SUM_ROWS), "sums")
+        first, last = (b.minimum(b.mul(part, SUM_ROWS), self.rows, "part") for part in self.share(sums, "sums"))
+        return first, last
+
     def barrier(self) -> None:
         self.b.call("barrier", [self.barrier_state, self.count])
 
@@ -185,8 +194,7 @@ class Driver:
         self.chunk = self.word(self.layout.header("chunk"), "chunk")
         columns = b.compare("ne", self.word(self.layout.header("columns"), "columns"), i64(0), "columns")
         self.waiting = b.select(columns, self.count, i64(1), "waiting")
-        part0, part1 = self.share(self.rows, "rows")
-        self.part = part0, part1
+        part0, part1 = self.part = self.share_of_rows()
         self.row0 = b.select(columns, i64(0), part0, "row0")
         self.own_rows = b.select(columns, self.rows, b.sub(part1, part0), "own_rows")
         self.columns = columns

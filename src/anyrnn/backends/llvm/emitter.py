@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm import math
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, i64, vector
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.random import random_words
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.ir.dims import Dim
@@ -29,7 +29,8 @@ PARAMETERS = [
 ]
 
 SUM_STEPS = 16
-"""Steps that are added up for each sample before the samples are, for the gradients of vectors; a power of two."""
+SUM_ROWS = 4
+"""What vectors' gradients are sums of is added up where it is made, over so many steps (a power of two) of so many samples."""
 
 Spelling = Callable[..., Value]
 
@@ -123,7 +124,7 @@ class Emitter:
         return self.b.at(pointer, bytes, "i8", name)
 
     def locate(self, buffer: str, later: int) -> Value:
-        """The address of a buffer's first row for this call, panel zero; also notes its strides."""
+        """The address of a buffer's first row for this call (of a sum's first of all), panel zero; also notes its strides."""
         key = (buffer, later)
         if key in self.bases:
             return self.bases[key]
@@ -145,7 +146,8 @@ class Emitter:
             base = b.select(given, base, self.pointer(self.layout.header("zeros"), "zeros"), f"{buffer}.base")
             row_bytes = b.select(given, row_bytes, i64(0), f"{buffer}.row_bytes")
         self.row_bytes[key] = row_bytes
-        self.bases[key] = self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
+        is_sum = self.program.is_sum(buffer)
+        self.bases[key] = base if is_sum else self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
 
     def begins(self, later: int) -> Value:
@@ -205,8 +207,42 @@ class Emitter:
         dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
         return b.compare("uge", words, dropped_below, "kept")
 
+    def load_lanes(self, at: Value, mask: Value, is_full: Value, name: str) -> Value:
+        """The lanes of `mask`, the others zero. A full vector is read without it: a load with a mask waits for stores."""
+        b, type = self.b, self.element.vector
+        plain, masked, done = b.label("plain"), b.label("masked"), b.label("loaded")
+        b.branch_if(is_full, plain, masked)
+        b.place(plain)
+        whole = b.load(type, at, name)
+        b.branch(done)
+        b.place(masked)
+        part = b.masked_load(type, at, mask, name)
+        b.branch(done)
+        b.place(done)
+        return b.phi(type, [(whole, plain), (part, masked)], name)
+
+    def store_lanes(self, value: Value, at: Value, mask: Value, is_full: Value) -> None:
+        """Write the lanes of `mask`; a full vector without it."""
+        b = self.b
+        plain, masked, done = b.label("plain"), b.label("masked"), b.label("stored")
+        b.branch_if(is_full, plain, masked)
+        b.place(plain)
+        b.store(value, at)
+        b.branch(done)
+        b.place(masked)
+        b.masked_store(value, at, mask)
+        b.branch(done)
+        b.place(done)
+
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op
+
+
+def added_to(b: Function, before: Value, value: Value, fresh: Value, name: str) -> Value:
+    """`before + value`; where the lanes of `fresh` are true, what was there counts as zero. (With one bit for all lanes the code
+    generator would branch at every vector.)
+    """
+    return b.fadd(b.select(fresh, const(before.type, 0.0), before, "before"), value, name)
 
 
 def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import SUM_STEPS, Element, cover, is_callers
+from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element, added_to, cover, is_callers
 from anyrnn.backends.llvm.memory import BLOCK_ROWS
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
@@ -190,7 +190,7 @@ class Gradients:
         runs, rows = walk.rows_of(start, stop)
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
-        fresh = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "fresh")
+        fresh = b.splat(b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part")), e.lanes, "fresh")
         task = b.loop("task", task0, task1)
         group = b.binary("sdiv", task.index, panels, "group")
         panel = b.binary("srem", task.index, panels, "panel")
@@ -212,8 +212,8 @@ class Gradients:
             corner = b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner")
             for k, value in enumerate(done):
                 place = b.at(corner, k * e.panel_row, "i8", "place")
-                old = b.select(fresh, zero, b.load(e.vector, place, "before", e.panel_row), "before")
-                b.store(b.fadd(old, value, "total"), place, e.panel_row)
+                before = b.load(e.vector, place, "before", e.panel_row)
+                b.store(added_to(b, before, value, fresh, "total"), place, e.panel_row)
 
         cover(b, features, tile_heights(self.machine, vectors), one)
         for opened in (task, part, loop):
@@ -265,7 +265,7 @@ class Gradients:
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
         if self.program.is_sum(sums.value[0]):
             loop, first_slot, newest = walk.added_up("block_of_steps")
-            runs, rows = i64(1), walk.rows
+            runs, rows = i64(1), b.binary("sdiv", b.add(walk.rows, SUM_ROWS - 1), i64(SUM_ROWS), "rows")
         else:
             loop, first_slot, stop, newest = walk.blocks("block_of_steps")
             runs, rows = walk.rows_of(first_slot, stop)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm.emitter import SUM_STEPS, Element
+from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Buffer, Program
 from anyrnn.sequence.network import Network
@@ -124,8 +124,11 @@ def place_scratch(
     def slots(buffer: Buffer) -> int:
         return {"chunk": extent.chunk_slots, "sum": extent.sum_slots}.get(buffer.role, 2)
 
+    def rows(buffer: Buffer) -> int:
+        return -(-extent.rows // SUM_ROWS) if buffer.role == "sum" else extent.rows
+
     return {
-        b.name: place(arena, element, _features(b.dim, sizes), slots(b), extent.rows, slots(b) - 1)
+        b.name: place(arena, element, _features(b.dim, sizes), slots(b), rows(b), slots(b) - 1)
         for b in program.buffers
         if b.role in ("chunk", "cross", "state", "sum") and b.name not in reserved
     }

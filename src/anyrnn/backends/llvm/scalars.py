@@ -80,7 +80,8 @@ class ScalarKernel(Emitter):
         zero = const(e.vector, 0.0)
         loop = b.loop("feature", 0, count, e.lanes, [(f"{self.label(i)}.lanes", zero) for i in reductions])
         panel = b.binary("sdiv", loop.index, i64(e.lanes), "panel")
-        mask = first_lanes(b, b.sub(count, loop.index, "left"), e.lanes)
+        left = b.sub(count, loop.index, "left")
+        mask, is_full = first_lanes(b, left, e.lanes), b.compare("sge", left, i64(e.lanes), "is_full")
         values = dict(spread)
         for j in inside:
             node = self.nodes[j]
@@ -88,13 +89,13 @@ class ScalarKernel(Emitter):
                 buffer = node.attributes[0]
                 at = self.advance(self.row_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
                 values[j] = (
-                    b.masked_load(e.vector, at, mask, buffer)
+                    self.load_lanes(at, mask, is_full, buffer)
                     if is_callers(self.program, buffer)
                     else b.load(e.vector, at, buffer, e.panel_row)
                 )
             elif not node.per_sample:
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                values[j] = b.masked_load(e.vector, b.at(address, loop.index, e.type), mask, node.attributes[0])
+                values[j] = self.load_lanes(b.at(address, loop.index, e.type), mask, is_full, node.attributes[0])
             else:
                 operands = [values[s] if s in values else const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
                 values[j] = self.elementwise(node, self.label(j), operands, loop.index, self.row)
