@@ -2,10 +2,10 @@
 
     for each group of `width` panels:
         for each tile of rows, the highest that fits first:
-            fetch what the pointwise work will touch
             put the first values of the sums (biases, or what was hoisted) into the tile, a piece of stack that stays in cache
             for each operand, for each block of its features:
-                sum products in registers; add the sums to the tile
+                sum products in registers, and now and then fetch some of what the pointwise work will touch
+                add the sums to the tile
         for each panel of the group, for each row of the tile:
             load, compute, store
 
@@ -26,6 +26,10 @@ from anyrnn.passes.plan import Program
 Key = tuple[str, int]
 OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
+FETCH_WORDS = 2
+"""address, bytes from row to row"""
+ROWS_AHEAD = 12
+"""How many rows before they are needed rows are fetched where there are no products in the time of which it could be done."""
 BLOCK_FEATURES = 128
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 
@@ -72,6 +76,7 @@ class ColumnKernel(Emitter):
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
         self.alike = self._alike()
+        self.fetched = self._fetches()
         group = b.loop("group", self.group0, self.group1)
         self.group = group.index
         self.first_panel = b.mul(group.index, shaped.width, "first_panel")
@@ -79,6 +84,7 @@ class ColumnKernel(Emitter):
         self.panels_left = b.minimum(b.sub(all_panels, self.first_panel), shaped.width, "panels_left")
         if shaped.accumulators:
             self.note_operands()
+            self.note_fetches()
             self.tiles()
         else:
             self.pointwise(i64(0), self.rows)
@@ -99,6 +105,7 @@ class ColumnKernel(Emitter):
         """For the current group, the words of each operand that has features to multiply, and the panels of all of them."""
         b, e = self.b, self.element
         self.blocks = []
+        self.product_panels = i64(0)
         for some, table in self.alike:
             place, blocks = table, i64(0)
             for k in some:
@@ -110,6 +117,8 @@ class ColumnKernel(Emitter):
                 for word, value in enumerate(words):
                     b.store(value, b.at(place, word, I64))
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
+                panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+                self.product_panels = b.add(self.product_panels, panels, "product_panels")
                 following = b.at(place, OPERAND_WORDS, I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
             self.blocks.append(blocks)
@@ -139,7 +148,7 @@ class ColumnKernel(Emitter):
 
     def tiles(self) -> None:
         """Go through the rows by tiles; all heights share the pointwise part."""
-        b, shaped = self.b, self.shaped
+        b = self.b
         begin, shared, done = b.label("tiles"), b.label("pointwise"), b.label("tiles_done")
         entry = b.current
         b.branch(begin)
@@ -147,7 +156,7 @@ class ColumnKernel(Emitter):
         phi_line = len(b.lines)
         row = b.value(I64, "", "row")
         left = b.sub(self.rows, row, "left")
-        self.fetch(row, b.minimum(left, shaped.heights[0], "height"))
+        b.store(i64(0), self.cursor)
         ends: list[tuple[Value, str]] = []
         for height in self.shaped.heights:
             then, otherwise = b.label(f"tile{height}"), b.label("lower") if height > 1 else done
@@ -166,17 +175,43 @@ class ColumnKernel(Emitter):
         b.branch(begin)
         b.place(done)
 
-    def fetch(self, row: Value, height: Value) -> None:
-        """Bring near what the pointwise part of a tile will touch, while its products are made."""
-        b = self.b
+    def _fetches(self) -> list[Key]:
+        """What the pointwise part of a tile touches for each sample, with room for its addresses: see `note_fetches`."""
         keys = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
+        words = FETCH_WORDS * len(keys) * self.shaped.width
+        self.fetches = self.b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "fetches")
+        self.cursor = self.b.value(PTR, "alloca i64, align 8", "cursor")
+        return keys
+
+    def note_fetches(self) -> None:
+        """For the current group, the words of what the pointwise part touches, panel by panel; and how many to fetch with each
+        panel that is multiplied: memory is slow, and all at once would wait.
+        """
+        b = self.b
+        count = b.mul(self.panels_left, len(self.fetched), "fetches")
+        often = b.select(b.compare("sgt", self.product_panels, i64(0)), self.product_panels, i64(1), "often")
+        self.fetch_count, self.fetch_step = count, b.binary("sdiv", b.add(count, b.sub(often, 1)), often, "fetch_step")
         panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
-        starts = [self._start(key, b.add(self.first_panel, panels.index, "panel"), row) for key in keys]
-        rows = b.loop("row_of_tile", 0, height)
-        for key, start in zip(keys, starts, strict=True):
-            b.prefetch(self.advance(start, b.mul(self.row_bytes[key], rows.index), key[0]))
-        b.end(rows)
+        first = b.mul(panels.index, FETCH_WORDS * len(self.fetched), "first")
+        for k, key in enumerate(self.fetched):
+            place = b.at(self.fetches, b.add(first, FETCH_WORDS * k), I64, "fetch")
+            b.store(self._start(key, b.add(self.first_panel, panels.index, "panel"), i64(0)), place)
+            b.store(self.row_bytes[key], b.at(place, 1, I64))
         b.end(panels)
+
+    def fetch(self, row: Value, height: int) -> None:
+        """Bring nearer the next few of what the pointwise part of a tile will touch."""
+        b = self.b
+        begin = b.load(I64, self.cursor, "cursor")
+        end = b.minimum(b.add(begin, self.fetch_step), self.fetch_count, "cursor")
+        loop = b.loop("fetch", begin, end)
+        place = b.at(self.fetches, b.mul(loop.index, FETCH_WORDS), I64, "fetch")
+        row_bytes = b.load(I64, b.at(place, 1, I64), "row_bytes")
+        at = self.advance(b.load(PTR, place, "address"), b.mul(row_bytes, row), "fetched")
+        for i in range(height):
+            b.prefetch(self.advance(at, b.mul(row_bytes, i), "fetched"))
+        b.end(loop)
+        b.store(end, self.cursor)
 
     def sums(self, row: Value, height: int) -> None:
         """The sums of a tile."""
@@ -232,7 +267,7 @@ class ColumnKernel(Emitter):
             keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
             vectors = [j * shaped.width + k for j in range(len(operand.accumulators)) for k in range(panels)]
             names = [f"{self.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
-            sums = self.chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names)
+            sums = self.chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row)
             for (a, i, k), value in zip(keys, sums, strict=True):
                 place = self.tile_at(a, k, i)
                 b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
@@ -262,6 +297,7 @@ class ColumnKernel(Emitter):
         features: Value,
         vectors: list[int],
         names: list[str],
+        first_row: Value,
     ) -> list[Value]:
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
         of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
@@ -275,6 +311,8 @@ class ColumnKernel(Emitter):
         rows = [self.advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
         for row in rows:
             b.prefetch(self.advance(row, panel_bytes, "next"))
+        if height == self.shaped.heights[0]:
+            self.fetch(first_row, height)
         stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         k = b.loop("k", 0, stop, 1, carried, once=True)
@@ -309,6 +347,8 @@ class ColumnKernel(Emitter):
         sums = [self.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
         at = {key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0]) for key, start in starts.items()}
+        for key in [] if self.shaped.accumulators else self.fetched:
+            b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"))
         fresh = self._places_of_sums(at, starts, b.add(row, loop.index))
         values = dict(vectors)
         for i in self.pointwise_needs:

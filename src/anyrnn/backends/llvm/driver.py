@@ -401,11 +401,11 @@ class Driver:
     def after(self, t0: Value, t1: Value) -> None:
         if not (self.program.after or self.outers or self.sums):
             return
-        self.barrier()
         with self.only_if(self.steps_wanted, "after"):
             for stage in self.program.after:
+                self.stage_barrier()
                 self.call_chunk(stage, t0, t1, "flat_after")
-                self.barrier()  # a gradient's sum goes through all rows, whoever made them
+        self.barrier()  # a gradient's sum goes through all rows, whoever made them
         with self.only_if(self.gradients_wanted(), "gradients"):
             self.add_gradients(t0, t1)
 
