@@ -6,6 +6,7 @@ import mmap
 import os
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,11 @@ class Recycler:
                 best = min(fitting, key=len)
                 self.rest.remove(best)
                 return best
-        return mmap.mmap(-1, bytes, **PRIVATE)
+        block = mmap.mmap(-1, bytes, **PRIVATE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without them
+                block.madvise(mmap.MADV_HUGEPAGE)
+        return block
 
     def _give(self, block: mmap.mmap) -> None:
         with self.lock:
