@@ -204,14 +204,16 @@ class Gradients:
 
         def one(j: Value, height: int) -> None:
             """The products of `height` features of the right side, from j on."""
+            corner = b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner")
+            places = [b.at(corner, k * e.panel_row, "i8", "place") for k in range(height * vectors)]
+            for place in places:
+                b.prefetch(place)
             run = b.loop("run", 0, runs, 1, [(f"sum.{i}.{v}", zero) for i in range(height) for v in range(vectors)])
             t = b.add(start, run.index, "t")
             left_at = [source.at_step(t, offset) for source, offset in zip(lefts, left_offsets, strict=True)]
             right_at = b.at(right.at_step(t, right_offset), b.mul(j, e.bytes), "i8", "right")
             done = b.end(run, self._rows(lefts, left_at, outer.width, right, right_at, part_rows, run.values))
-            corner = b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner")
-            for k, value in enumerate(done):
-                place = b.at(corner, k * e.panel_row, "i8", "place")
+            for place, value in zip(places, done, strict=True):
                 before = b.load(e.vector, place, "before", e.panel_row)
                 b.store(added_to(b, before, value, fresh, "total"), place, e.panel_row)
 
