@@ -11,7 +11,7 @@ offset) says which word of the whole to set to the address of a base plus an off
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -209,7 +209,8 @@ class Driver:
         self.chunks()
         with self.only_if(self.steps_wanted, "finish"):
             if self.program.exit is not None:
-                self.call_stage(self.program.exit, i64(-1), None)
+                with self.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
+                    self.call_stage(self.program.exit, i64(-1), None)
             self.states_out()
         if self.program.reverse:
             with self.only_if(self.gradients_wanted(), "gradients_out"):
@@ -388,15 +389,16 @@ class Driver:
 
     def wanted(self, kernel: Kernel) -> Value:
         """False when all that a kernel stores is a caller's array that is not there."""
-        b = self.b
         outputs = {buffer.name for buffer in self.program.buffers if buffer.role == "output"}
         names = [buffer for _, buffer, _ in kernel.stores]
-        if not all(name in outputs for name in names):
-            return Value("true", "i1")
+        return self.any_given(names) if all(name in outputs for name in names) else Value("true", "i1")
+
+    def any_given(self, buffers: Iterable[str]) -> Value:
+        """Whether the caller gave any of these arrays."""
         total = i64(0)
-        for name in names:
-            total = b.binary("or", total, self.word(self.layout.buffer(name), name), "any")
-        return b.compare("ne", total, i64(0), "wanted")
+        for name in buffers:
+            total = self.b.binary("or", total, self.word(self.layout.buffer(name), name), "any")
+        return self.b.compare("ne", total, i64(0), "wanted")
 
     def after(self, t0: Value, t1: Value) -> None:
         if not (self.program.after or self.outers or self.sums):
