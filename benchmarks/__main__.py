@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="quick", help="which rows (default: quick)")
     parser.add_argument(
-        "--peers", type=_peers, default=_peers("torch,eager"), metavar="NAMES",
-        help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: torch,eager)",
+        "--peers", type=_peers, default=_peers("torch,equations,eager"), metavar="NAMES",
+        help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: torch,equations,eager)",
     )  # fmt: skip
     parser.add_argument("--threads", type=_positive, default=2, metavar="N", help="of every library (default: 2)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of weights and data (default: float32)")

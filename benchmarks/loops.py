@@ -1,6 +1,8 @@
-"""Cells that torch.nn does not have, as someone at home in torch writes them without anyrnn: an eager loop over the steps.
+"""Cells that torch.nn does not have, as someone at home in torch writes them for speed without anyrnn: an eager loop over the
+steps.
 
-The input's product is made for all steps at once, each step's gates by one product, and the rest by few operators.
+The input's product is made for all steps at once, each step's gates by one product, and the rest by few operators. The peer
+`equations` is the same without such care.
 """
 
 from __future__ import annotations

@@ -66,6 +66,11 @@ def _eager(job: Job, compile: bool = False) -> System | None:
     return ModuleSystem(job, module, module.gradients, torch.compile(module, dynamic=False))
 
 
+def _equations(job: Job) -> System | None:
+    """A cell that torch.nn does not have, as its equations stand: each one operator after the other, in each step."""
+    return None if job.row.cell in TORCH_LAYERS else interpreted(job)
+
+
 def _needs(*packages: str) -> str | None:
     missing = [package for package in packages if find_spec(package) is None]
     return f"not installed: pip install {' '.join(missing)}" if missing else None
@@ -78,6 +83,7 @@ def _why_no_compiler() -> str | None:
 
 PEERS: dict[str, Peer] = {
     "torch": Peer(lambda: None, _torch),
+    "equations": Peer(lambda: None, _equations),
     "eager": Peer(lambda: None, _eager),
     "torch.compile": Peer(_why_no_compiler, partial(_eager, compile=True)),
     "onnxruntime": Peer(lambda: _needs("onnxruntime", "onnx"), onnx_model.build),

@@ -27,7 +27,7 @@ class Settings:
 
     threads: int = 2
     dtype: str = "float32"
-    peers: tuple[str, ...] = ("torch", "eager")
+    peers: tuple[str, ...] = ("torch", "equations", "eager")
     blocks: Blocks = field(default_factory=Blocks)
 
     def blocks_for(self, row: Row) -> Blocks:

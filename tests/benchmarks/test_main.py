@@ -37,7 +37,7 @@ def test_a_whole_run(suite: Callable[..., None], tmp_path: Path, capsys: pytest.
     assert {"cpu", "cores", "features"} <= found["machine"].keys()
     assert {"python", "torch", "numpy", "llvmlite"} <= found["versions"].keys()
     assert set(found["rows"][0]["systems"]) == {"anyrnn", "torch"}
-    assert set(found["rows"][1]["systems"]) == {"anyrnn", "eager"}
+    assert set(found["rows"][1]["systems"]) == {"anyrnn", "equations", "eager"}
     assert len(found["rows"][0]["systems"]["torch"]["block_medians_ms"]) == 2
     assert found["rows"][2]["bandwidth_fraction"] > 0
 
@@ -113,7 +113,7 @@ def test_rows_are_chosen_by_name(suite: Callable[..., None], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--peers", "torch,tensorflow"], "unknown peer 'tensorflow'; there are torch, eager, torch.compile, onnxruntime, jax"),
+        (["--peers", "torch,tensorflow"], "unknown peer 'tensorflow'; there are torch, equations, eager, torch.compile, onnxruntime, jax"),
         (["--rows", "("], "'(' is not a regular expression"),
         (["--rows", "transformer"], "--rows 'transformer' matches no row of suite 'quick'"),
         (["--threads", "0"], "expected a whole number above zero, got '0'"),
