@@ -113,7 +113,7 @@ def test_rows_are_chosen_by_name(suite: Callable[..., None], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--peers", "torch,tensorflow"], "unknown peer 'tensorflow'; there are torch, equations, eager, torch.compile, onnxruntime, jax"),
+        (["--peers", "torch,tensorflow"], f"unknown peer 'tensorflow'; there are {', '.join(PEERS)}"),
         (["--rows", "("], "'(' is not a regular expression"),
         (["--rows", "transformer"], "--rows 'transformer' matches no row of suite 'quick'"),
         (["--threads", "0"], "expected a whole number above zero, got '0'"),
