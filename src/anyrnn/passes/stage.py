@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Node, affine_parts, reachable
+from anyrnn.passes.late import make_late
 from anyrnn.passes.plan import Buffer, GradientProduct, GradientSum, Kernel, Program, Stage, Store
 
 
@@ -88,7 +89,7 @@ class Stager:
                 found.add(i)
         return found
 
-    def _needs_whole(self, node: Node) -> list[int]:
+    def needs_whole(self, node: Node) -> list[int]:
         """The inputs of which a node needs every feature."""
         if node.op == "affine":
             return [operand for _, operand, _, _ in affine_parts(node)[0]]
@@ -102,7 +103,7 @@ class Stager:
             node = self.nodes[i]
             if i in region and i in free and node.row.kind == "reduction":
                 hoisted.add(i)
-            for s in self._needs_whole(node) if node.per_sample else []:
+            for s in self.needs_whole(node) if node.per_sample else []:
                 if s in free and node.row.kind != "reduction" and self.nodes[s].op != "load":
                     hoisted.add(s)
         for i in sorted(hoisted, reverse=True):
@@ -117,7 +118,7 @@ class Stager:
                 i in region
                 and i in self.carried
                 and i not in self.feeds
-                and (self._needs_whole(node) or any(s in sunk for s in node.inputs))
+                and (self.needs_whole(node) or any(s in sunk for s in node.inputs))
             ):
                 sunk.add(i)
                 region[i] = AFTER
@@ -130,7 +131,7 @@ class Stager:
                 continue
             inside = [s for s in node.inputs if self.region.get(s) == region and self.nodes[s].op != "load"]
             level = max((self.level[s] for s in inside), default=0)
-            for s in self._needs_whole(node):
+            for s in self.needs_whole(node):
                 if s in inside:
                     level = max(level, self._whole_for(node, s))
             self.level[i] = level
@@ -187,7 +188,7 @@ class Stager:
             return 0
         if node.row.kind != "elementwise" or node.row.costly or node.shape == ():
             return AGAIN_OPS + 1
-        made = {s for s in node.inputs if not self._is_leaf(s)}
+        made = {s for s in node.inputs if not self.is_leaf(s)}
         if not made:
             return 1
         if len(made) > 1 or any(self._is_state(s) for s in node.inputs):
@@ -200,7 +201,7 @@ class Stager:
         node = self.nodes[i]
         return node.op == "load" and self.buffers[node.attributes[0]].role == "state"
 
-    def _is_leaf(self, i: int) -> bool:
+    def is_leaf(self, i: int) -> bool:
         return self.nodes[i].op == "load" or not self.nodes[i].per_sample
 
     def still_there(self, i: int, place: tuple[str, int]) -> bool:
@@ -230,58 +231,10 @@ class Stager:
             self._keep_for_gradients(right, ("saved", "stream"))
         for _, i in self.step.sums:
             self._add_up(i)
-        self._make_late()
+        make_late(self)
         for i, place, _ in self.reads():
-            if not self._is_leaf(i) or not self.still_there(i, place):
+            if not self.is_leaf(i) or not self.still_there(i, place):
                 self.keep(i, "cross" if self.region[i] == place[0] == LOOP else "chunk")
-
-    def _make_late(self) -> None:
-        """Move what one stage makes for later ones to the latest of them, where less is stored and loaded that way: with all that
-        is made for it alone. Not into the last stage of a backward step, which may be done in the step after it.
-        """
-        readers: dict[int, set[int]] = {}
-        for i in reversed(self.live):
-            again = i not in self.targets and self.region.get(i) == LOOP and self.recomputed(i)
-            for s in self.nodes[i].inputs if self.region.get(i) == LOOP else ():
-                readers.setdefault(s, set()).update(readers.get(i, ()) if again else {i})
-        fixed = {i for _, i in self.step.states} | {i for _, _, i in self.step.outputs}
-        latest = self.last_level - self.step.reverse
-
-        def can_move(i: int, level: int, moved: set[int]) -> bool:
-            node = self.nodes[i]
-            if node.row.kind != "elementwise" or node.shape == () or i in fixed or self.region.get(i) != LOOP:
-                return False
-            return self.level[i] < level and all(
-                r in moved or (level < self.level[r] if i in self._needs_whole(self.nodes[r]) else level <= self.level[r])
-                for r in readers.get(i, ())
-            )
-
-        def taken_along(i: int, level: int) -> set[int]:
-            found = {i}
-            for k in range(i - 1, -1, -1):
-                if found.intersection(readers.get(k, ())) and can_move(k, level, found):
-                    found.add(k)
-            return found
-
-        roots = {i for i, _, _ in self.reads() if not self._is_leaf(i)} | set(self.targets)
-        least = self._traffic()
-        for i in sorted(roots, reverse=True):
-            for level in range(latest, self.level.get(i, latest), -1):
-                if not can_move(i, level, set()):
-                    continue
-                before = {k: self.level[k] for k in taken_along(i, level)}
-                self.level |= dict.fromkeys(before, level)
-                traffic = self._traffic()
-                if traffic < least:
-                    least = traffic
-                    break
-                self.level |= before
-
-    def _traffic(self) -> int:
-        """Vectors that the kernels of a step load, and store for each other."""
-        reads = {read for read in self.reads() if self.nodes[read[0]].shape}
-        stored = {i for i, place, _ in reads if not self._is_leaf(i) or not self.still_there(i, place)}
-        return len(reads) + len(stored - set(self.targets))
 
     def reads(self) -> list[tuple[int, tuple[str, int], bool]]:
         """What is read from memory, where, and whether by the kernel of columns or the scalar one beside it: leaves, and what
@@ -289,14 +242,14 @@ class Stager:
         """
         done: set[tuple[int, tuple[str, int], bool]] = set()
         reached = set(self.targets)
-        pending = [i for i in self.targets if not self._is_leaf(i)]
+        pending = [i for i in self.targets if not self.is_leaf(i)]
         found: list[tuple[int, tuple[str, int], bool]] = []
         while pending:
             i = pending.pop()
             read = self._read_by(i, self.place(i), self.nodes[i].shape != (), done)
             found += read
             for s, _, _ in read:
-                if s not in reached and not self._is_leaf(s):
+                if s not in reached and not self.is_leaf(s):
                     reached.add(s)
                     pending.append(s)
         return found
@@ -310,7 +263,7 @@ class Stager:
         done.add((i, place, columns))
         node, found = self.nodes[i], []
         for s in node.inputs:
-            if self._is_leaf(s):
+            if self.is_leaf(s):
                 found += [(s, place, columns)] if self.nodes[s].op == "load" else []
             elif self.loaded(s, place, columns, node):
                 found.append((s, place, columns))
@@ -326,7 +279,7 @@ class Stager:
 
     def _add_up(self, i: int) -> None:
         """See to it that a value can be summed: after the steps of a chunk if it stands there anyway, else steps add it up for
-        each sample. Two kinds always stand in a chunk: what is made outside the steps, and numbers of a sample, which every
+        each few samples. Two kinds always stand in a chunk: what is made outside the steps, and numbers of a sample, which every
         thread that needs them makes.
         """
         node = self.nodes[i]
@@ -351,9 +304,9 @@ class Stager:
     # kernels
 
     def kernels(self, region: str, level: int) -> Stage:
-        here = [i for i in self.targets if not self._is_leaf(i) and self.place(i) == (region, level)]
+        here = [i for i in self.targets if not self.is_leaf(i) and self.place(i) == (region, level)]
         if level == 0 and region == LOOP:
-            here += [i for i in self.targets if self._is_leaf(i)]
+            here += [i for i in self.targets if self.is_leaf(i)]
         by_dim: dict[Dim | None, list[int]] = {}
         for i in sorted(here):
             by_dim.setdefault(self.dim(i), []).append(i)
@@ -371,7 +324,7 @@ class Stager:
 
         def get(i: int, reader: Node | None) -> int:
             node = self.nodes[i]
-            elsewhere = not self.still_there(i, place) if self._is_leaf(i) else reader and self.loaded(i, place, columns, reader)
+            elsewhere = not self.still_there(i, place) if self.is_leaf(i) else reader and self.loaded(i, place, columns, reader)
             if elsewhere:
                 return load(i)
             if i not in done:
@@ -453,7 +406,7 @@ def _only_carries(stager: Stager, stage: Stage) -> bool:
 
 def _waits_for_state(stager: Stager, i: int) -> bool:
     node = stager.nodes[i]
-    return any(s in stager.carried for s in stager._needs_whole(node))
+    return any(s in stager.carried for s in stager.needs_whole(node))
 
 
 def _access(stager: Stager, i: int) -> tuple[str, int]:

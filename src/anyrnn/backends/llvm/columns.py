@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, Emitter, added_to, first_lanes, is_callers
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, Emitter, Lanes, added_to, is_callers
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
@@ -76,7 +76,7 @@ class ColumnKernel(Emitter):
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
         self.alike = self._alike()
-        self.fetched = self._fetches()
+        self.to_fetch = self._to_fetch()
         group = b.loop("group", self.group0, self.group1)
         self.group = group.index
         self.first_panel = b.mul(group.index, shaped.width, "first_panel")
@@ -175,11 +175,11 @@ class ColumnKernel(Emitter):
         b.branch(begin)
         b.place(done)
 
-    def _fetches(self) -> list[Key]:
+    def _to_fetch(self) -> list[Key]:
         """What the pointwise part of a tile touches for each sample, with room for its addresses: see `note_fetches`."""
         keys = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
         words = FETCH_WORDS * len(keys) * self.shaped.width
-        self.fetches = self.b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "fetches")
+        self.fetch_table = self.b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "to_fetch")
         self.cursor = self.b.value(PTR, "alloca i64, align 8", "cursor")
         return keys
 
@@ -188,13 +188,13 @@ class ColumnKernel(Emitter):
         panel that is multiplied: memory is slow, and all at once would wait.
         """
         b = self.b
-        count = b.mul(self.panels_left, len(self.fetched), "fetches")
+        count = b.mul(self.panels_left, len(self.to_fetch), "fetch_count")
         often = b.select(b.compare("sgt", self.product_panels, i64(0)), self.product_panels, i64(1), "often")
         self.fetch_count, self.fetch_step = count, b.binary("sdiv", b.add(count, b.sub(often, 1)), often, "fetch_step")
         panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
-        first = b.mul(panels.index, FETCH_WORDS * len(self.fetched), "first")
-        for k, key in enumerate(self.fetched):
-            place = b.at(self.fetches, b.add(first, FETCH_WORDS * k), I64, "fetch")
+        first = b.mul(panels.index, FETCH_WORDS * len(self.to_fetch), "first")
+        for k, key in enumerate(self.to_fetch):
+            place = b.at(self.fetch_table, b.add(first, FETCH_WORDS * k), I64, "fetch")
             b.store(self._start(key, b.add(self.first_panel, panels.index, "panel"), i64(0)), place)
             b.store(self.row_bytes[key], b.at(place, 1, I64))
         b.end(panels)
@@ -205,7 +205,7 @@ class ColumnKernel(Emitter):
         begin = b.load(I64, self.cursor, "cursor")
         end = b.minimum(b.add(begin, self.fetch_step), self.fetch_count, "cursor")
         loop = b.loop("fetch", begin, end)
-        place = b.at(self.fetches, b.mul(loop.index, FETCH_WORDS), I64, "fetch")
+        place = b.at(self.fetch_table, b.mul(loop.index, FETCH_WORDS), I64, "fetch")
         row_bytes = b.load(I64, b.at(place, 1, I64), "row_bytes")
         at = self.advance(b.load(PTR, place, "address"), b.mul(row_bytes, row), "fetched")
         for i in range(height):
@@ -274,7 +274,7 @@ class ColumnKernel(Emitter):
 
         if shaped.width > 1 and height == shaped.heights[0]:
             full, half, done = b.label("full"), b.label("half"), b.label("added")
-            b.branch_if(b.compare("sgt", self.panels_left, i64(shaped.width // 2), "is_full"), full, half)
+            b.branch_if(b.compare("sgt", self.panels_left, i64(shaped.width // 2), "needs_all"), full, half)
             for label, panels in ((full, shaped.width), (half, shaped.width // 2)):
                 b.place(label)
                 add(panels)
@@ -335,21 +335,23 @@ class ColumnKernel(Emitter):
         inside = panels.index if panels else i64(0)
         panel = b.add(self.first_panel, inside, "panel") if panels else self.first_panel
         feature = b.mul(panel, e.lanes, "feature")
-        left = b.sub(self.features, feature, "left")
-        mask, self.is_full = first_lanes(b, left, e.lanes), b.compare("sge", left, i64(e.lanes), "is_full")
+        lanes = self.lanes_left(b.sub(self.features, feature, "left"))
         vectors = {}
         for i in self.pointwise_needs:
             node = self.nodes[i]
             if node.op == "parameter" and len(node.shape) == 1:
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), mask, node.attributes[0])
+                vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
         starts = {key: self._start(key, panel, row) for key in self.pointwise_bases}
         sums = [self.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
-        at = {key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0]) for key, start in starts.items()}
-        for key in [] if self.shaped.accumulators else self.fetched:
+        at = {
+            key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0])
+            for key, start in starts.items()
+            if not self.program.is_sum(key[0])
+        }
+        for key in [] if self.shaped.accumulators else self.to_fetch:
             b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"))
-        fresh = self._places_of_sums(at, starts, b.add(row, loop.index))
         values = dict(vectors)
         for i in self.pointwise_needs:
             node = self.nodes[i]
@@ -359,18 +361,16 @@ class ColumnKernel(Emitter):
             elif node.op == "constant":
                 values[i] = const(e.vector, node.attributes[0])
             elif node.op == "load":
-                values[i] = self.load(node.attributes, at[node.attributes], mask)
+                values[i] = self.load(node.attributes, at[node.attributes], lanes)
             elif i in self.spread:
                 values[i] = self.spread[i]
             elif node.per_sample:
                 operands = [values[s] for s in node.inputs]
                 values[i] = self.elementwise(node, self.label(i), operands, feature, b.add(row, loop.index, "row"))
         for i, buffer, later in self.kernel.stores:
-            if self.program.is_sum(buffer):
-                before = b.load(e.vector, at[buffer, later], "before", e.panel_row)
-                b.store(added_to(b, before, values[i], fresh[later], buffer), at[buffer, later], e.panel_row)
-            else:
-                self.store(values[i], buffer, at[buffer, later], mask)
+            if not self.program.is_sum(buffer):
+                self.store(values[i], buffer, at[buffer, later], lanes)
+        self.add_to_sums(values, starts, b.add(row, loop.index))
         b.end(loop)
         if panels:
             b.end(panels)
@@ -385,36 +385,35 @@ class ColumnKernel(Emitter):
             return at
         return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
 
-    def _places_of_sums(self, at: dict[Key, Value], starts: dict[Key, Value], row: Value) -> dict[int, Value]:
-        """Set the addresses of sums for a row of this call. Gives, for each step whose values are added, a mask: whether the row
-        is the first of its sum.
-        """
-        b = self.b
+    def add_to_sums(self, values: dict[int, Value], starts: dict[Key, Value], row: Value) -> None:
+        """Add a row's values to the sums, of which each holds `SUM_ROWS` rows, the first of them in place of what was there."""
         if not self.begun:
-            return {}
+            return
+        b, e = self.b, self.element
         row = b.add(self.row0, row, "row")
-        offset = b.mul(b.binary("udiv", row, i64(SUM_ROWS)), self.element.panel_row, "sum_offset")
-        at |= {key: self.advance(start, offset, key[0]) for key, start in starts.items() if self.program.is_sum(key[0])}
+        offset = b.mul(b.binary("udiv", row, i64(SUM_ROWS)), e.panel_row, "sum_offset")
         is_first = b.compare("eq", b.binary("urem", row, i64(SUM_ROWS)), i64(0), "is_first")
-        return {
-            later: b.splat(b.binary("and", begun, is_first, "fresh"), self.element.lanes, "fresh")
-            for later, begun in self.begun.items()
-        }
+        fresh = {later: b.splat(b.binary("and", begun, is_first), e.lanes, "fresh") for later, begun in self.begun.items()}
+        for i, buffer, later in self.kernel.stores:
+            if self.program.is_sum(buffer):
+                at = self.advance(starts[buffer, later], offset, buffer)
+                before = b.load(e.vector, at, "before", e.panel_row)
+                b.store(added_to(b, before, values[i], fresh[later], buffer), at, e.panel_row)
 
-    def load(self, key: Key, at: Value, mask: Value) -> Value:
+    def load(self, key: Key, at: Value, lanes: Lanes) -> Value:
         b, e, buffer = self.b, self.element, key[0]
         if not self.in_columns(buffer):
             return b.splat(b.load(e.type, at, buffer), e.lanes, buffer)
         if is_callers(self.program, buffer):
-            return self.load_lanes(at, mask, self.is_full, buffer)
+            return self.load_lanes(at, lanes, buffer)
         return b.load(e.vector, at, buffer, e.panel_row)
 
-    def store(self, value: Value, buffer: str, at: Value, mask: Value) -> None:
+    def store(self, value: Value, buffer: str, at: Value, lanes: Lanes) -> None:
         b, e = self.b, self.element
         if not is_callers(self.program, buffer):
             b.store(value, at, e.panel_row)
             return
         if self.program.reverse:
-            before = self.load_lanes(at, mask, self.is_full, "before")
+            before = self.load_lanes(at, lanes, "before")
             value = b.select(self.adds, b.fadd(value, before, buffer), value, buffer)
-        self.store_lanes(value, at, mask, self.is_full)
+        self.store_lanes(value, at, lanes)

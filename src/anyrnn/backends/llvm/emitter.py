@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from anyrnn.backends.llvm import math
 from anyrnn.backends.llvm.block import Layout
@@ -28,9 +29,10 @@ PARAMETERS = [
     ("i64", "group1"),
 ]
 
-SUM_STEPS = 16
-SUM_ROWS = 4
-"""What vectors' gradients are sums of is added up where it is made, over so many steps (a power of two) of so many samples."""
+SUM_STEPS, SUM_ROWS = 16, 4
+"""The gradient of a vector that no product needs is summed where its terms are made: those of so many steps (a power of two) of
+so many samples go to one place. The samples of one place belong to one thread: see `Driver.share_of_rows`.
+"""
 
 Spelling = Callable[..., Value]
 
@@ -93,6 +95,13 @@ class Element:
 def is_callers(program: Program, buffer: str) -> bool:
     """Whether an array is the caller's: rows of features at any distance, the last panel perhaps not full."""
     return any(b.name == buffer and b.role in ("stream", "cotangent", "output") for b in program.buffers)
+
+
+class Lanes(NamedTuple):
+    """Which lanes of a vector there are: a mask, and whether they are all."""
+
+    mask: Value
+    are_all: Value
 
 
 class Emitter:
@@ -207,30 +216,35 @@ class Emitter:
         dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
         return b.compare("uge", words, dropped_below, "kept")
 
-    def load_lanes(self, at: Value, mask: Value, is_full: Value, name: str) -> Value:
-        """The lanes of `mask`, the others zero. A full vector is read without it: a load with a mask waits for stores."""
+    def lanes_left(self, left: Value) -> Lanes:
+        """Of a vector at whose first lane `left` features are left."""
+        lanes = self.element.lanes
+        return Lanes(first_lanes(self.b, left, lanes), self.b.compare("sge", left, i64(lanes), "are_all"))
+
+    def load_lanes(self, at: Value, lanes: Lanes, name: str) -> Value:
+        """Some lanes, the others zero. A full vector is read without a mask: a load with a mask waits for stores."""
         b, type = self.b, self.element.vector
         plain, masked, done = b.label("plain"), b.label("masked"), b.label("loaded")
-        b.branch_if(is_full, plain, masked)
+        b.branch_if(lanes.are_all, plain, masked)
         b.place(plain)
         whole = b.load(type, at, name)
         b.branch(done)
         b.place(masked)
-        part = b.masked_load(type, at, mask, name)
+        part = b.masked_load(type, at, lanes.mask, name)
         b.branch(done)
         b.place(done)
         return b.phi(type, [(whole, plain), (part, masked)], name)
 
-    def store_lanes(self, value: Value, at: Value, mask: Value, is_full: Value) -> None:
-        """Write the lanes of `mask`; a full vector without it."""
+    def store_lanes(self, value: Value, at: Value, lanes: Lanes) -> None:
+        """Write some lanes; a full vector without a mask."""
         b = self.b
         plain, masked, done = b.label("plain"), b.label("masked"), b.label("stored")
-        b.branch_if(is_full, plain, masked)
+        b.branch_if(lanes.are_all, plain, masked)
         b.place(plain)
         b.store(value, at)
         b.branch(done)
         b.place(masked)
-        b.masked_store(value, at, mask)
+        b.masked_store(value, at, lanes.mask)
         b.branch(done)
         b.place(done)
 
@@ -239,8 +253,8 @@ class Emitter:
 
 
 def added_to(b: Function, before: Value, value: Value, fresh: Value, name: str) -> Value:
-    """`before + value`; where the lanes of `fresh` are true, what was there counts as zero. (With one bit for all lanes the code
-    generator would branch at every vector.)
+    """`before + value`; where `fresh` is true, what was there counts as zero. Of vectors it has a bit for each lane: with one for
+    all, the code generator branches at every vector.
     """
     return b.fadd(b.select(fresh, const(before.type, 0.0), before, "before"), value, name)
 

@@ -2,7 +2,7 @@
 
 The sum is made of blocks of steps, the latest first; where a step has many rows, a block is a part of them. Within a block it
 goes through the rows in order, in registers; each block's sum is then added to the whole. What no product needs is added up over
-`SUM_STEPS` steps, for each sample, by the kernels that make it. Blocks depend on the number of rows alone, or on nothing, so
+`SUM_STEPS` steps of `SUM_ROWS` samples by the kernels that make it. Blocks depend on the number of rows alone, or on nothing, so
 neither threads nor chunks change a bit.
 """
 
@@ -280,8 +280,7 @@ class Gradients:
         value = b.load(type, row.values[0], sums.value[0], stride)
         done = b.end(row, [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fadd(row.values[1], value, "sum")])
         (done_sum,) = b.end(run, done[1:])
-        before = b.select(fresh, zero, b.load(type, place, "before", stride), "before")
-        b.store(b.fadd(before, done_sum, "total"), place, stride)
+        b.store(added_to(b, b.load(type, place, "before", stride), done_sum, fresh, "total"), place, stride)
         b.end(part)
         b.end(loop)
         b.end(panel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import Element, Emitter, first_lanes, is_callers
+from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Kernel, Program
 
@@ -80,8 +80,7 @@ class ScalarKernel(Emitter):
         zero = const(e.vector, 0.0)
         loop = b.loop("feature", 0, count, e.lanes, [(f"{self.label(i)}.lanes", zero) for i in reductions])
         panel = b.binary("sdiv", loop.index, i64(e.lanes), "panel")
-        left = b.sub(count, loop.index, "left")
-        mask, is_full = first_lanes(b, left, e.lanes), b.compare("sge", left, i64(e.lanes), "is_full")
+        lanes = self.lanes_left(b.sub(count, loop.index, "left"))
         values = dict(spread)
         for j in inside:
             node = self.nodes[j]
@@ -89,19 +88,19 @@ class ScalarKernel(Emitter):
                 buffer = node.attributes[0]
                 at = self.advance(self.row_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
                 values[j] = (
-                    self.load_lanes(at, mask, is_full, buffer)
+                    self.load_lanes(at, lanes, buffer)
                     if is_callers(self.program, buffer)
                     else b.load(e.vector, at, buffer, e.panel_row)
                 )
             elif not node.per_sample:
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                values[j] = self.load_lanes(b.at(address, loop.index, e.type), mask, is_full, node.attributes[0])
+                values[j] = self.load_lanes(b.at(address, loop.index, e.type), lanes, node.attributes[0])
             else:
                 operands = [values[s] if s in values else const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
                 values[j] = self.elementwise(node, self.label(j), operands, loop.index, self.row)
         following = []
         for i, partial in zip(reductions, loop.values, strict=True):
-            kept = b.select(mask, values[self.nodes[i].inputs[0]], zero, "kept")
+            kept = b.select(lanes.mask, values[self.nodes[i].inputs[0]], zero, "kept")
             following.append(b.fadd(partial, kept, "partial"))
         for i, total in zip(reductions, b.end(loop, following), strict=True):
             scalars[i] = horizontal_sum(b, total, e, self.label(i))
