@@ -58,13 +58,6 @@ def operand_made_again_elsewhere(x, h, c):
     return h, State(h=h, c=0.5 * c + 0.1 * tanh(h))
 
 
-def mean_of_what_is_made_again(x, h, c):
-    s = tanh(c) * h
-    m = mean(0.5 * s)
-    h = tanh(affine("a", x, h) + m) + 0.3 * s + 0.1 * c * h
-    return h, State(h=h, c=0.5 * c + 0.1 * tanh(h))
-
-
 def gate_twice(x, h):
     a = tanh(affine("a", x, h))
     half = 0.5 * a

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from anyrnn import cells
+from anyrnn import State, Vec, cell, cells
 from anyrnn.passes.compile import plan
 from anyrnn.passes.plan import Program
+from anyrnn.trace.language import affine, mean, tanh
 
 # All-feature dependencies on the longest cycle through one step, forward and backward, as the papers' equations have them.
 STAGES = {
@@ -31,3 +32,23 @@ def test_stages(name: str, which: str) -> None:
     program: Program = getattr(plan(cells.load(name).trace()), which)
     assert program.stages == STAGES[name]
     assert len(program.body) == max(1, STAGES[name])
+
+
+def test_numbers_of_a_sample_are_made_of_what_columns_made() -> None:
+    """Every thread makes them for itself, so costly ops on whole rows stay with the columns, however late they could be made."""
+
+    def scaled(x, h: Vec("hidden"), c: Vec("hidden")):  # type: ignore[no-untyped-def]
+        s = tanh(c) * h
+        h = tanh(affine("a", x, h) + mean(0.5 * s)) + 0.3 * s + 0.1 * c * h
+        return h, State(h=h, c=0.5 * c + 0.1 * tanh(h))
+
+    program = plan(cell(scaled).trace()).inference
+    scalars = [kernel for stage in program.body for kernel in stage.kernels if kernel.dim is None]
+    assert scalars
+    assert not any(node.row.costly and node.shape for kernel in scalars for node in kernel.nodes)
+
+
+def test_what_a_later_stage_needs_is_made_there() -> None:
+    """The first backward stage of the layer-normalised LSTM makes the output gate alone: the others' values are at hand later."""
+    turn = plan(cells.load("lstm_layernorm").trace()).backward.body[0].kernels[-1]
+    assert sum(node.op == "sigmoid" for node in turn.nodes) == 1

@@ -16,7 +16,7 @@ def make_late(stager: Stager) -> None:
     """Change the levels of values of the loop, one after the other from the last, each with all that is made for it alone."""
     readers = _readers(stager)
     # the last stage of a backward step may be done in the step after it, where only states are wanted
-    latest = stager.last_level - stager.step.reverse
+    latest = stager.last_level - 1 if stager.step.reverse else stager.last_level
     roots = {i for i, _, _ in stager.reads() if not stager.is_leaf(i)} | set(stager.targets)
     least = _traffic(stager)
     for root in sorted(roots, reverse=True):
@@ -38,7 +38,7 @@ def _readers(stager: Stager) -> dict[int, set[int]]:
     whole = {s for i in stager.live for s in stager.needs_whole(stager.nodes[i])}
     readers: dict[int, set[int]] = {}
     for i in reversed(stager.live):
-        if stager.region.get(i) == "loop":
+        if stager.in_loop(i):
             again = i not in stager.targets and i not in whole and stager.recomputed(i)
             for s in stager.nodes[i].inputs:
                 readers.setdefault(s, set()).update(readers.get(i, ()) if again else {i})
@@ -50,6 +50,11 @@ def _made_for(stager: Stager, readers: dict[int, set[int]], root: int, level: in
     step = stager.step
     fixed = {i for _, i in step.states} | {i for _, _, i in step.outputs}
     moved: set[int] = set()
+
+    def last_for(i: int, reader: int) -> int:
+        """The last level at which a value can be made for its reader: what is read whole is stored before."""
+        return stager.level[reader] - 1 if i in stager.needs_whole(stager.nodes[reader]) else stager.level[reader]
+
     for i in range(root, -1, -1):
         if i != root and moved.isdisjoint(readers.get(i, ())):
             continue

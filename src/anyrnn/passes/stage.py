@@ -213,6 +213,9 @@ class Stager:
             return True
         return region == LOOP and (level < max(1, self.last_level) or not self.step.reverse)
 
+    def in_loop(self, i: int) -> bool:
+        return self.region.get(i) == LOOP
+
     def place(self, i: int) -> tuple[str, int]:
         return self.region[i], self.level[i]
 

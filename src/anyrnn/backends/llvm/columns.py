@@ -76,7 +76,11 @@ class ColumnKernel(Emitter):
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
         self.alike = self._alike()
-        self.to_fetch = self._to_fetch()
+        self.to_fetch = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
+        if shaped.accumulators:
+            words = FETCH_WORDS * len(self.to_fetch) * shaped.width
+            self.fetch_table = b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "to_fetch")
+            self.cursor = b.value(PTR, "alloca i64, align 8", "cursor")
         group = b.loop("group", self.group0, self.group1)
         self.group = group.index
         self.first_panel = b.mul(group.index, shaped.width, "first_panel")
@@ -174,14 +178,6 @@ class ColumnKernel(Emitter):
         b.lines[phi_line] = f"  {row} = phi i64 [ 0, %{entry} ], [ {following}, %{b.current} ]"
         b.branch(begin)
         b.place(done)
-
-    def _to_fetch(self) -> list[Key]:
-        """What the pointwise part of a tile touches for each sample, with room for its addresses: see `note_fetches`."""
-        keys = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
-        words = FETCH_WORDS * len(keys) * self.shaped.width
-        self.fetch_table = self.b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "to_fetch")
-        self.cursor = self.b.value(PTR, "alloca i64, align 8", "cursor")
-        return keys
 
     def note_fetches(self) -> None:
         """For the current group, the words of what the pointwise part touches, panel by panel; and how many to fetch with each
