@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from statistics import median
 
 
+LEAST_ROUNDS = 3
+
+
 @dataclass(frozen=True)
 class Blocks:
     """How a system is timed: in `rounds` blocks, each a pause, calls to warm up, and timed calls.
 
-    There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`.
+    There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`. Calls of
+    more than `long` seconds need no more than one to warm up and one or two timed in a block; when a row has taken `enough`
+    seconds, three rounds do.
     """
 
     rounds: int = 5
@@ -25,6 +30,8 @@ class Blocks:
     most: int = 100
     between: float = 0.0
     """Seconds of sleep before each timed call."""
+    long: float = 0.5
+    enough: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,10 @@ class Timing:
 def measure(calls: Mapping[str, Callable[[], object]], blocks: Blocks) -> dict[str, Timing]:
     """Time each call: a block of the first, a block of the second, and so on, then all over again."""
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
-    for _ in range(blocks.rounds):
+    start = time.perf_counter()
+    for number in range(blocks.rounds):
+        if number >= LEAST_ROUNDS and time.perf_counter() - start > blocks.enough:
+            break
         for name, call in calls.items():
             found[name].append(_block(call, blocks))
     return {name: Timing(tuple(times)) for name, times in found.items()}
@@ -63,8 +73,12 @@ def measure(calls: Mapping[str, Callable[[], object]], blocks: Blocks) -> dict[s
 def _block(call: Callable[[], object], blocks: Blocks) -> tuple[float, ...]:
     gc.collect()
     time.sleep(blocks.pause)
-    quickest = min(_timed(call) for _ in range(max(1, blocks.warm_up)))
+    quickest = _timed(call)
+    for _ in range(blocks.warm_up - 1 if quickest < blocks.long else 0):
+        quickest = min(quickest, _timed(call))
     count = min(max(blocks.calls, math.ceil(blocks.seconds / max(quickest, 1e-9))), max(blocks.most, blocks.calls))
+    if quickest >= blocks.long:
+        count = 2 if quickest < 2 * blocks.long else 1
     gc.disable()
     try:
         if not blocks.between:

@@ -17,7 +17,17 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, Emitter, Lanes, added_to, is_callers
+from anyrnn.backends.llvm.emitter import (
+    SUM_ROWS,
+    Element,
+    Emitter,
+    Lanes,
+    added_to,
+    is_callers,
+    lanes_left,
+    load_lanes,
+    store_lanes,
+)
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
@@ -331,7 +341,7 @@ class ColumnKernel(Emitter):
         inside = panels.index if panels else i64(0)
         panel = b.add(self.first_panel, inside, "panel") if panels else self.first_panel
         feature = b.mul(panel, e.lanes, "feature")
-        lanes = self.lanes_left(b.sub(self.features, feature, "left"))
+        lanes = lanes_left(b, b.sub(self.features, feature, "left"), e.lanes)
         vectors = {}
         for i in self.pointwise_needs:
             node = self.nodes[i]
@@ -401,7 +411,7 @@ class ColumnKernel(Emitter):
         if not self.in_columns(buffer):
             return b.splat(b.load(e.type, at, buffer), e.lanes, buffer)
         if is_callers(self.program, buffer):
-            return self.load_lanes(at, lanes, buffer)
+            return load_lanes(b, e, at, lanes, buffer)
         return b.load(e.vector, at, buffer, e.panel_row)
 
     def store(self, value: Value, buffer: str, at: Value, lanes: Lanes) -> None:
@@ -410,6 +420,6 @@ class ColumnKernel(Emitter):
             b.store(value, at, e.panel_row)
             return
         if self.program.reverse:
-            before = self.load_lanes(at, lanes, "before")
+            before = load_lanes(b, e, at, lanes, "before")
             value = b.select(self.adds, b.fadd(value, before, buffer), value, buffer)
-        self.store_lanes(value, at, lanes)
+        store_lanes(b, value, at, lanes)

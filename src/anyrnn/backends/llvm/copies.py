@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, first_lanes
+from anyrnn.backends.llvm.emitter import Element, first_lanes, lanes_left, load_lanes
 
 
 class Copies:
@@ -37,34 +37,58 @@ class Copies:
         pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1 = b.arguments
         e = self.element
         group = b.loop("group", group0, group1)
-        group_at = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "group_at")
-        column = b.loop("column", 0, width)
-        feature = b.mul(b.add(b.mul(group.index, width), column.index), e.lanes, "feature")
-        target = b.at(group_at, b.mul(column.index, e.panel_row), "i8", "target")
-        left = b.sub(size, feature, "left")
-        mask = first_lanes(b, left, e.lanes)
+        target = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "target")
+        first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
-            source = b.at(matrix, feature, e.type, "source")
-            k = b.loop("k", 0, depth)
-            value = b.masked_load(e.vector, b.at(source, b.mul(k.index, row_bytes), "i8"), mask, "weights")
+            self._pack_rows(
+                b, target, b.at(matrix, first, e.type, "source"), row_bytes, b.sub(size, first), depth, k_bytes, width
+            )
         else:
+            column = b.loop("column", 0, width)
+            feature = b.add(first, b.mul(column.index, e.lanes), "feature")
             last = b.sub(size, 1, "last")
             rows = [
                 b.at(matrix, b.mul(b.minimum(b.add(feature, lane), last), row_bytes), "i8", f"row.{lane}")
                 for lane in range(e.lanes)
             ]
-            k = b.loop("k", 0, depth)
-            value = Value("poison", e.vector)
-            for lane, row in enumerate(rows):
-                one = b.load(e.type, b.at(row, k.index, e.type), "weight")
-                value = b.value(e.vector, f"insertelement {value.typed}, {one.typed}, i64 {lane}", "weights")
-            value = b.select(mask, value, const(e.vector, 0.0), "weights")
-        b.store(value, b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
-        b.end(k)
-        b.end(column)
+            mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
+            self._pack_columns(b, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), rows, mask, depth, k_bytes)
+            b.end(column)
         b.end(group)
         b.ret()
         return name
+
+    def _pack_rows(
+        self, b: Function, target: Value, source: Value, row_bytes: Value, left: Value, depth: Value, k_bytes: Value, width: Value
+    ) -> None:
+        """Some vectors of each row of a matrix, which has `left` features there."""
+        e = self.element
+        k = b.loop("k", 0, depth)
+        line, to = b.at(source, b.mul(k.index, row_bytes), "i8", "line"), b.at(target, b.mul(k.index, k_bytes), "i8", "to")
+        column = b.loop("column", 0, width)
+        feature = b.mul(column.index, e.lanes, "feature")
+        value = load_lanes(b, e, b.at(line, feature, e.type), lanes_left(b, b.sub(left, feature), e.lanes), "weights")
+        b.store(value, b.at(to, b.mul(column.index, e.panel_row), "i8"), e.panel_row)
+        b.end(column)
+        b.end(k)
+
+    def _pack_columns(self, b: Function, target: Value, rows: list[Value], mask: Value, depth: Value, k_bytes: Value) -> None:
+        """One vector of a number of each row (zero where the mask is not set) for each k, square after square."""
+        e = self.element
+        whole = b.mul(b.binary("sdiv", depth, i64(e.lanes)), e.lanes, "whole")
+        square = b.loop("square", 0, whole, e.lanes)
+        loaded = [b.load(e.vector, b.at(row, square.index, e.type), "weights") for row in rows]
+        to = b.at(target, b.mul(square.index, k_bytes), "i8", "to")
+        for number, value in enumerate(transposed_square(b, loaded)):
+            b.store(b.select(mask, value, const(e.vector, 0.0)), b.at(to, b.mul(k_bytes, number), "i8"), e.panel_row)
+        b.end(square)
+        k = b.loop("k", whole, depth)
+        value = Value("poison", e.vector)
+        for lane, row in enumerate(rows):
+            one = b.load(e.type, b.at(row, k.index, e.type), "weight")
+            value = b.value(e.vector, f"insertelement {value.typed}, {one.typed}, i64 {lane}", "weights")
+        b.store(b.select(mask, value, const(e.vector, 0.0)), b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
+        b.end(k)
 
     def add_bias(self) -> str:
         """`void(ptr pack, ptr bias, i64 size, i64 panels, i64 first)`: pack = bias, or += bias unless `first`; zero beyond
@@ -175,37 +199,6 @@ class Copies:
         b.ret()
         return name
 
-    def gradient_out(self, adds: bool) -> str:
-        """`void(ptr sums, ptr gradient, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 task0, i64
-        task1)`: sums of outer products, [group][k][...], into rows of a gradient (or added to them), for a range of tasks
-        (group, panel of k).
-        """
-        name = "gradient_add" if adds else "gradient_out"
-        names = ("row_bytes", "size", "depth", "k_bytes", "width", "task0", "task1")
-        b = self.function(name, [("ptr noalias readonly", "sums"), ("ptr noalias", "gradient"), *[("i64", n) for n in names]])
-        if b is None:
-            return name
-        sums, gradient, row_bytes, size, depth, k_bytes, width, task0, task1 = b.arguments
-        e = self.element
-        panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
-        task = b.loop("task", task0, task1)
-        group = b.binary("sdiv", task.index, panels, "group")
-        k0 = b.mul(b.binary("srem", task.index, panels), e.lanes, "k0")
-        k1 = b.minimum(b.add(k0, e.lanes), depth, "k1")
-        first = b.mul(b.mul(group, width), e.lanes, "first")
-        count = b.minimum(b.sub(size, first), b.mul(width, e.lanes), "count")
-        base = b.at(sums, b.mul(b.mul(group, depth), k_bytes), "i8", "base")
-        feature = b.loop("feature", 0, count)
-        line = b.at(gradient, b.mul(b.add(first, feature.index), row_bytes), "i8", "line")
-        k = b.loop("k", k0, k1)
-        value = b.load(e.type, b.at(b.at(base, b.mul(k.index, k_bytes), "i8"), feature.index, e.type), "value")
-        self._put(b, value, b.at(line, k.index, e.type, "place"), adds)
-        b.end(k)
-        b.end(feature)
-        b.end(task)
-        b.ret()
-        return name
-
     def _put(self, b: Function, value: Value, place: Value, adds: bool) -> None:
         b.store(b.fadd(b.load(self.element.type, place, "before"), value) if adds else value, place)
 
@@ -231,3 +224,19 @@ class Copies:
         b.end(feature)
         b.ret()
         return name
+
+
+def transposed_square(b: Function, rows: list[Value]) -> list[Value]:
+    """As many vectors as they have lanes, transposed: squares of 1, 2, 4, ... lanes change places."""
+    lanes, apart = len(rows), 1
+    while apart < lanes:
+        low = ", ".join(f"i32 {lane + lanes - apart if lane & apart else lane}" for lane in range(lanes))
+        high = ", ".join(f"i32 {lane + lanes if lane & apart else lane + apart}" for lane in range(lanes))
+        for first in (k for k in range(lanes) if not k & apart):
+            pair = rows[first], rows[first + apart]
+            rows[first], rows[first + apart] = (
+                b.value(pair[0].type, f"shufflevector {pair[0].typed}, {pair[1].typed}, <{lanes} x i32> <{order}>", "transposed")
+                for order in (low, high)
+            )
+        apart *= 2
+    return rows

@@ -20,8 +20,8 @@ from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
-from anyrnn.backends.llvm.gradients import Gradients, Outer, Sums, group_gradients
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, is_callers
+from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
 from anyrnn.backends.llvm.target import Machine
@@ -42,9 +42,10 @@ class Code:
     """the sizes of the layout"""
     element: Element
     matrices: tuple[MatrixPack, ...]
+    recurrent: frozenset[str]
+    """the packs of matrices that every step reads"""
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
-    outers: tuple[Outer, ...]
     sums: tuple[Sums, ...]
 
 
@@ -80,7 +81,8 @@ class Driver:
                     if kernel.dim is not None:
                         self.shaped[id(kernel)] = shaper.shape(kernel, in_loop)
         self.hoisted = self._hoisted(shaper)
-        self.outers, self.sums = group_gradients(program, {w.name: w.shape for w in weights})
+        self.shapes = {w.name: w.shape for w in weights}
+        self.sums = group_sums(program, self.shapes)
         self.matrices, self.biases, self.inits = (
             tuple(shaper.packs.values()),
             tuple(shaper.biases.values()),
@@ -112,12 +114,7 @@ class Driver:
         self.dims = tuple({str(d): d for d in sorted(dims, key=str)}.values())
         buffers = [b.name for b in self.program.buffers] + [i.buffer for i in self.inits]
         buffers += [name(s) for s in self.program.states for name in (first_of, last_of)]
-        packs = (
-            [p.name for p in self.matrices]
-            + [p.name for p in self.biases]
-            + [o.name for o in self.outers]
-            + [s.name for s in self.sums]
-        )
+        packs = [p.name for p in self.matrices] + [p.name for p in self.biases] + [s.name for s in self.sums]
         return Layout(tuple(str(d) for d in self.dims), tuple(buffers), tuple(packs), tuple(w.name for w in self.weights))
 
     def all_stages(self) -> list[Stage]:
@@ -139,13 +136,22 @@ class Driver:
                 shaped = self.shaped[id(kernel)]
                 ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique))
         self.names = names
-        self.outer_names = {o.name: self.gradients.outer(o) for o in self.outers}
+        self.outer_names = [self.gradients.outer(is_callers(self.program, p.right[0])) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}
         self.run()
         self.stack()
         self.module.verbatim.append(threads.BARRIER)
+        in_steps = [self.shaped[id(k)] for s in self.loop_stages() for k in s.kernels if k.dim is not None]
         return Code(
-            str(self.module), self.layout, self.dims, self.element, self.matrices, self.biases, self.inits, self.outers, self.sums
+            text=str(self.module),
+            layout=self.layout,
+            dims=self.dims,
+            element=self.element,
+            matrices=self.matrices,
+            recurrent=frozenset(o.pack for shaped in in_steps for o in shaped.operands if not o.foldable),
+            biases=self.biases,
+            inits=self.inits,
+            sums=self.sums,
         )
 
     def word(self, index: int, name: str, type: str = I64) -> Value:
@@ -401,7 +407,7 @@ class Driver:
         return self.b.compare("ne", total, i64(0), "wanted")
 
     def after(self, t0: Value, t1: Value) -> None:
-        if not (self.program.after or self.outers or self.sums):
+        if not (self.program.after or self.program.products or self.sums):
             return
         with self.only_if(self.steps_wanted, "after"):
             for stage in self.program.after:
@@ -413,14 +419,15 @@ class Driver:
 
     def add_gradients(self, t0: Value, t1: Value) -> None:
         b = self.b
-        for outer in self.outers:
-            first, last = self.outer_share(outer)
-            words = b.at(self.block, self.layout.buffer(outer.right[0]), I64, "right_words")
-            sums = self.word(self.layout.pack(outer.name), outer.name, PTR)
-            b.call(
-                self.outer_names[outer.name],
-                [self.block, t0, t1, words, i64(outer.right[1]), sums, self.size(outer.depth), first, last],
-            )
+        for product, name in zip(self.program.products, self.outer_names, strict=True):
+            rows, columns = self.shapes[product.weight]
+            tasks = b.mul(self.groups(columns, GROUP), self.groups(rows, 1), "tasks")
+            sides: list[Value] = []
+            for buffer, later in (product.left, product.right):
+                sides += [b.at(self.block, self.layout.buffer(buffer), I64, f"{buffer}.words"), i64(later)]
+            gradient, row_bytes, adds = self.gradient(product.weight)
+            sizes = [row_bytes, self.size(rows), self.size(columns), i64(int(adds)), *self.share(tasks, "tasks")]
+            b.call(name, [self.block, t0, t1, *sides, gradient, *sizes])
         for sums_of in self.sums:
             first, last = self.sum_share(sums_of)
             sums = self.word(self.layout.pack(sums_of.name), sums_of.name, PTR)
@@ -429,34 +436,11 @@ class Driver:
     def gradients_wanted(self) -> Value:
         return self.b.compare("ne", self.word(self.layout.header("gradients"), "gradients"), i64(0), "gradients_wanted")
 
-    def outer_share(self, outer: Outer) -> tuple[Value, Value]:
-        tasks = self.b.mul(self.groups(outer.size, outer.width), self.groups(outer.depth, 1), "tasks")
-        return self.share(tasks, "tasks")
-
     def sum_share(self, sums: Sums) -> tuple[Value, Value]:
         return self.share(self.groups(sums.size, 1) if sums.size is not None else i64(1), "panels")
 
     def gradients_out(self) -> None:
         b, e = self.b, self.element
-        for outer in self.outers:
-            first, last = self.outer_share(outer)
-            sums = self.word(self.layout.pack(outer.name), outer.name, PTR)
-            for k, weight in enumerate(outer.weights):
-                gradient, row_bytes, adds = self.gradient(weight)
-                source = b.at(sums, k * outer.width * e.panel_row, "i8", "sums")
-                k_bytes = i64(len(outer.weights) * outer.width * e.panel_row)
-                arguments = [
-                    source,
-                    gradient,
-                    row_bytes,
-                    self.size(outer.size),
-                    self.size(outer.depth),
-                    k_bytes,
-                    i64(outer.width),
-                    first,
-                    last,
-                ]
-                b.call(self.copies.gradient_out(adds), arguments)
         for sums_of in self.sums:
             first, last = self.sum_share(sums_of)
             if sums_of.size is not None:

@@ -216,38 +216,6 @@ class Emitter:
         dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
         return b.compare("uge", words, dropped_below, "kept")
 
-    def lanes_left(self, left: Value) -> Lanes:
-        """Of a vector at whose first lane `left` features are left."""
-        lanes = self.element.lanes
-        return Lanes(first_lanes(self.b, left, lanes), self.b.compare("sge", left, i64(lanes), "are_all"))
-
-    def load_lanes(self, at: Value, lanes: Lanes, name: str) -> Value:
-        """Some lanes, the others zero. A full vector is read without a mask: a load with a mask waits for stores."""
-        b, type = self.b, self.element.vector
-        plain, masked, done = b.label("plain"), b.label("masked"), b.label("loaded")
-        b.branch_if(lanes.are_all, plain, masked)
-        b.place(plain)
-        whole = b.load(type, at, name)
-        b.branch(done)
-        b.place(masked)
-        part = b.masked_load(type, at, lanes.mask, name)
-        b.branch(done)
-        b.place(done)
-        return b.phi(type, [(whole, plain), (part, masked)], name)
-
-    def store_lanes(self, value: Value, at: Value, lanes: Lanes) -> None:
-        """Write some lanes; a full vector without a mask."""
-        b = self.b
-        plain, masked, done = b.label("plain"), b.label("masked"), b.label("stored")
-        b.branch_if(lanes.are_all, plain, masked)
-        b.place(plain)
-        b.store(value, at)
-        b.branch(done)
-        b.place(masked)
-        b.masked_store(value, at, lanes.mask)
-        b.branch(done)
-        b.place(done)
-
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op
 
@@ -257,6 +225,38 @@ def added_to(b: Function, before: Value, value: Value, fresh: Value, name: str) 
     all, the code generator branches at every vector.
     """
     return b.fadd(b.select(fresh, const(before.type, 0.0), before, "before"), value, name)
+
+
+def lanes_left(b: Function, left: Value, lanes: int) -> Lanes:
+    """Of a vector at whose first lane `left` features are left."""
+    return Lanes(first_lanes(b, left, lanes), b.compare("sge", left, i64(lanes), "are_all"))
+
+
+def load_lanes(b: Function, e: Element, at: Value, lanes: Lanes, name: str) -> Value:
+    """Some lanes, the others zero. A full vector is read without a mask: a load with a mask waits for stores."""
+    plain, masked, done = b.label("plain"), b.label("masked"), b.label("loaded")
+    b.branch_if(lanes.are_all, plain, masked)
+    b.place(plain)
+    whole = b.load(e.vector, at, name)
+    b.branch(done)
+    b.place(masked)
+    part = b.masked_load(e.vector, at, lanes.mask, name)
+    b.branch(done)
+    b.place(done)
+    return b.phi(e.vector, [(whole, plain), (part, masked)], name)
+
+
+def store_lanes(b: Function, value: Value, at: Value, lanes: Lanes) -> None:
+    """Write some lanes; a full vector without a mask."""
+    plain, masked, done = b.label("plain"), b.label("masked"), b.label("stored")
+    b.branch_if(lanes.are_all, plain, masked)
+    b.place(plain)
+    b.store(value, at)
+    b.branch(done)
+    b.place(masked)
+    b.masked_store(value, at, lanes.mask)
+    b.branch(done)
+    b.place(done)
 
 
 def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:

@@ -24,8 +24,12 @@ from anyrnn.ir.philox import Randomness, stream_of, threshold
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
 
-ROWS_PER_THREAD = 12
-"""With at least this many samples a thread, samples are split over threads; with fewer, columns are."""
+ROWS_PER_THREAD, MANY_ROWS_PER_THREAD = 12, 128
+"""With fewer samples a thread, columns are split over threads; with as many, samples are, for then no thread waits for another in
+a step. But then every thread reads all weights in every step, so weights that stay in no cache want many samples a thread.
+"""
+FAR_BYTES = 2**24
+"""Weights of more bytes than this are taken to come from memory in every step."""
 ALONE = 2_000_000
 """Below so many floating-point operations a call runs on one thread: waking another takes about as long."""
 SHORT = 5_000_000
@@ -290,6 +294,12 @@ class Frame:
         passes = 4 if self.shape.which == "backward" else 2
         return elements * (passes * extent.steps * extent.rows + 8)
 
+    def splits_columns(self, unit: Unit, threads: int) -> bool:
+        """Whether columns are split over threads, rather than samples."""
+        rows = self.shape.extent.rows
+        far = unit.recurrent_bytes > FAR_BYTES
+        return rows < (MANY_ROWS_PER_THREAD if far else ROWS_PER_THREAD) * threads
+
     # calls
 
     def random_choices(self, randomness: Randomness) -> None:
@@ -313,9 +323,8 @@ class Frame:
         wanted = 1 if self.alone else threads.default()
         if wanted != self.threads:
             self.threads = self.view[1] = wanted
-            columns = int(self.shape.extent.rows < ROWS_PER_THREAD * wanted)
-            for unit in range(len(self.units)):
-                self.header(unit, "columns", columns)
+            for number, unit in enumerate(self.units):
+                self.header(number, "columns", int(self.splits_columns(unit, wanted)))
         if wanted > 1:
             self.view[0] = threads.runner()
         self.put_bases(self.bases, 0, *addresses, scratch.address)

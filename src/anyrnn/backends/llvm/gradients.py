@@ -1,4 +1,5 @@
-"""Emits what sums over all steps and samples: outer products for matrices, column sums for vectors, sums for scalars.
+"""Emits what sums over all steps and samples: outer products for matrices, column sums for vectors, sums for scalars. Sums of
+outer products are made where the caller wants the gradient, the others in a place of their own.
 
 The sum is made of blocks of steps, the latest first; where a step has many rows, a block is a part of them. Within a block it
 goes through the rows in order, in registers; each block's sum is then added to the whole. What no product needs is added up over
@@ -12,7 +13,17 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element, added_to, cover, is_callers
+from anyrnn.backends.llvm.emitter import (
+    SUM_ROWS,
+    SUM_STEPS,
+    Element,
+    added_to,
+    cover,
+    is_callers,
+    lanes_left,
+    load_lanes,
+    store_lanes,
+)
 from anyrnn.backends.llvm.memory import BLOCK_ROWS
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
@@ -20,21 +31,18 @@ from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Program
 
 Access = tuple[str, int]
+GROUP = 4
+"""Panels of the right side of an outer product that are multiplied at once."""
+GROUPS_TOGETHER = 8
+"""Groups whose rows of a block stay in the second level of cache."""
 
 
-@dataclass(frozen=True)
-class Outer:
-    """Products that share their right side: weights[i] gets left[i] (x) right. The sums stand in `name`, as [group][right
-    feature][left][width * lanes].
+def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
+    """How many features of the left side are multiplied at once by so many vectors: as many as for any tile; those that are left
+    of a panel; then one by one.
     """
-
-    name: str
-    weights: tuple[str, ...]
-    lefts: tuple[Access, ...]
-    right: Access
-    size: Dim
-    depth: Dim
-    width: int
+    highest = min(lanes, tile_heights(machine, vectors)[0])
+    return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
 
 
 @dataclass(frozen=True)
@@ -47,36 +55,15 @@ class Sums:
     size: Dim | None
 
 
-def group_gradients(program: Program, sizes: dict[str, tuple[Dim, ...]]) -> tuple[tuple[Outer, ...], tuple[Sums, ...]]:
-    """Which products and sums are made together. `sizes` gives the weights' shapes."""
-    shared: dict[tuple[Access, Dim], list[tuple[str, Access]]] = {}
-    for product in program.products:
-        rows, _ = sizes[product.weight]
-        shared.setdefault((product.right, rows), []).append((product.weight, product.left))
-    outers: list[Outer] = []
-    for (right, rows), pairs in shared.items():
-        for start in range(0, len(pairs), 4):
-            some = pairs[start : start + 4]
-            depth = sizes[some[0][0]][1]
-            outers.append(
-                Outer(
-                    f"outer{len(outers)}",
-                    tuple(w for w, _ in some),
-                    tuple(a for _, a in some),
-                    right,
-                    rows,
-                    depth,
-                    max(1, 4 // len(some)),
-                )
-            )
+def group_sums(program: Program, sizes: dict[str, tuple[Dim, ...]]) -> tuple[Sums, ...]:
+    """Which sums are made together. `sizes` gives the weights' shapes."""
     values: dict[Access, list[str]] = {}
     for term in program.sums:
         values.setdefault(term.value, []).append(term.weight)
-    sums = tuple(
+    return tuple(
         Sums(f"sum{k}", tuple(weights), value, sizes[weights[0]][0] if sizes[weights[0]] else None)
         for k, (value, weights) in enumerate(values.items())
     )
-    return tuple(outers), sums
 
 
 class Walk:
@@ -152,7 +139,7 @@ class Gradients:
 
     def __init__(self, module: Module, layout: Layout, program: Program, element: Element, machine: Machine) -> None:
         self.module, self.layout, self.program, self.element, self.machine = module, layout, program, element, machine
-        self.made: dict[tuple[tuple[Access, ...], int, bool], str] = {}
+        self.made: set[str] = set()
 
     def source(self, walk: Walk, block: Value, access: Access) -> Source:
         words = walk.b.at(block, self.layout.buffer(access[0]), I64, f"{access[0]}.words")
@@ -160,94 +147,144 @@ class Gradients:
         fixed = None if is_callers(self.program, access[0]) else self.element.panel_row if is_vector else self.element.bytes
         return Source(walk, words, access[1], fixed, access[0])
 
-    def outer(self, outer: Outer) -> str:
-        """`void(ptr block, i64 t0, i64 t1, ptr right words, i64 right later, ptr sums, i64 depth, i64 task0, i64 task1)`: adds
-        the products of a chunk
-        to the sums, for a range of tasks (group, panel of the right side). Functions are shared by right sides.
+    def outer(self, callers: bool) -> str:
+        """`void(ptr block, i64 t0, i64 t1, ptr left words, i64 left later, ptr right words, i64 right later, ptr gradient, i64
+        row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1)`: adds the products of a chunk to a gradient [size,
+        depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`, the first block
+        of all takes the place of what was there. `callers`: the right side is an array of the caller's.
         """
-        ours = not is_callers(self.program, outer.right[0])
-        key = (outer.lefts, outer.width, ours)
-        if key in self.made:
-            return self.made[key]
-        name = self.made[key] = f"outer_product{len(self.made)}"
-        parameters = [
-            ("ptr readonly", "block"),
-            ("i64", "t0"),
-            ("i64", "t1"),
-            ("ptr readonly", "right_words"),
-            ("i64", "right_later"),
-            ("ptr", "sums"),
-        ]
-        b = self.module.function(name, [*parameters, ("i64", "depth"), ("i64", "task0"), ("i64", "task1")])
-        block, t0, t1, right_words, right_later, sums, depth, task0, task1 = b.arguments
-        e, vectors = self.element, len(outer.lefts) * outer.width
-        zero = const(e.vector, 0.0)
+        name = "outer_product_with_callers" if callers else "outer_product"
+        if name in self.made:
+            return name
+        self.made.add(name)
+        words = ["left_words", "left_later", "right_words", "right_later"]
+        b = self.module.function(
+            name,
+            [
+                ("ptr readonly", "block"),
+                *[("i64", n) for n in ("t0", "t1")],
+                *[("ptr readonly" if n.endswith("words") else "i64", n) for n in words],
+                ("ptr", "gradient"),
+                *[("i64", n) for n in ("row_bytes", "size", "depth", "adds", "task0", "task1")],
+            ],
+        )
+        block, t0, t1, left_words, left_later, right_words, right_later, gradient, *sizes = b.arguments
+        row_bytes, size, depth, adds, task0, task1 = sizes
+        e = self.element
         walk = Walk(b, block, self.layout, t0, t1)
-        lefts = [self.source(walk, block, access) for access in outer.lefts]
-        right = Source(walk, right_words, right_later, e.panel_row if ours else None, "right")
-        panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+        left = Source(walk, left_words, left_later, e.panel_row, "left")
+        right = Source(walk, right_words, right_later, None if callers else e.panel_row, "right")
+        panels = b.binary("sdiv", b.add(size, e.lanes - 1), i64(e.lanes), "panels")
+        replaces = b.compare("eq", adds, i64(0), "replaces")
         loop, start, stop, newest = walk.blocks("block_of_steps")
         runs, rows = walk.rows_of(start, stop)
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
-        fresh = b.splat(b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part")), e.lanes, "fresh")
+        first = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "first")
+        fresh = b.binary("and", first, replaces, "fresh")
         task = b.loop("task", task0, task1)
-        group = b.binary("sdiv", task.index, panels, "group")
-        panel = b.binary("srem", task.index, panels, "panel")
-        features = b.minimum(b.sub(depth, b.mul(panel, e.lanes)), e.lanes, "features")
-        left_offsets = [
-            b.add(b.mul(b.mul(group, outer.width), s.panel_bytes), b.mul(part.index, e.panel_row), "left_offset") for s in lefts
-        ]
-        right_offset = b.add(b.mul(panel, right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
-        tile = b.mul(b.add(b.mul(group, depth), b.mul(panel, e.lanes)), vectors * e.panel_row, "tile_bytes")
-        at = b.at(sums, tile, "i8", "tile")
+        panel, group = self._place(
+            b, task.index, panels, b.binary("sdiv", b.add(depth, GROUP * e.lanes - 1), i64(GROUP * e.lanes))
+        )
+        row0, column0 = b.mul(panel, e.lanes, "row0"), b.mul(group, GROUP * e.lanes, "column0")
+        features, columns = b.minimum(b.sub(size, row0), e.lanes, "features"), b.sub(depth, column0, "columns")
+        left_offset = b.add(b.mul(panel, left.panel_bytes), b.mul(part.index, e.panel_row), "left_offset")
+        right_offset = b.add(b.mul(b.mul(group, GROUP), right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
+        corner = b.at(b.at(gradient, b.mul(row0, row_bytes), "i8"), column0, e.type, "corner")
 
-        def one(j: Value, height: int) -> None:
-            """The products of `height` features of the right side, from j on."""
-            corner = b.at(at, b.mul(j, vectors * e.panel_row), "i8", "corner")
-            places = [b.at(corner, k * e.panel_row, "i8", "place") for k in range(height * vectors)]
-            for place in places:
-                b.prefetch(place)
-            run = b.loop("run", 0, runs, 1, [(f"sum.{i}.{v}", zero) for i in range(height) for v in range(vectors)])
-            t = b.add(start, run.index, "t")
-            left_at = [source.at_step(t, offset) for source, offset in zip(lefts, left_offsets, strict=True)]
-            right_at = b.at(right.at_step(t, right_offset), b.mul(j, e.bytes), "i8", "right")
-            done = b.end(run, self._rows(lefts, left_at, outer.width, right, right_at, part_rows, run.values))
-            for place, value in zip(places, done, strict=True):
-                before = b.load(e.vector, place, "before", e.panel_row)
-                b.store(added_to(b, before, value, fresh, "total"), place, e.panel_row)
+        def variant(vectors: int, whole: bool) -> None:
+            """Products with so many vectors of the right side, `whole` when no lane is missing."""
+            lanes = [lanes_left(b, b.sub(columns, v * e.lanes), e.lanes) for v in range(vectors)]
+            masks = None if whole or not callers else [kept_in_register(b, some.mask) for some in lanes]
 
-        cover(b, features, tile_heights(self.machine, vectors), one)
+            def one(i: Value, height: int) -> None:
+                """The products of `height` features of the left side, from i on."""
+                lines = [b.at(corner, b.mul(b.add(i, k), row_bytes), "i8", "line") for k in range(height)]
+                places = [b.at(line, v * e.lanes, e.type, "place") for line in lines for v in range(vectors)]
+                for place in places:
+                    b.prefetch(place)
+                zero = const(e.vector, 0.0)
+                run = b.loop("run", 0, runs, 1, [(f"sum.{k}.{v}", zero) for k in range(height) for v in range(vectors)])
+                t = b.add(start, run.index, "t")
+                left_at = b.at(left.at_step(t, left_offset), b.mul(i, e.bytes), "i8", "left")
+                right_at = right.at_step(t, right_offset)
+                done = b.end(run, self._rows(b, left_at, right, right_at, masks, vectors, part_rows, run.values))
+                begins, adds_up, stored = b.label("begins"), b.label("adds_up"), b.label("stored")
+                b.branch_if(fresh, begins, adds_up)  # memory that was never written is not read: the system would map it twice
+                b.place(begins)
+                put(places, done)
+                b.branch(stored)
+                b.place(adds_up)
+                befores = [  # all before the first store: a load waits for a store with a mask beside it
+                    b.load(e.vector, place, "before", e.bytes) if whole else load_lanes(b, e, place, lanes[k % vectors], "before")
+                    for k, place in enumerate(places)
+                ]
+                put(places, [b.fadd(before, value, "total") for before, value in zip(befores, done, strict=True)])
+                b.branch(stored)
+                b.place(stored)
+
+            def put(places: list[Value], values: list[Value]) -> None:
+                for k, (place, value) in enumerate(zip(places, values, strict=True)):
+                    if whole:
+                        b.store(value, place, e.bytes)
+                    else:
+                        store_lanes(b, value, place, lanes[k % vectors])
+
+            cover(b, features, left_heights(self.machine, e.lanes, vectors), one)
+
+        done_label = b.label("task_done")
+        for vectors, whole, least in ((GROUP, True, GROUP * e.lanes), (GROUP, False, 2 * e.lanes + 1), (2, False, e.lanes + 1)):
+            then, otherwise = b.label("columns"), b.label("fewer")
+            b.branch_if(b.compare("sge", columns, i64(least), "fit"), then, otherwise)
+            b.place(then)
+            variant(vectors, whole)
+            b.branch(done_label)
+            b.place(otherwise)
+        variant(1, False)
+        b.branch(done_label)
+        b.place(done_label)
         for opened in (task, part, loop):
             b.end(opened)
         b.ret()
         return name
 
+    def _place(self, b: Function, task: Value, panels: Value, groups: Value) -> tuple[Value, Value]:
+        """The panel of the left side and the group of the right side of a task: for a few groups, all panels, and for each of
+        them those groups one after the other. So lines of the gradient are not left too soon for others far away, and what is
+        read of the right side stays in the second level of cache.
+        """
+        of_few = b.mul(panels, GROUPS_TOGETHER, "tasks_of_few")
+        first = b.mul(b.binary("sdiv", task, of_few), GROUPS_TOGETHER, "first_group")
+        few = b.minimum(b.sub(groups, first), GROUPS_TOGETHER, "few")
+        rest = b.binary("srem", task, of_few, "rest")
+        return b.binary("sdiv", rest, few, "panel"), b.add(first, b.binary("srem", rest, few), "group")
+
     def _rows(
         self,
-        lefts: list[Source],
-        left_at: list[Value],
-        width: int,
+        b: Function,
+        left_at: Value,
         right: Source,
         right_at: Value,
+        masks: list[Value] | None,
+        vectors: int,
         rows: Value,
         sums: list[Value],
     ) -> list[Value]:
-        """Add the products of some rows that follow each other: every vector of the left side by every number of the right."""
-        b, e, vectors = right.b, self.element, len(lefts) * width
-        row = b.loop("row", 0, rows, 1, [("right", right_at), *[(v[1:], v) for v in sums]])
-        here = b.mul(row.index, e.panel_row, "row_bytes")
+        """Add the products of some rows that follow each other: every number of the left side by every vector of the right."""
+        e = self.element
+        row = b.loop("row", 0, rows, 1, [("left", left_at), ("right", right_at), *[(v[1:], v) for v in sums]])
+        left_here, right_here, *before = row.values
         loaded = []
-        for source, address in zip(lefts, left_at, strict=True):
-            for k in range(width):
-                place = b.at(address, b.mul(source.panel_bytes, k), "i8", source.name) if k else address
-                loaded.append(b.load(e.vector, b.at(place, here, "i8", source.name), source.name, e.panel_row))
+        for v in range(vectors):
+            at = b.at(right_here, b.mul(right.panel_bytes, v), "i8", "right") if v else right_here
+            loaded.append(b.masked_load(e.vector, at, masks[v], "right") if masks else b.load(e.vector, at, "right", e.bytes))
         following: list[Value] = []
-        for i in range(len(sums) // vectors):
-            factor = b.splat(b.load(e.type, b.at(row.values[0], i, e.type), "right", e.bytes), e.lanes, "right")
-            before = row.values[1 + i * vectors : 1 + (i + 1) * vectors]
-            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
-        return b.end(row, [b.at(row.values[0], right.row_bytes, "i8", "right"), *following])[1:]
+        for k in range(len(sums) // vectors):
+            factor = b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
+            some = before[k * vectors : (k + 1) * vectors]
+            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, some, strict=True)]
+        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, right.row_bytes, "i8", "right")]
+        return b.end(row, [*to, *following])[2:]
 
     def column_sums(self, sums: Sums) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr sums, i64 panel0, i64 panel1)`."""
@@ -286,3 +323,8 @@ class Gradients:
         b.end(panel)
         b.ret()
         return b.name
+
+
+def kept_in_register(b: Function, mask: Value) -> Value:
+    """The same mask, which LLVM would otherwise compare for again wherever it is used."""
+    return b.value(mask.type, f"freeze {mask.typed}", "mask")

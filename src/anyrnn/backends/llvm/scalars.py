@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers
+from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers, lanes_left, load_lanes
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Kernel, Program
 
@@ -80,7 +80,7 @@ class ScalarKernel(Emitter):
         zero = const(e.vector, 0.0)
         loop = b.loop("feature", 0, count, e.lanes, [(f"{self.label(i)}.lanes", zero) for i in reductions])
         panel = b.binary("sdiv", loop.index, i64(e.lanes), "panel")
-        lanes = self.lanes_left(b.sub(count, loop.index, "left"))
+        lanes = lanes_left(b, b.sub(count, loop.index, "left"), e.lanes)
         values = dict(spread)
         for j in inside:
             node = self.nodes[j]
@@ -88,13 +88,13 @@ class ScalarKernel(Emitter):
                 buffer = node.attributes[0]
                 at = self.advance(self.row_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
                 values[j] = (
-                    self.load_lanes(at, lanes, buffer)
+                    load_lanes(b, e, at, lanes, buffer)
                     if is_callers(self.program, buffer)
                     else b.load(e.vector, at, buffer, e.panel_row)
                 )
             elif not node.per_sample:
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                values[j] = self.load_lanes(b.at(address, loop.index, e.type), lanes, node.attributes[0])
+                values[j] = load_lanes(b, e, b.at(address, loop.index, e.type), lanes, node.attributes[0])
             else:
                 operands = [values[s] if s in values else const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
                 values[j] = self.elementwise(node, self.label(j), operands, loop.index, self.row)

@@ -8,6 +8,7 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
+from anyrnn.backends.llvm.shapes import MatrixPack
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 
@@ -69,18 +70,13 @@ class Unit:
     def _packs(self, e: Element, extent: Extent, scratch: Arena) -> None:
         """Room for packed weights, biases, gradients' sums, and for hoisted products (or the biases in their place)."""
         for pack in self.code.matrices:
-            groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
-            bytes = groups * pack.depth.evaluate(self.sizes) * len(pack.weights) * pack.width * e.panel_row
-            self._pack(pack.name, scratch.take(bytes))
+            self._pack(pack.name, scratch.take(self._pack_bytes(pack, e)))
+        self.recurrent_bytes = sum(self._pack_bytes(pack, e) for pack in self.code.matrices if pack.name in self.code.recurrent)
+        """of the weights that are read in every step"""
         bias_at = {}
         for bias in self.code.biases:
             bias_at[bias.name] = scratch.take(padded_panels(bias.size.evaluate(self.sizes), e.lanes) * e.panel_row)
             self._pack(bias.name, bias_at[bias.name])
-        for outer in self.code.outers:
-            groups = -(-outer.size.evaluate(self.sizes) // (outer.width * e.lanes))
-            self._pack(
-                outer.name, scratch.take(groups * outer.depth.evaluate(self.sizes) * len(outer.lefts) * outer.width * e.panel_row)
-            )
         for sums in self.code.sums:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
             self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
@@ -95,6 +91,10 @@ class Unit:
             else:
                 self.words[start : start + 5] = (bias_at[init.bias], 0, 0, 0, e.panel_row)
             self.in_scratch.append(start)
+
+    def _pack_bytes(self, pack: MatrixPack, e: Element) -> int:
+        groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
+        return groups * pack.depth.evaluate(self.sizes) * len(pack.weights) * pack.width * e.panel_row
 
     def sizes_of_early(self) -> int:
         """Features of the widest operand that is known before the loop."""
