@@ -2,7 +2,7 @@
 
 import pytest
 
-from anyrnn.backends.llvm import frame, run, target
+from anyrnn.backends.llvm import frame, run, split, target
 from tests.networks import poisoned
 
 
@@ -11,7 +11,8 @@ def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "aligned", poisoned)
     monkeypatch.setattr(frame, "MOST_RESTING", 0)
     frame.RESTING.clear()
-    monkeypatch.setattr(frame, "ALONE", 0)
+    monkeypatch.setattr(split, "START", 0.0)
+    monkeypatch.setattr(split, "WAIT", 0.0)
     run.POOLS.known.clear()
 
 

@@ -296,7 +296,7 @@ def call_network(
     number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, plain_sources: bool
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for. `plain_sources`: the sources are
-    known to be plain tensors.
+    known to be plain and contiguous tensors.
     """
     transformed = are_functorch_transforms_active()
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
@@ -304,8 +304,10 @@ def call_network(
         return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
         doubtful = (*inputs, *first) if plain_sources else (*inputs, *first, *sources)
-        forward = run_forward if direct(*doubtful) else torch.ops.anyrnn.forward
-        output, last, _ = forward(inputs, first, sources, seed, number, False)
+        if direct(*doubtful):
+            output, last, _ = run_forward(inputs, first, sources, seed, number, False, plain_sources)
+        else:
+            output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, number, False)
         return output, last
     shape = (Shape if is_compiling() else known_shape)(number, len(inputs), len(first), seed is not None)
     seeds = () if seed is None else (seed,)

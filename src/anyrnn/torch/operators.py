@@ -19,6 +19,7 @@ from anyrnn.backends.llvm.memory import Extent
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
+from anyrnn.torch import packed
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -111,27 +112,35 @@ def strides_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def run_forward(
-    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    number: int,
+    keep: bool,
+    contiguous_sources: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`)."""
     call = CALLS[number]
     network, x = call.network, inputs[0]
     steps, rows, _ = x.shape
-    inputs = [t if t.stride(-1) == 1 else readable(t) for t in inputs]
-    if first:
-        first = [t if t.stride(-1) == 1 else readable(t) for t in first]
-    if not all(map(Tensor.is_contiguous, sources)):
+    strides = list(map(Tensor.stride, (*inputs, *first)))
+    if [s[-1] for s in strides] != [1] * len(strides):
+        inputs, first = list(map(readable, inputs)), list(map(readable, first))
+        strides = list(map(Tensor.stride, (*inputs, *first)))
+    if not contiguous_sources and not all(map(Tensor.is_contiguous, sources)):
         sources = [t.contiguous() for t in sources]
+    at = list(map(Tensor.data_ptr, sources))
     units = call.units
     output = sequence_like(steps, rows, call.width, x, call.batch_first)
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
-    tensors = [*inputs, output, *first, *last, *sources]
+    addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
     if keep:
         bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows)
         reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(RECYCLER.array(bytes))
-        tensors.append(reserve)
-    key = (number, keep, x.dtype, x.shape, *map(Tensor.stride, inputs), *map(Tensor.stride, first))
+        addresses.append(reserve.data_ptr())
+    key = (number, keep, x.dtype, x.shape, *strides)
     pool = llvm.POOLS.get(key)
     if pool is None:
         shape = CallShape(
@@ -144,7 +153,8 @@ def run_forward(
             tuple([strides_of(t) for t in last]),
         )
         pool = llvm.POOLS.add(key, network, shape)
-    pool.call(list(map(Tensor.data_ptr, tensors)), None if seed is None else call.randomness(seed))
+    weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
+    pool.call(addresses, None if seed is None else call.randomness(seed), weights)
     return output, last, reserve
 
 

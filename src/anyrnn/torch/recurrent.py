@@ -250,7 +250,8 @@ class Recurrent(torch.nn.Module):
         if [s.shape for s in sources] == self._source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
             if not is_compiling() and self._likenesses:
                 self._likenesses -= 1
-                self._as_before = autograd.likeness(*sources) if autograd.direct(*sources) else autograd.unknown
+                plain = autograd.direct(*sources) and all(map(Tensor.is_contiguous, sources))
+                self._as_before = autograd.likeness(*sources) if plain else autograd.unknown
             return
         for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:

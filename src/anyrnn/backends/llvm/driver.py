@@ -30,6 +30,10 @@ from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Kernel, Program, Stage
 
 STACK_WORDS = 7
+SAMPLES = 32
+"""How many numbers of a matrix tell whether it has changed."""
+MIXER = 0x9E3779B97F4A7C15 - 2**64
+"""An odd number without pattern."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +213,7 @@ class Driver:
             self.group_range(shaped)
         self.steps_wanted = b.compare("eq", self.word(self.layout.header("skip_steps"), "skip_steps"), i64(0), "steps_wanted")
         with self.only_if(self.steps_wanted, "begin"):
-            self.pack_weights()
-            self.states_in()
-            self.barrier()
+            self.begin_weights()
         self.chunks()
         with self.only_if(self.steps_wanted, "finish"):
             if self.program.exit is not None:
@@ -247,8 +249,50 @@ class Driver:
             self.ranges[key] = b.select(self.columns, first, i64(0), "group0"), b.select(self.columns, last, groups, "group1")
         return self.ranges[key]
 
-    def pack_weights(self) -> None:
-        """Each thread packs its part of the groups; the biases are little work, for the first thread."""
+    def fingerprint(self) -> Value:
+        """A number, not zero, made of a sample of the numbers in all matrices: evenly spread, so that no large part is missed."""
+        b, e = self.b, self.element
+        total = i64(1)
+        for name in dict.fromkeys(weight for pack in self.matrices for weight, _ in pack.weights):
+            rows, columns = self.shapes[name]
+            last = b.sub(b.mul(self.size(rows), self.size(columns)), 1, "last")
+            apart = b.binary("sdiv", last, i64(SAMPLES - 1), "apart")
+            loop = b.loop("sample", 0, i64(SAMPLES), 1, [("fingerprint", total), ("place", last)])
+            place = loop.values[1]
+            word = f"i{8 * e.bytes}"
+            bits = b.load(word, b.at(self.weight(name)[0], place, e.type), "bits", e.bytes)
+            bits = b.cast("zext", bits, I64, "bits") if word != I64 else bits
+            total, _ = b.end(loop, [b.add(b.mul(loop.values[0], MIXER), bits, "fingerprint"), b.sub(place, apart)])
+        return b.binary("or", total, i64(1), "fingerprint")
+
+    def begin_weights(self) -> None:
+        """Pack the weights, unless they are left from an earlier call. Ends with a barrier, so that all threads have looked
+        before one writes what they look at.
+        """
+        b = self.b
+        kept = b.compare("ne", self.word(self.layout.header("kept"), "kept"), i64(0), "kept")
+        place = self.word(self.layout.header("fingerprint"), "fingerprint_at", PTR)
+        look, looked = b.label("look"), b.label("looked")
+        origin = b.current
+        b.branch_if(kept, look, looked)
+        b.place(look)
+        found = self.fingerprint()
+        before = b.load(I64, place, "before")
+        same, end = b.compare("eq", found, before, "same"), b.current
+        b.branch(looked)
+        b.place(looked)
+        left = b.phi("i1", [(Value("false", "i1"), origin), (same, end)], "left")
+        fingerprint = b.phi(I64, [(i64(0), origin), (found, end)], "fingerprint")
+        with self.only_if(b.binary("xor", left, Value("true", "i1")), "pack"):
+            self.pack_matrices()
+        self.pack_biases()
+        self.states_in()
+        self.barrier()
+        with self.only_if(b.compare("eq", self.id, i64(0), "first_thread"), "note"):
+            b.store(fingerprint, place)
+
+    def pack_matrices(self) -> None:
+        """Each thread packs its part of the groups."""
         b, e = self.b, self.element
         for pack in self.matrices:
             first, last = self.share(self.groups(pack.size, pack.width), "pack")
@@ -269,6 +313,10 @@ class Driver:
                     last,
                 ]
                 b.call(self.copies.pack_matrix(transposed), arguments)
+
+    def pack_biases(self) -> None:
+        """They are little work, for the first thread."""
+        b = self.b
         if not self.biases:
             return
         with self.only_if(b.compare("eq", self.id, i64(0), "first_thread"), "pack_biases"):

@@ -16,24 +16,14 @@ from typing import Any
 import numpy as np
 
 from anyrnn._memory import ALIGNMENT, aligned
-from anyrnn.backends.llvm import threads
+from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.driver import STACK_WORDS, Code, first_of, last_of
 from anyrnn.backends.llvm.memory import Arena, Extent
+from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness, stream_of, threshold
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
-
-ROWS_PER_THREAD, MANY_ROWS_PER_THREAD = 12, 128
-"""With fewer samples a thread, columns are split over threads; with as many, samples are, for then no thread waits for another in
-a step. But then every thread reads all weights in every step, so weights that stay in no cache want many samples a thread.
-"""
-FAR_BYTES = 2**24
-"""Weights of more bytes than this are taken to come from memory in every step."""
-ALONE = 2_000_000
-"""Below so many floating-point operations a call runs on one thread: waking another takes about as long."""
-SHORT = 5_000_000
-"""Below so many a call keeps the interpreter's lock: giving it back and forth beside busy Python threads takes far longer."""
 
 Strides = tuple[int, int]
 """Of a sequence: bytes from step to step and from row to row. Of states: from unit to unit and from row to row. Features lie
@@ -86,9 +76,9 @@ class Frame:
         self.network, self.shape = network, shape
         self.program: Program = getattr(network.plan, shape.which)
         self.element = code.element
-        scratch, reserve, fixed = Arena(), Arena(), Arena()
+        scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
         self.units = [
-            Unit(network, shape.which, code, layer, shape.extent, scratch, reserve, fixed) for layer, _ in network.units
+            Unit(network, shape.which, code, layer, shape.extent, scratch, reserve, fixed, packed) for layer, _ in network.units
         ]
         self.starts = self._block_starts()
         self.table: list[tuple[int, int, int]] = []
@@ -97,7 +87,8 @@ class Frame:
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
         barrier = fixed.take(128)
-        self.scratch_bytes = scratch.bytes
+        self.own_bytes, self.packed_bytes = scratch.bytes, packed.bytes
+        self.kept = False
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._fill_stack(barrier)
@@ -106,10 +97,10 @@ class Frame:
         self._fill_states()
         self._fill_sources()
         self._finish()
-        work = self._work()
-        self.alone = work < ALONE
-        self.entry = entry_keeping_lock if work < SHORT else entry
-        self.threads = 0
+        self.work = self._work()
+        self.entry = entry_keeping_lock if self.work.alone(kept=False) < split.LONG else entry
+        self.small = self.work.alone(kept=False) < split.START  # then no number of threads is worth it
+        self.asked = self.threads = 0
 
     def _block_starts(self) -> list[int]:
         starts = [STACK_WORDS + len(self.units)]
@@ -139,8 +130,9 @@ class Frame:
         self.d_sources = count + len(self.units) * len(self.network.sources)
         self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
         self.scratch = self.reserve + (shape.which != "inference")
-        self.bases = array("q", [0] * (self.scratch + 1))
-        self.put_bases = struct.Struct(f"{self.scratch + 1}q").pack_into
+        self.packed = self.scratch + 1
+        self.bases = array("q", [0] * (self.packed + 1))
+        self.put_bases = struct.Struct(f"{self.packed + 1}q").pack_into
 
     # memory
 
@@ -192,6 +184,7 @@ class Frame:
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
             self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
             self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
+            self.table += [(start + i, self.packed, int(unit.words[i])) for i in unit.in_packed]
 
     def _put(self, word: int, place: Place | None) -> None:
         """Set a word to an address, which comes from the call's bases."""
@@ -284,21 +277,10 @@ class Frame:
         self.rows = np.array(self.table, np.int64).reshape(-1, 3)
         self.view[4], self.view[5], self.view[6] = len(self.rows), self.rows.ctypes.data, self.bases.buffer_info()[0]
 
-    def _work(self) -> int:
-        """Floating-point operations of a call, about."""
-        extent, network = self.shape.extent, self.network
-        elements = 0
-        for layer, _ in network.units:
-            for _, shape in network.parameters(layer):
-                elements += int(np.prod(shape))
-        passes = 4 if self.shape.which == "backward" else 2
-        return elements * (passes * extent.steps * extent.rows + 8)
-
-    def splits_columns(self, unit: Unit, threads: int) -> bool:
-        """Whether columns are split over threads, rather than samples."""
-        rows = self.shape.extent.rows
-        far = unit.recurrent_bytes > FAR_BYTES
-        return rows < (MANY_ROWS_PER_THREAD if far else ROWS_PER_THREAD) * threads
+    def _work(self) -> Work:
+        units = tuple(split.Unit(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages) for u in self.units)
+        extent, products = self.shape.extent, 2 if self.shape.gradients else 1
+        return Work(extent.steps, extent.rows, products, self.element.bytes, units)
 
     # calls
 
@@ -318,16 +300,25 @@ class Frame:
             self.header(unit, "skip_steps", int(not steps))
             self.header(unit, "gradients", int(gradients))
 
-    def call(self, addresses: Sequence[int], scratch: Scratch) -> None:
-        """Run on arrays at these addresses: see `Shape`. `scratch` has at least `scratch_bytes`."""
-        wanted = 1 if self.alone else threads.default()
-        if wanted != self.threads:
-            self.threads = self.view[1] = wanted
+    def call(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None) -> None:
+        """Run on arrays at these addresses: see `Shape`. `scratch` has at least `own_bytes`, and room for `packed_bytes` unless
+        they are in `packed`; weights that were packed there before are not packed again, if they look the same.
+        """
+        if self.kept != (packed is not None):
+            self.kept, self.asked = packed is not None, 0
+            for number in range(len(self.units)):
+                self.header(number, "kept", int(self.kept))
+        asked = 1 if self.small else threads.default()
+        if asked != self.asked:
+            self.asked = asked
+            self.threads = self.view[1] = self.work.threads(asked, self.kept)
             for number, unit in enumerate(self.units):
-                self.header(number, "columns", int(self.splits_columns(unit, wanted)))
-        if wanted > 1:
+                columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
+                self.header(number, "columns", int(columns))
+        if self.threads > 1:
             self.view[0] = threads.runner()
-        self.put_bases(self.bases, 0, *addresses, scratch.address)
+        here = packed.address if packed else scratch.address + self.own_bytes
+        self.put_bases(self.bases, 0, *addresses, scratch.address, here)
         self.entry(self.address)
 
 
@@ -356,6 +347,18 @@ class Scratch:
         self.address = self.memory.ctypes.data
 
 
+class Packed(Scratch):
+    """Memory that keeps packed weights from call to call of one network and dtype, for whoever knows that weights stay the same.
+
+    Not even then is a call wrong when most of a weight has changed: the native code packs anew when a sample of the numbers in it
+    is not as before.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        super().__init__(bytes)
+        self.memory.fill(0)
+
+
 RESTING: list[Scratch] = []
 """What calls have worked in and others may; one for each call at a time."""
 MOST_RESTING, LARGEST_RESTING = 4, 2**28
@@ -370,8 +373,12 @@ class Pool:
         self.make = make
         self.rest: list[Frame] = []
 
-    def call(self, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
-        """Run on arrays at these addresses, in the order that `Shape` says."""
+    def call(
+        self, addresses: Sequence[int], randomness: Randomness | None = None, keep: Callable[[int], Packed] | None = None
+    ) -> None:
+        """Run on arrays at these addresses, in the order that `Shape` says. `keep` gives the memory, of at least so many bytes,
+        in which weights stay packed.
+        """
         try:
             frame = self.rest.pop()
         except IndexError:
@@ -379,12 +386,14 @@ class Pool:
         try:
             scratch = RESTING.pop()
         except IndexError:
-            scratch = Scratch(frame.scratch_bytes)
-        if scratch.bytes < frame.scratch_bytes:
-            scratch = Scratch(frame.scratch_bytes)
+            scratch = None
+        packed = keep(frame.packed_bytes) if keep else None
+        needed = frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes
+        if scratch is None or scratch.bytes < needed:
+            scratch = Scratch(needed)
         if randomness is not None:
             frame.random_choices(randomness)
-        frame.call(addresses, scratch)
+        frame.call(addresses, scratch, packed)
         self.rest.append(frame)
         if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
             RESTING.append(scratch)

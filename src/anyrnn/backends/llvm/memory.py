@@ -1,7 +1,7 @@
 """Where the buffers of a program lie: in the reserve (from forward to backward), in scratch, or with the caller.
 
-A buffer of vectors is [panel][slot][row][lane]; one of scalars is [slot][row]. Panels are rounded up to a multiple of four, so
-that a kernel may touch whole groups. Every buffer begins at a multiple of 64 bytes.
+A buffer of vectors is [panel][slot][row][lane], or [slot][panel][row][lane]; one of scalars is [slot][row]. Panels are rounded up
+to a multiple of four, so that a kernel may touch whole groups. Every buffer begins at a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -48,13 +48,17 @@ class Arena:
         return offset
 
 
-def place(arena: Arena, element: Element, features: int | None, slots: int, rows: int, mask: int) -> Placed:
-    """Room for `slots` steps of `rows` rows; `features` is None for scalars."""
+def place(
+    arena: Arena, element: Element, features: int | None, slots: int, rows: int, mask: int, slots_apart: bool = False
+) -> Placed:
+    """Room for `slots` steps of `rows` rows; `features` is None for scalars. `slots_apart`: whole slots follow each other."""
     if features is None:
         row, panels = element.bytes, 1
     else:
         row, panels = element.panel_row, padded_panels(features, element.lanes)
     panel = slots * rows * row
+    if slots_apart:
+        return Placed(arena.take(panels * panel), mask, panels * rows * row, row, rows * row, panels * panel)
     return Placed(arena.take(panels * panel), mask, rows * row, row, panel, panels * panel)
 
 
@@ -119,7 +123,11 @@ class Reserve:
 def place_scratch(
     program: Program, element: Element, sizes: Mapping[str, int], extent: Extent, arena: Arena, reserved: Mapping[str, Placed]
 ) -> dict[str, Placed]:
-    """Room for what a program needs while it runs: rings of two slots, two chunks of what is needed for a chunk, and sums."""
+    """Room for what a program needs while it runs: rings of two slots, two chunks of what is needed for a chunk, and sums.
+
+    The two slots of a ring are far from each other: one thread writes the one while others read the other, and processors fetch
+    neighbouring lines unasked.
+    """
 
     def slots(buffer: Buffer) -> int:
         return {"chunk": extent.chunk_slots, "sum": extent.sum_slots}.get(buffer.role, 2)
@@ -128,7 +136,7 @@ def place_scratch(
         return -(-extent.rows // SUM_ROWS) if buffer.role == "sum" else extent.rows
 
     return {
-        b.name: place(arena, element, _features(b.dim, sizes), slots(b), rows(b), slots(b) - 1)
+        b.name: place(arena, element, _features(b.dim, sizes), slots(b), rows(b), slots(b) - 1, b.role in ("cross", "state"))
         for b in program.buffers
         if b.role in ("chunk", "cross", "state", "sum") and b.name not in reserved
     }

@@ -97,12 +97,12 @@ def reserve_bytes(network: Network, dtype: str, steps: Any, rows: Any) -> Any:
 
 def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     """Bytes that a backward call works in."""
-    scratch = Arena()
+    scratch, packed = Arena(), Arena()
     code = compiled(network.plan, "backward", dtype).code
     for layer, _ in network.units:
-        Unit(network, "backward", code, layer, extent, scratch, Arena(), Arena())
+        Unit(network, "backward", code, layer, extent, scratch, Arena(), Arena(), packed)
     width = network.directions * network.output_size * element(dtype).bytes
-    return scratch.bytes + (network.layers - 1) * extent.steps * extent.rows * width + ALIGNMENT
+    return scratch.bytes + packed.bytes + (network.layers - 1) * extent.steps * extent.rows * width + ALIGNMENT
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
@@ -126,7 +126,7 @@ def backward_data(
     `backward_weights` needs.
     """
     frame = _make_frame(network, shape)
-    work = BackwardInTwo(frame, Scratch(frame.scratch_bytes))
+    work = BackwardInTwo(frame, Scratch(frame.own_bytes + frame.packed_bytes))
     if randomness is not None:
         frame.random_choices(randomness)
     frame.phases(steps=True, gradients=False)

@@ -29,6 +29,7 @@ class Unit:
         scratch: Arena,
         reserve: Arena,
         fixed: Arena,
+        packed: Arena,
     ) -> None:
         self.program: Program = getattr(network.plan, which)
         self.code = code
@@ -37,6 +38,7 @@ class Unit:
         self.words = np.zeros(self.layout.words, np.int64)
         self.in_scratch: list[int] = []
         self.in_reserve: list[int] = []
+        self.in_packed: list[int] = []
         self._header(extent)
         for dim in self.code.dims:
             self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
@@ -53,10 +55,13 @@ class Unit:
                 start = self.layout.buffer(name)
                 self.words[start : start + 5] = where.words
                 memory.append(start)
+        self._matrices(e, packed)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
+        self.vector_bytes = sum(b.dim.evaluate(self.sizes) * e.bytes for b in self.program.buffers if b.dim is not None)
+        """of a sample, in a step"""
 
     def set(self, name: str, value: int) -> None:
         self.words[self.layout.header(name)] = value
@@ -67,12 +72,21 @@ class Unit:
         self.set("chunk", extent.chunk)
         self.set("block_steps", extent.block)
 
-    def _packs(self, e: Element, extent: Extent, scratch: Arena) -> None:
-        """Room for packed weights, biases, gradients' sums, and for hoisted products (or the biases in their place)."""
+    def _matrices(self, e: Element, packed: Arena) -> None:
+        """Room for packed weights, and for their fingerprint."""
+        self.set("fingerprint", packed.take(8))
+        self.in_packed.append(self.layout.header("fingerprint"))
+        self.packed_bytes = self.recurrent_bytes = 0
+        """of all matrices, and of those that every step reads"""
         for pack in self.code.matrices:
-            self._pack(pack.name, scratch.take(self._pack_bytes(pack, e)))
-        self.recurrent_bytes = sum(self._pack_bytes(pack, e) for pack in self.code.matrices if pack.name in self.code.recurrent)
-        """of the weights that are read in every step"""
+            index, bytes = self.layout.pack(pack.name), self._pack_bytes(pack, e)
+            self.words[index] = packed.take(bytes)
+            self.in_packed.append(index)
+            self.packed_bytes += bytes
+            self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
+
+    def _packs(self, e: Element, extent: Extent, scratch: Arena) -> None:
+        """Room for biases, gradients' sums, and for hoisted products (or the biases in their place)."""
         bias_at = {}
         for bias in self.code.biases:
             bias_at[bias.name] = scratch.take(padded_panels(bias.size.evaluate(self.sizes), e.lanes) * e.panel_row)

@@ -1,0 +1,69 @@
+"""How the work of a call is divided over threads, by a small model of how long it takes. The figures are rough: those of one core
+that has AVX-512; they decide nothing but speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOPS = 2e11
+"""A second, on one core."""
+READ, PACKED, MOVED = 1.1e11, 1e10, 3e10
+"""Bytes a second on one core: of weights read from its second level of cache, of weights packed, of vectors."""
+START, WAIT = 5e-6, 0.15e-6
+"""Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
+LONG = 50e-6
+"""A call of more seconds lets other Python threads run; giving the interpreter's lock back and forth beside busy ones takes far
+longer than a shorter call.
+"""
+ROWS_PER_THREAD, MANY_ROWS_PER_THREAD = 12, 128
+"""With fewer samples a thread, columns are split over threads; with as many, samples are, for then no thread waits for another in
+a step. But then every thread reads all weights in every step, so weights that stay in no cache want many samples a thread.
+"""
+FAR_BYTES = 2**24
+"""Weights of more bytes than this are taken to come from memory in every step."""
+
+
+def splits_columns(rows: int, recurrent_bytes: int, threads: int) -> bool:
+    """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads."""
+    return rows < (MANY_ROWS_PER_THREAD if recurrent_bytes > FAR_BYTES else ROWS_PER_THREAD) * threads
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one layer in one direction does: the bytes of its packed weights, of those that every step reads, and of the vectors
+    that a step moves for each sample; the stages of a step.
+    """
+
+    packed_bytes: int
+    recurrent_bytes: int
+    vector_bytes: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call. `products`: how many products of the weights' size it makes for each sample and step."""
+
+    steps: int
+    rows: int
+    products: int
+    element_bytes: int
+    units: tuple[Unit, ...]
+
+    def alone(self, kept: bool) -> float:
+        """Seconds on one thread. `kept`: the weights are packed already."""
+        return sum(self._step(u) * self.steps + (0 if kept else u.packed_bytes / PACKED) for u in self.units)
+
+    def _step(self, unit: Unit) -> float:
+        once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time
+        multiplied = 2 * unit.packed_bytes / self.element_bytes * self.rows * self.products / FLOPS
+        read = (unit.recurrent_bytes + once / self.steps) * self.products / READ
+        return max(multiplied, read) + unit.vector_bytes * self.rows / MOVED
+
+    def threads(self, most: int, kept: bool) -> int:
+        """How many threads the call is worth: one, or as many as there are."""
+        alone = self.alone(kept)
+        waits = [u.stages for u in self.units if splits_columns(self.rows, u.recurrent_bytes, most)]
+        together = alone / most + START + WAIT * self.steps * sum(waits)
+        return most if together < alone else 1

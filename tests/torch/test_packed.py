@@ -1,0 +1,102 @@
+"""Packed weights are kept from one inference call to the next, and are never those of other weights."""
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+import anyrnn.torch
+from anyrnn.torch import packed
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> None:
+    packed.KNOWN.clear()
+
+
+def run(layer: torch.nn.Module, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return layer(x)[0]
+
+
+def known() -> packed.Weights:
+    (weights,) = packed.KNOWN.values()
+    return weights
+
+
+def test_the_second_call_reads_what_the_first_has_packed() -> None:
+    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+    output = run(layer, x)
+    kept = known().packed
+    assert kept is not None
+    kept.memory[64 * len(layer.network.units) :] = 0  # beyond the fingerprints
+    assert not torch.equal(run(layer, x), output), "the weights were packed again"
+    assert known().packed is kept
+
+
+@pytest.mark.parametrize("rows", [slice(0, 40), slice(120, 160), slice(0, 160)])
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
+def test_what_torch_does_not_count_is_seen(name: str, rows: slice) -> None:
+    layer, x = anyrnn.torch.LSTM(30, 40), torch.randn(5, 2, 30)
+    run(layer, x)
+    getattr(layer, name).data[rows] += 1.0  # leaves the version as it is
+    fresh = anyrnn.torch.LSTM(30, 40)
+    fresh.load_state_dict(layer.state_dict())
+    assert torch.equal(run(layer, x), run(fresh, x))
+
+
+def test_a_single_number_of_a_bias_is_seen() -> None:
+    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+    before = run(layer, x)
+    layer.bias_hh_l0.data[77] += 1.0
+    assert not torch.equal(run(layer, x), before)
+
+
+def test_weights_packed_for_one_module_are_gone_with_it() -> None:
+    layer, x = anyrnn.torch.GRU(3, 40), torch.randn(5, 2, 3)
+    run(layer, x)
+    assert len(packed.KNOWN) == 1
+    del layer
+    gc.collect()
+    assert not packed.KNOWN
+
+
+def test_modules_of_one_kind_keep_their_own() -> None:
+    one, other, x = anyrnn.torch.GRU(3, 40), anyrnn.torch.GRU(3, 40), torch.randn(5, 2, 3)
+    first, second = run(one, x), run(other, x)
+    assert len(packed.KNOWN) == 2
+    assert torch.equal(run(one, x), first)
+    assert torch.equal(run(other, x), second)
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x = [anyrnn.torch.GRU(3, 40) for _ in range(5)], torch.randn(5, 2, 3)
+    run(layers[0], x)
+    kept = known().packed
+    assert kept is not None
+    monkeypatch.setattr(packed, "MOST_BYTES", 2 * kept.bytes)
+    for layer in layers:
+        run(layer, x)
+    assert len(packed.KNOWN) == 2
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_only_parameters_without_gradients_are_kept(training: bool) -> None:
+    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+    if training:
+        layer(x)
+    else:
+        plain = {name: p.detach() * 1.0 for name, p in layer.named_parameters()}
+        with torch.no_grad():
+            torch.func.functional_call(layer, plain, (x,))
+    assert not packed.KNOWN
+
+
+def test_parameters_made_in_inference_mode_have_no_versions() -> None:
+    with torch.inference_mode():
+        layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+        before = layer(x)[0]
+        layer.weight_hh_l0[3, 4] += 1.0
+        assert not torch.equal(layer(x)[0], before)
+    assert not packed.KNOWN
