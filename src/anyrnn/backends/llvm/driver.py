@@ -20,6 +20,7 @@ from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
+from anyrnn.backends.llvm.denormals import flush_denormals, restore_mode
 from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, is_callers
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
 from anyrnn.backends.llvm.scalars import ScalarKernel
@@ -75,6 +76,7 @@ class Driver:
         machine: Machine,
     ) -> None:
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
+        self.machine = machine
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         shaper = Shaper(program, machine)
@@ -512,12 +514,14 @@ class Driver:
     def stack(self) -> None:
         b = self.b = self.module.function("work", [("ptr", "words"), ("i64", "id"), ("i64", "count")])
         self.block = words = b.arguments[0]
+        mode = flush_denormals(b, self.machine)
         blocks, barrier = self.word(2, "blocks"), self.word(3, "barrier", PTR)
         loop = b.loop("block", 0, blocks)
         block = b.load(PTR, b.at(words, b.add(loop.index, STACK_WORDS), I64, "block.word"), "block")
         b.call("run", [block, b.arguments[1], b.arguments[2], barrier])
         b.call("barrier", [barrier, b.arguments[2]])
         b.end(loop)
+        restore_mode(b, self.machine, mode)
         b.ret()
         b = self.b = self.module.function("stack", [("ptr", "words")], internal=False)
         self.block = words = b.arguments[0]
