@@ -195,3 +195,11 @@ def test_the_command_line_is_light() -> None:
 def test_python_m_anyrnn() -> None:
     result = subprocess.run([sys.executable, "-m", "anyrnn", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"anyrnn {anyrnn.__version__}\n"
+
+
+def test_doctor_clears_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ANYRNN_CACHE", str(tmp_path))
+    (tmp_path / "0123.compiled").write_bytes(b"x" * 2**19)
+    assert cli.main(["doctor", "--clear-cache"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 1 file removed, 0.5 MiB\n"
+    assert not list(tmp_path.iterdir())

@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor", help="say what can run here, and why not the rest", description="Say what can run here."
     )
+    doctor.add_argument("--clear-cache", action="store_true", help="remove what was compiled and kept on disk")
     doctor.set_defaults(run=_doctor)
     return parser
 
@@ -102,9 +103,9 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from anyrnn import doctor
+    from anyrnn import _cache, doctor
 
-    print(doctor.report())
+    print(_cache.clear() if chosen.clear_cache else doctor.report())
     return 0
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import anyrnn
+from anyrnn import _cache
 
 Row = tuple[str, str]
 
@@ -66,7 +67,13 @@ def _llvm_version() -> str:
 
 
 def _machine() -> list[Row]:
-    questions = (("processor", _processor), ("features", _features), ("vectors", _vectors), ("threads", _threads))
+    questions = (
+        ("processor", _processor),
+        ("features", _features),
+        ("vectors", _vectors),
+        ("threads", _threads),
+        ("cache", _cache.describe),
+    )
     return [(label, _said_by(question)) for label, question in questions]
 
 

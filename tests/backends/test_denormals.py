@@ -12,7 +12,7 @@ from anyrnn import State, Vec, cell
 
 
 @cell
-def halving(x: Vec("hidden"), h):  # type: ignore[valid-type, no-untyped-def]  # noqa: F821
+def halving(x: Vec("hidden"), h):  # type: ignore[valid-type, no-untyped-def]
     h = 0.5 * h + x
     return h, State(h=h)
 

@@ -71,6 +71,13 @@ class Graph:
     """The run-time scalars, whose values are no part of the structure: see Network."""
     name: str = field(default="cell", compare=False)
 
+    @property
+    def identity(self) -> str:
+        """The same text for equal graphs, in every process; names and places in the source are no part of it."""
+        nodes = [(n.op, n.inputs, n.shape, n.attributes, n.per_sample) for n in self.nodes]
+        parameters = [(p.name, p.shape) for p in self.parameters]
+        return repr((nodes, self.outputs, self.inputs, self.states, parameters, self.hypers))
+
     def output(self, name: str) -> int:
         return dict(self.outputs)[name]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from anyrnn._cache import remembered
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Graph, Node
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
@@ -37,6 +38,12 @@ class Plan:
 @lru_cache(maxsize=256)
 def plan(traced: Graph) -> Plan:
     """All passes over a traced graph."""
+    graph = replace(traced, parameters=tuple(replace(p, init=None) for p in traced.parameters))  # which may be functions
+    return remembered("plan", repr(graph), lambda: make_plan(graph))
+
+
+def make_plan(traced: Graph) -> Plan:
+    """The same, and nothing on disk is looked at."""
     graph = simplify(traced)
     joint = adjoint(graph)
     saves = choose_saves(joint)

@@ -19,10 +19,8 @@ from anyrnn.backends.llvm.emitter import (
     Element,
     added_to,
     cover,
+    first_lanes,
     is_callers,
-    lanes_left,
-    load_lanes,
-    store_lanes,
 )
 from anyrnn.backends.llvm.memory import BLOCK_ROWS
 from anyrnn.backends.llvm.shapes import tile_heights
@@ -182,6 +180,8 @@ class Gradients:
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
         first = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "first")
         fresh = b.binary("and", first, replaces, "fresh")
+        zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
+        # read in place of memory that was never written, which the system would have to map twice
         task = b.loop("task", task0, task1)
         panel, group = self._place(
             b, task.index, panels, b.binary("sdiv", b.add(depth, GROUP * e.lanes - 1), i64(GROUP * e.lanes))
@@ -192,10 +192,10 @@ class Gradients:
         right_offset = b.add(b.mul(b.mul(group, GROUP), right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
         corner = b.at(b.at(gradient, b.mul(row0, row_bytes), "i8"), column0, e.type, "corner")
 
-        def variant(vectors: int, whole: bool) -> None:
-            """Products with so many vectors of the right side, `whole` when no lane is missing."""
-            lanes = [lanes_left(b, b.sub(columns, v * e.lanes), e.lanes) for v in range(vectors)]
-            masks = None if whole or not callers else [kept_in_register(b, some.mask) for some in lanes]
+        def products(vectors: int, masked: bool) -> None:
+            """Products with so many vectors of the right side, of some of which lanes may be missing if `masked`."""
+            lanes = [first_lanes(b, b.sub(columns, v * e.lanes), e.lanes) for v in range(vectors)]
+            masks = [kept_in_register(b, mask) for mask in lanes]
 
             def one(i: Value, height: int) -> None:
                 """The products of `height` features of the left side, from i on."""
@@ -208,39 +208,29 @@ class Gradients:
                 t = b.add(start, run.index, "t")
                 left_at = b.at(left.at_step(t, left_offset), b.mul(i, e.bytes), "i8", "left")
                 right_at = right.at_step(t, right_offset)
-                done = b.end(run, self._rows(b, left_at, right, right_at, masks, vectors, part_rows, run.values))
-                begins, adds_up, stored = b.label("begins"), b.label("adds_up"), b.label("stored")
-                b.branch_if(fresh, begins, adds_up)  # memory that was never written is not read: the system would map it twice
-                b.place(begins)
-                put(places, done)
-                b.branch(stored)
-                b.place(adds_up)
+                to_load = masks if masked and callers else None
+                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, part_rows, run.values))
                 befores = [  # all before the first store: a load waits for a store with a mask beside it
-                    b.load(e.vector, place, "before", e.bytes) if whole else load_lanes(b, e, place, lanes[k % vectors], "before")
+                    b.masked_load(e.vector, b.select(fresh, zeros, place, "before_at"), masks[k % vectors], "before")
                     for k, place in enumerate(places)
                 ]
-                put(places, [b.fadd(before, value, "total") for before, value in zip(befores, done, strict=True)])
-                b.branch(stored)
-                b.place(stored)
-
-            def put(places: list[Value], values: list[Value]) -> None:
-                for k, (place, value) in enumerate(zip(places, values, strict=True)):
-                    if whole:
-                        b.store(value, place, e.bytes)
-                    else:
-                        store_lanes(b, value, place, lanes[k % vectors])
+                for k, (place, before, value) in enumerate(zip(places, befores, done, strict=True)):
+                    b.masked_store(b.fadd(before, value, "total"), place, masks[k % vectors])
 
             cover(b, features, left_heights(self.machine, e.lanes, vectors), one)
 
         done_label = b.label("task_done")
-        for vectors, whole, least in ((GROUP, True, GROUP * e.lanes), (GROUP, False, 2 * e.lanes + 1), (2, False, e.lanes + 1)):
+        variants = [(GROUP, True, 2 * e.lanes + 1)]
+        if callers and not self.machine.masks:  # then a load with a mask is slow
+            variants = [(GROUP, False, GROUP * e.lanes), *variants]
+        for vectors, masked, least in variants:
             then, otherwise = b.label("columns"), b.label("fewer")
             b.branch_if(b.compare("sge", columns, i64(least), "fit"), then, otherwise)
             b.place(then)
-            variant(vectors, whole)
+            products(vectors, masked)
             b.branch(done_label)
             b.place(otherwise)
-        variant(1, False)
+        products(2, True)
         b.branch(done_label)
         b.place(done_label)
         for opened in (task, part, loop):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.driver import Code, Driver
@@ -45,9 +46,16 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
 @lru_cache(maxsize=256)
 def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
     """The native code of a program."""
-    code = write_code(plan, which, dtype)
-    address = target.compile_module(code.text).get_function_address("stack")
+    key = f"{plan.graph.identity} {which} {dtype} {target.identity()}"
+    code, binary = remembered("code", key, lambda: _compile(plan, which, dtype))
+    address = target.load(binary).get_function_address("stack")
     return Compiled(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address))
+
+
+def _compile(plan: Plan, which: str, dtype: str) -> tuple[Code, bytes]:
+    """What the caller must know of a program's code, and the code itself."""
+    code = write_code(plan, which, dtype)
+    return replace(code, text=""), target.object_code(code.text)
 
 
 def why_not(network: Network, dtype: str) -> str | None:

@@ -35,6 +35,11 @@ class Machine:
     registers: int
     fused: bool
 
+    @property
+    def masks(self) -> bool:
+        """Whether loading some lanes of a vector takes no longer than loading all."""
+        return "avx512f" in self.features
+
     def lanes(self, element_bytes: int) -> int:
         return self.vector_bytes // element_bytes
 
@@ -84,18 +89,36 @@ def _context(text: str, message: str) -> str:
     return "\n".join(lines[max(0, number - 4) : number + 2]) if number else text[:2000]
 
 
-def compile_module(module: Module | str) -> Any:
-    """Native code of a module, as an execution engine that lives as long as the process.
+def identity() -> str:
+    """What code depends on beside its text."""
+    return f"{llvm.llvm_version_info} {llvm.get_default_triple()} {OPTIMISATION} {sorted(machine().features)}"
+
+
+def object_code(module: Module | str) -> bytes:
+    """A module as machine code, to be loaded here or in another process on such a machine.
 
     No pass of LLVM's middle end runs: the text is written in the form that they would bring it to, and they take five times as
     long as the code generator for no gain in speed.
     """
     machine()
     with LOCK:
-        engine = llvm.create_mcjit_compiler(parse(module), _target_machine())
+        return bytes(_target_machine().emit_object(parse(module)))
+
+
+def load(binary: bytes) -> Any:
+    """Machine code as an execution engine that lives as long as the process."""
+    machine()
+    with LOCK:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(binary))
         engine.finalize_object()
         ENGINES.append(engine)
         return engine
+
+
+def compile_module(module: Module | str) -> Any:
+    """Native code of a module, as an execution engine that lives as long as the process."""
+    return load(object_code(module))
 
 
 def assembly(module: Module | str) -> str:

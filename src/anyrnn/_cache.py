@@ -1,0 +1,174 @@
+"""What compiling gives, on disk: made once for a machine and a version of the package, read by every process after that.
+
+A file is a digest and what it is the digest of: a pickled pair of a key and a value. It appears whole or not at all, so any
+number of processes may make the same one. One that is cut off, altered or foreign is told of once and made anew. The folder must
+belong to the user alone, for whoever writes to it decides what the user's programs run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anyrnn._files import written_aside
+
+T = TypeVar("T")
+VARIABLE = "ANYRNN_CACHE"
+"""Names the folder; empty: nothing is kept on disk."""
+MOST_BYTES = 2**28
+"""Of all files; what was not used for the longest time goes first."""
+DAY = 86400
+ENDING = ".compiled"
+DIGEST = hashlib.blake2b
+DIGEST_BYTES = 32
+
+
+def folder() -> Path | None:
+    """Where files are, whether it exists or not; None when nothing is to be kept."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return Path(named) if named else None
+    try:
+        if sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        elif sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no home
+        return None
+    return base / "anyrnn"
+
+
+def why_not(place: Path) -> str | None:
+    """Why files in a folder must not be used, or None. A folder that does not exist is made."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = place.stat()
+    except OSError as error:
+        return f"{place}: {error.strerror or error}"
+    if hasattr(os, "geteuid"):
+        if found.st_uid != os.geteuid():
+            return f"{place} belongs to another user"
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"others may write to {place}: chmod go-w {place}"
+    return None
+
+
+def remembered(kind: str, key: str, make: Callable[[], T]) -> T:
+    """`make()`, or what it gave before, in this process or another one, for the same kind and key.
+
+    `make` must depend on nothing else but the package itself; its value must be one that pickle takes.
+    """
+    place = folder()
+    if place is None or why_not(place):
+        return make()
+    key = f"{kind} {_build()} {key}"
+    file = place / (DIGEST(key.encode(), digest_size=16).hexdigest() + ENDING)
+    found = _read(file, key)
+    if found is not None:
+        return found[1]  # type: ignore[no-any-return]
+    value = make()
+    _write(file, pickle.dumps((key, value), protocol=5))
+    return value
+
+
+@lru_cache(maxsize=1)
+def _build() -> str:
+    """What tells one state of the package, and of what it stands on, from another."""
+    sources = sorted(f for f in Path(__file__).parent.rglob("*") if f.suffix in (".py", ".ll"))
+    stamps = "".join(f"{f} {f.stat().st_size} {f.stat().st_mtime_ns}\n" for f in sources)
+    digest = DIGEST(stamps.encode(), digest_size=16).hexdigest()
+    versions = " ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "llvmlite"))
+    return f"{digest}, {versions}, python {platform.python_version()}"
+
+
+def _read(file: Path, key: str) -> tuple[str, Any] | None:
+    try:
+        with file.open("rb") as opened:
+            if hasattr(os, "geteuid") and os.fstat(opened.fileno()).st_uid != os.geteuid():
+                _tell(file, "it belongs to another user")
+                return None
+            content = opened.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _tell(file, str(error))
+        return None
+    if DIGEST(content[DIGEST_BYTES:], digest_size=DIGEST_BYTES).digest() != content[:DIGEST_BYTES]:
+        _tell(file, "it is not what was written")
+        return None
+    found: tuple[str, Any] = pickle.loads(memoryview(content)[DIGEST_BYTES:])
+    if found[0] != key:
+        _tell(file, "it is for something else")
+        return None
+    with suppress(OSError):  # gone, or not ours to touch
+        if time.time() - file.stat().st_mtime > DAY:
+            os.utime(file)
+    return found
+
+
+def _tell(file: Path, why: str) -> None:
+    warnings.warn(f"anyrnn: {file} is not used, {why}; it is made anew", RuntimeWarning, stacklevel=2)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Without a word when that cannot be: a full disk, or one that is only read."""
+    with suppress(OSError):
+        with written_aside(file) as aside:
+            aside.write_bytes(DIGEST(content, digest_size=DIGEST_BYTES).digest() + content)
+        _make_room(file.parent)
+
+
+def _files(place: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Ours, and what processes that were killed have left of ours."""
+    for file in place.iterdir():
+        if ENDING in file.name:
+            with suppress(FileNotFoundError):  # another process makes room too
+                yield file, file.stat()
+
+
+def _make_room(place: Path) -> None:
+    files = sorted(_files(place), key=lambda pair: pair[1].st_mtime, reverse=True)
+    total = 0
+    for file, found in files:
+        total += found.st_size
+        left = not file.name.endswith(ENDING) and time.time() - found.st_mtime > DAY
+        if total > MOST_BYTES or left:
+            file.unlink(missing_ok=True)
+
+
+def describe() -> str:
+    """One line: where files are and how much there is, or why there are none."""
+    place = folder()
+    if place is None:
+        return f"none: {VARIABLE} is empty" if VARIABLE in os.environ else "none: there is no home folder"
+    if not place.exists():
+        return f"{place}: empty"
+    if reason := why_not(place):
+        return f"not used: {reason}"
+    sizes = [found.st_size for _, found in _files(place)]
+    return f"{place}: {len(sizes)} file{'s' * (len(sizes) != 1)}, {sum(sizes) / 2**20:.1f} MiB of at most {MOST_BYTES >> 20}"
+
+
+def clear() -> str:
+    """Remove all files; says in a line what was done."""
+    place = folder()
+    if place is None or not place.exists():
+        return "nothing to clear"
+    files = list(_files(place))
+    for file, _ in files:
+        file.unlink(missing_ok=True)
+    return f"{place}: {len(files)} file{'s' * (len(files) != 1)} removed, {sum(f.st_size for _, f in files) / 2**20:.1f} MiB"
