@@ -1,4 +1,4 @@
-"""What was compiled is kept on disk for this user, this machine and this version, and is not trusted when it is not as written."""
+"""What was compiled is kept on disk for this user, machine and version, and is not trusted when it is not as written."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def forget() -> None:
     """As in a new process."""
     run.compiled.cache_clear()
     run.POOLS.known.clear()
-    passes.plan.cache_clear()
+    passes._plan.cache_clear()
 
 
 def trained(cell: Any = "gru") -> list[np.ndarray]:

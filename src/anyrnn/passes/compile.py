@@ -35,11 +35,16 @@ class Plan:
     """
 
 
-@lru_cache(maxsize=256)
 def plan(traced: Graph) -> Plan:
-    """All passes over a traced graph."""
+    """All passes over a traced graph. Plans of equal graphs are equal, each with its graph's own names."""
     graph = replace(traced, parameters=tuple(replace(p, init=None) for p in traced.parameters))  # which may be functions
-    return remembered("plan", repr(graph), lambda: make_plan(graph))
+    return _plan(repr(graph), graph)
+
+
+@lru_cache(maxsize=256)
+def _plan(text: str, graph: Graph) -> Plan:
+    """`text` tells apart what differs in names alone."""
+    return remembered("plan", text, lambda: make_plan(graph))
 
 
 def make_plan(traced: Graph) -> Plan:

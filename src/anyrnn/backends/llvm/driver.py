@@ -1,12 +1,14 @@
 """Emits the code of a whole program: its kernels, and the loop over chunks and steps that calls them.
 
-`run(ptr block, i64 id, i64 count, ptr barrier)` is what each of `count` threads does for one layer in one direction. Either rows
-are split (each thread takes its samples through all steps, without a barrier) or columns (each thread owns some panels, hence
-some of the weights, and every stage ends at a barrier).
+`run(ptr block, i64 id, i64 count, ptr barrier, i64 chunk_from, i64 chunk_to)` is what each of `count` threads does for some
+chunks of one layer in one direction, of all if `chunk_to` is large. Either rows are split (each thread takes its samples through
+all steps, without a barrier) or columns (each thread owns some panels, hence some of the weights, and every stage ends at a
+barrier).
 
-`stack(ptr words)` is the one call that Python makes. Its words are: the address of a function that runs a team, threads, blocks,
-the barrier's state, entries of a table, the table, bases, then the address of each block. Each entry of the table (word, base,
-offset) says which word of the whole to set to the address of a base plus an offset.
+`stack(ptr words)` is the call that Python makes: once, or for a long call again and again, so that it can be interrupted. Its
+words are: the address of a function that runs a team, threads, the first block and the end of the blocks, the first chunk and the
+end of the chunks, the barrier's state, entries of a table, the table, bases, then the address of each block. Each entry of the
+table (word, base, offset) says which word of the whole to set to the address of a base plus an offset.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from anyrnn.ir.dims import Dim
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Kernel, Program, Stage
 
-STACK_WORDS = 7
+STACK = ("team", "threads", "block_from", "block_to", "chunk_from", "chunk_to", "barrier", "entries", "table", "bases")
+STACK_WORDS = len(STACK)
 SAMPLES = 32
 """How many numbers of a matrix tell whether it has changed."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
@@ -196,9 +199,10 @@ class Driver:
         self.b.call("barrier", [self.barrier_state, self.waiting])
 
     def run(self) -> None:
-        self.b = self.module.function("run", [("ptr", "block"), ("i64", "id"), ("i64", "count"), ("ptr", "barrier")])
+        parameters = [("ptr", "block"), ("i64", "id"), ("i64", "count"), ("ptr", "barrier")]
+        self.b = self.module.function("run", [*parameters, ("i64", "chunk_from"), ("i64", "chunk_to")])
         b = self.b
-        self.block, self.id, self.count, self.barrier_state = b.arguments
+        self.block, self.id, self.count, self.barrier_state, chunk_from, chunk_to = b.arguments
         self.size_values: dict[str, Value] = {}
         for dim in self.dims:
             self.size(dim)
@@ -214,16 +218,18 @@ class Driver:
         for shaped in self.shaped.values():
             self.group_range(shaped)
         self.steps_wanted = b.compare("eq", self.word(self.layout.header("skip_steps"), "skip_steps"), i64(0), "steps_wanted")
-        with self.only_if(self.steps_wanted, "begin"):
+        count = b.binary("sdiv", b.add(self.steps, b.sub(self.chunk, 1)), self.chunk, "chunks")
+        is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
+        with self.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.begin_weights()
-        self.chunks()
-        with self.only_if(self.steps_wanted, "finish"):
+        self.chunks(count, chunk_from, chunk_to)
+        with self.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
             if self.program.exit is not None:
                 with self.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
                     self.call_stage(self.program.exit, i64(-1), None)
             self.states_out()
         if self.program.reverse:
-            with self.only_if(self.gradients_wanted(), "gradients_out"):
+            with self.only_if(b.binary("and", self.gradients_wanted(), is_last), "gradients_out"):
                 self.gradients_out()
         b.ret()
 
@@ -370,10 +376,9 @@ class Driver:
             else:
                 self.b.call(self.copies.state_out(), [ours, panel_bytes, theirs, row_bytes, self.size(dim), *self.part])
 
-    def chunks(self) -> None:
+    def chunks(self, count: Value, first: Value, end: Value) -> None:
         b = self.b
-        count = b.binary("sdiv", b.add(self.steps, b.sub(self.chunk, 1)), self.chunk, "chunks")
-        loop = b.loop("chunk", 0, count)
+        loop = b.loop("chunk", first, b.minimum(end, count))
         number = b.sub(b.sub(count, 1), loop.index, "number") if self.program.reverse else loop.index
         t0 = b.mul(number, self.chunk, "t0")
         t1 = b.minimum(b.add(t0, self.chunk), self.steps, "t1")
@@ -511,35 +516,39 @@ class Driver:
         index = self.layout.weight(weight)
         return self.word(index + 2, "gradient", PTR), self.word(index + 3, "gradient.row_bytes"), adds
 
+    def stack_word(self, name: str, type: str = I64) -> Value:
+        return self.word(STACK.index(name), name, type)
+
     def stack(self) -> None:
         b = self.b = self.module.function("work", [("ptr", "words"), ("i64", "id"), ("i64", "count")])
         self.block = words = b.arguments[0]
         mode = flush_denormals(b, self.machine)
-        blocks, barrier = self.word(2, "blocks"), self.word(3, "barrier", PTR)
-        loop = b.loop("block", 0, blocks)
+        barrier = self.stack_word("barrier", PTR)
+        chunks = [self.stack_word("chunk_from"), self.stack_word("chunk_to")]
+        loop = b.loop("block", self.stack_word("block_from"), self.stack_word("block_to"))
         block = b.load(PTR, b.at(words, b.add(loop.index, STACK_WORDS), I64, "block.word"), "block")
-        b.call("run", [block, b.arguments[1], b.arguments[2], barrier])
+        b.call("run", [block, b.arguments[1], b.arguments[2], barrier, *chunks])
         b.call("barrier", [barrier, b.arguments[2]])
         b.end(loop)
         restore_mode(b, self.machine, mode)
         b.ret()
         b = self.b = self.module.function("stack", [("ptr", "words")], internal=False)
         self.block = words = b.arguments[0]
-        entries, table, bases = self.word(4, "entries"), self.word(5, "table", PTR), self.word(6, "bases", PTR)
+        entries, table, bases = self.stack_word("entries"), self.stack_word("table", PTR), self.stack_word("bases", PTR)
         entry = b.loop("entry", 0, entries)
         here = b.at(table, b.mul(entry.index, 3), I64, "here")
         word, base, offset = (b.load(I64, b.at(here, k, I64), n) for k, n in enumerate(("word", "base", "offset")))
         address = b.add(b.load(I64, b.at(bases, base, I64), "base"), offset, "address")
         b.store(address, b.at(words, word, I64))
         b.end(entry)
-        count = self.word(1, "threads")
+        count = self.stack_word("threads")
         alone, together = b.label("alone"), b.label("together")
         b.branch_if(b.compare("sle", count, i64(1), "single"), alone, together)
         b.place(alone)
         b.call("work", [words, i64(0), i64(1)])
         b.ret()
         b.place(together)
-        team = self.word(0, "team", PTR)
+        team = self.stack_word("team", PTR)
         b.line(f"call void {team}(ptr @work, {words.typed}, {count.typed})")
         b.ret()
 

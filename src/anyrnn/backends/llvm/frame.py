@@ -17,7 +17,7 @@ import numpy as np
 
 from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm import split, threads
-from anyrnn.backends.llvm.driver import STACK_WORDS, Code, first_of, last_of
+from anyrnn.backends.llvm.driver import STACK, STACK_WORDS, Code, first_of, last_of
 from anyrnn.backends.llvm.memory import Arena, Extent
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.unit import Unit
@@ -99,6 +99,9 @@ class Frame:
         self._finish()
         self.work = self._work()
         self.entry = entry_keeping_lock if self.work.alone(kept=False) < split.LONG else entry
+        self.short = self.work.alone(kept=False) < split.PIECE
+        self.stack("block_to", len(self.units))
+        self.stack("chunk_to", shape.extent.steps)
         self.small = self.work.alone(kept=False) < split.START  # then no number of threads is worth it
         self.asked = self.threads = 0
 
@@ -173,9 +176,9 @@ class Frame:
 
     def _fill_stack(self, barrier: int) -> None:
         backward = self.shape.which == "backward"
-        order = sorted(range(len(self.units)), key=lambda u: (-self.network.units[u][0] if backward else 0, u))
-        self.view[2], self.view[3] = len(self.units), self.fixed_address + barrier
-        for position, unit in enumerate(order):
+        self.order = sorted(range(len(self.units)), key=lambda u: (-self.network.units[u][0] if backward else 0, u))
+        self.stack("barrier", self.fixed_address + barrier)
+        for position, unit in enumerate(self.order):
             self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
 
     def _fill_units(self) -> None:
@@ -201,6 +204,9 @@ class Frame:
             one_row = self.shape.extent.rows == 1  # then steps follow each other like rows
             words = (-1, step, step if one_row else row, self.element.panel_row)
             self.words[start + 1 : start + 5] = words
+
+    def stack(self, name: str, value: int) -> None:
+        self.view[STACK.index(name)] = value
 
     def header(self, unit: int, name: str, value: int) -> None:
         self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
@@ -275,12 +281,17 @@ class Frame:
     def _finish(self) -> None:
         """Give the native code the table and the bases."""
         self.rows = np.array(self.table, np.int64).reshape(-1, 3)
-        self.view[4], self.view[5], self.view[6] = len(self.rows), self.rows.ctypes.data, self.bases.buffer_info()[0]
+        self.stack("entries", len(self.rows))
+        self.stack("table", self.rows.ctypes.data)
+        self.stack("bases", self.bases.buffer_info()[0])
 
     def _work(self) -> Work:
-        units = tuple(split.Unit(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages) for u in self.units)
+        units = tuple(
+            split.Unit(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
+            for u in (self.units[k] for k in self.order)
+        )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1
-        return Work(extent.steps, extent.rows, products, self.element.bytes, units)
+        return Work(extent.steps, extent.rows, extent.chunk, products, self.element.bytes, units)
 
     # calls
 
@@ -311,15 +322,28 @@ class Frame:
         asked = 1 if self.small else threads.default()
         if asked != self.asked:
             self.asked = asked
-            self.threads = self.view[1] = self.work.threads(asked, self.kept)
+            self.threads = self.work.threads(asked, self.kept)
+            self.stack("threads", self.threads)
             for number, unit in enumerate(self.units):
                 columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
                 self.header(number, "columns", int(columns))
         if self.threads > 1:
-            self.view[0] = threads.runner()
+            self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
-        self.entry(self.address)
+        if self.short:
+            self.entry(self.address)
+        else:
+            self._call_in_pieces()
+
+    def _call_in_pieces(self) -> None:
+        """Between two of them Python looks whether it is to be interrupted."""
+        for block, chunk_from, chunk_to in self.work.pieces(self.threads):
+            self.stack("block_from", block)
+            self.stack("block_to", block + 1)
+            self.stack("chunk_from", chunk_from)
+            self.stack("chunk_to", chunk_to)
+            self.entry(self.address)
 
 
 def _reversed(place: Place | None, steps: int) -> Place | None:

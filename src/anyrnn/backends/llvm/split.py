@@ -4,6 +4,7 @@ that has AVX-512; they decide nothing but speed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 FLOPS = 2e11
@@ -12,6 +13,8 @@ READ, PACKED, MOVED = 1.1e11, 1e10, 3e10
 """Bytes a second on one core: of weights read from its second level of cache, of weights packed, of vectors."""
 START, WAIT = 5e-6, 0.15e-6
 """Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
+PIECE = 0.1
+"""A call of more seconds is done in pieces of so many, between which it may be interrupted."""
 LONG = 50e-6
 """A call of more seconds lets other Python threads run; giving the interpreter's lock back and forth beside busy ones takes far
 longer than a shorter call.
@@ -43,10 +46,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Work:
-    """A call. `products`: how many products of the weights' size it makes for each sample and step."""
+    """A call; its units in the order in which they are run. `chunk`: of how many steps; `products`: how many products of the
+    weights' size it makes for each sample and step.
+    """
 
     steps: int
     rows: int
+    chunk: int
     products: int
     element_bytes: int
     units: tuple[Unit, ...]
@@ -54,6 +60,14 @@ class Work:
     def alone(self, kept: bool) -> float:
         """Seconds on one thread. `kept`: the weights are packed already."""
         return sum(self._step(u) * self.steps + (0 if kept else u.packed_bytes / PACKED) for u in self.units)
+
+    def pieces(self, threads: int) -> Iterator[tuple[int, int, int]]:
+        """The call in pieces: the unit, its first chunk and the end of its chunks."""
+        chunks = -(-self.steps // self.chunk)
+        for number, unit in enumerate(self.units):
+            some = max(1, int(PIECE / (self._step(unit) * self.chunk / threads)))
+            for first in range(0, chunks, some):
+                yield number, first, min(first + some, chunks)
 
     def _step(self, unit: Unit) -> float:
         once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time

@@ -1,0 +1,106 @@
+"""The model that divides the work of a call, and calls that are done in pieces."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn.backends.llvm import run, split
+
+START, WAIT = split.START, split.WAIT
+LSTM_256 = split.Unit(2**21, 2**20, 2**14, 1)
+
+
+@pytest.fixture
+def waiting_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike in the other tests of backends."""
+    monkeypatch.setattr(split, "START", START)
+    monkeypatch.setattr(split, "WAIT", WAIT)
+
+
+def work(steps: int, rows: int, *units: split.Unit, products: int = 1) -> split.Work:
+    return split.Work(steps, rows, max(1, 1024 // rows), products, 4, units)
+
+
+@pytest.mark.parametrize(("steps", "rows", "expected"), [(1, 1, 2), (100, 1, 2), (28, 200, 2)])
+def test_large_work_is_done_by_all(steps: int, rows: int, expected: int) -> None:
+    assert work(steps, rows, LSTM_256).threads(expected, kept=True) == expected
+
+
+@pytest.mark.usefixtures("waiting_takes_time")
+def test_small_work_is_done_by_one() -> None:
+    small = split.Unit(2**17, 2**16, 2**12, 1)
+    assert work(1, 1, small).threads(2, kept=True) == 1
+    assert work(1, 1, LSTM_256).threads(1, kept=True) == 1
+
+
+@pytest.mark.usefixtures("waiting_takes_time")
+def test_packing_counts() -> None:
+    unit = split.Unit(2**18, 2**17, 2**12, 1)
+    assert work(1, 1, unit).threads(2, kept=True) == 1
+    assert work(1, 1, unit).threads(2, kept=False) == 2
+
+
+@pytest.mark.usefixtures("waiting_takes_time")
+def test_waiting_counts() -> None:
+    """A step is short, and at the end of each stage threads wait."""
+    few, many = (split.Unit(2**15, 2**14, 2**11, stages) for stages in (0, 3))
+    assert work(1000, 1, few).threads(2, kept=True) == 2
+    assert work(1000, 1, many).threads(2, kept=True) == 1
+
+
+@pytest.mark.parametrize(("rows", "bytes", "threads", "expected"), [
+    (1, 2**20, 2, True), (23, 2**20, 2, True), (24, 2**20, 2, False), (47, 2**20, 4, True), (200, 2**20, 2, False),
+    (32, 2**26, 2, True), (256, 2**26, 2, False),
+])  # fmt: skip
+def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
+    assert split.splits_columns(rows, bytes, threads) is expected
+
+
+def test_pieces_cover_everything_once_and_in_order() -> None:
+    call = work(10_000, 64, LSTM_256, split.Unit(2**24, 2**23, 2**16, 1))
+    pieces = list(call.pieces(2))
+    chunks = -(-10_000 // call.chunk)
+    covered = [(unit, chunk) for unit, first, end in pieces for chunk in range(first, end)]
+    assert covered == [(unit, chunk) for unit in (0, 1) for chunk in range(chunks)]
+    lengths = [end - first for _, first, end in pieces]
+    assert lengths[0] > lengths[-2], "the second unit takes longer"
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "lstm_layernorm"])
+@pytest.mark.parametrize("rows", [1, 30])
+def test_pieces_change_no_bit(cell: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    layer = anyrnn.Recurrent(cell, 5, 20, 2, bidirectional=True, seed=0, backend="llvm")
+    x = rng.standard_normal((2500 // rows, rows, 5), np.float32)
+
+    def everything() -> list[np.ndarray]:
+        run.POOLS.known.clear()
+        output, last, reserve = layer.forward_training(x)
+        d_x, d_first, gradients = layer.backward(reserve, output)
+        states = [*last, *d_first] if isinstance(last, tuple) else [last, d_first]
+        return [output, layer(x)[0], d_x, *states, *gradients.values()]
+
+    expected = everything()
+    monkeypatch.setattr(split, "PIECE", 1e-9)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, everything(), strict=True))
+
+
+@pytest.mark.timing
+def test_a_long_call_can_be_interrupted() -> None:
+    layer = anyrnn.Recurrent("lstm", 1, 1024, seed=0, backend="llvm")
+    layer(np.zeros((2, 1, 1), np.float32))
+    x = np.zeros((40_000, 1, 1), np.float32)
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    start = time.perf_counter()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        layer(x)
+    assert time.perf_counter() - start < 1.3
+    short = layer(x[:3])[0]
+    assert np.array_equal(short, layer(x[:3])[0])
