@@ -8,17 +8,19 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 from anyrnn._files import written_aside
-from benchmarks import machine, peers, report
-from benchmarks.child import ChildError, time_cold_compile
+from benchmarks import machine, peers, plot, report
+from benchmarks.child import ChildError, measure_memory, time_compiles
 from benchmarks.prove import Proof, prove
-from benchmarks.result import FEW_SAMPLES, Result
+from benchmarks.result import FEW_SAMPLES, OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
 from benchmarks.suite import SUITES, rows_of
 
 FAILED = 1
+HERE = Path()
 INTERRUPTED = 130
 BUSY = 0.5
 """More than this many other processes waiting for a core spoil the figures."""
@@ -38,34 +40,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = 0
     about = machine.describe()
     _warn(about, missing, settings)
-    probe = machine.Probe(DTYPES[settings.dtype], settings.threads, any(row.samples <= FEW_SAMPLES for row in rows))
+    probe = machine.Probe(DTYPES[settings.dtype], settings.threads)
     results: list[Result] = []
     proofs: list[Proof] = []
-    cold: dict[str, float] = {}
+    compiles: dict[str, tuple[float, float]] = {}
+    memory: dict[str, dict[str, int]] = {}
     failures: list[str] = []
     try:
         for number, row in enumerate(rows, 1):
             _say(f"[{number}/{len(rows)}] {row.name}")
             probe.block()
             results.append(run_row(row, settings))
+            if row.samples <= FEW_SAMPLES:
+                probe.read(results[-1].step_bytes)
             if chosen.prove and results[-1].status == "ok":
                 with _noting(failures, f"proof of {row.name}"):
                     proofs += prove(row, settings, results[-1])
         probe.block()
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
-                _say(f"cold compile of {cell}")
-                with _noting(failures, f"cold compile of {cell}"):
-                    cold[cell] = time_cold_compile(cell, settings)
+                _say(f"compile of {cell}")
+                with _noting(failures, f"compile of {cell}"):
+                    compiles[cell] = time_compiles(cell, settings)
+        for result in results if chosen.memory else ():
+            for system in [s for s in (OURS, "torch") if result.status == "ok" and s in result.timings]:
+                _say(f"memory of {system} on {result.row.name}")
+                with _noting(failures, f"memory of {system} on {result.row.name}"):
+                    found_bytes = measure_memory(result.row, system, settings)
+                    if found_bytes is not None:
+                        memory.setdefault(result.row.name, {})[system] = found_bytes
     except KeyboardInterrupt:
         _say("interrupted; this is what there is")
         status = INTERRUPTED
 
-    found = report.Report(settings, results, probe.ceilings, about, machine.versions(), cold, proofs, missing, failures)
+    found = report.Report(
+        settings, results, probe.ceilings, about, machine.versions(), compiles, memory, proofs, missing, failures
+    )
     print(report.text(found))
     if chosen.json:
-        with written_aside(chosen.json) as aside:
+        file = _results_file(str(about["cpu"])) if chosen.json == HERE else chosen.json
+        with written_aside(file) as aside:
             aside.write_text(json.dumps(report.data(found), indent=1) + "\n", encoding="utf-8")
+    if chosen.plot:
+        plot.plot(found, chosen.plot)
     return status or (0 if found.sound else FAILED)
 
 
@@ -90,11 +107,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=_positive, default=2, metavar="N", help="of every library (default: 2)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of weights and data (default: float32)")
     parser.add_argument("--rows", type=_expression, metavar="REGEX", help="only rows whose names it is found in")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where everything is put for programs")
+    parser.add_argument(
+        "--json", type=Path, nargs="?", const=HERE, metavar="FILE",
+        help="put everything there for programs (without FILE: in benchmarks/results, named after the day and the machine)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plot", type=_picture, metavar="FILE", help="put a picture of ratios and peak fractions there (.png, .svg)"
+    )
+    parser.add_argument("--memory", action="store_true", help="measure the memory of calls, each in a fresh process")
     parser.add_argument(
         "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
     )
-    parser.add_argument("--no-compile", action="store_true", help="leave out the times of cold compiles")
+    parser.add_argument("--no-compile", action="store_true", help="leave out the times of compiles")
     return parser
 
 
@@ -104,6 +128,18 @@ def _peers(names: str) -> list[str]:
     if unknown:
         raise argparse.ArgumentTypeError(f"unknown peer {unknown[0]!r}; there are {', '.join(peers.PEERS)}")
     return wanted
+
+
+def _picture(text: str) -> Path:
+    if Path(text).suffix not in (".png", ".svg", ".pdf"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .png, .svg or .pdf, got {text!r}")
+    return Path(text)
+
+
+def _results_file(cpu: str) -> Path:
+    """Where results are kept: one file for a day and a machine, so that a later run takes the place of an earlier one."""
+    name = re.sub(r"[^a-z0-9]+", "-", cpu.lower()).strip("-") or "unknown"
+    return Path(__file__).parent / "results" / f"{date.today().isoformat()}-{name}.json"  # noqa: DTZ011 (the user's own day)
 
 
 def _positive(text: str) -> int:

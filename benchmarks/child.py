@@ -1,23 +1,26 @@
 """Work in fresh processes: `python -m benchmarks.child TASK` reads its arguments as JSON and prints its answer as JSON.
 
-Tasks: `alone` times one system on one row with no other about; `cold` times what a cell's first call costs beyond the second.
+Tasks: `alone` times one system on one row with no other about; `first` times what a cell's first call costs beyond the second;
+`memory` measures what one system's call on one row needs.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Blocks
 from benchmarks.run import DTYPES, Settings
 from benchmarks.suite import Row
+from benchmarks.systems import System
 
 
 class ChildError(RuntimeError):
@@ -29,14 +32,23 @@ def time_alone(row: Row, system: str, settings: Settings) -> float:
     return float(_ask("alone", {"row": asdict(row), "system": system, "settings": asdict(settings)})["seconds"])
 
 
-def time_cold_compile(cell: str, settings: Settings) -> float:
-    """Seconds to trace and compile a cell, forward and backward, with nothing on disk and llvmlite and torch imported.
+def time_compiles(cell: str, settings: Settings) -> tuple[float, float]:
+    """Seconds to trace and compile a cell, forward and backward, with llvmlite and torch imported: with nothing on disk, and in
+    the next process. Raises: ChildError.
+    """
+    task = {"cell": cell, "dtype": settings.dtype, "threads": settings.threads}
+    with tempfile.TemporaryDirectory() as folder:
+        cold, cached = (float(_ask("first", task, ANYRNN_CACHE=folder)["seconds"]) for _ in range(2))
+    return cold, cached
+
+
+def measure_memory(row: Row, system: str, settings: Settings) -> int | None:
+    """Bytes that a call needs beside what it is given and what stays for the next one; None where the system does not say.
 
     Raises: ChildError.
     """
-    with tempfile.TemporaryDirectory() as nothing:
-        answer = _ask("cold", {"cell": cell, "dtype": settings.dtype, "threads": settings.threads}, XDG_CACHE_HOME=nothing)
-    return float(answer["seconds"])
+    found = _ask("memory", {"row": asdict(row), "system": system, "settings": asdict(settings)})["bytes"]
+    return None if found is None else int(found)
 
 
 def _ask(task: str, arguments: dict[str, Any], **environment: str) -> dict[str, Any]:
@@ -50,23 +62,57 @@ def _ask(task: str, arguments: dict[str, Any], **environment: str) -> dict[str, 
     return answer
 
 
-def _alone(arguments: dict[str, Any]) -> dict[str, float]:
-    from benchmarks import peers
-    from benchmarks.job import Job
-    from benchmarks.measure import measure
-
+def _given(arguments: dict[str, Any]) -> tuple[Row, Settings]:
     given, settings = arguments["row"], arguments["settings"]
     row = Row(**{**given, "lengths": tuple(given["lengths"]) if given["lengths"] else None})
-    settings = Settings(settings["threads"], settings["dtype"], tuple(settings["peers"]), Blocks(**settings["blocks"]))
+    return row, Settings(settings["threads"], settings["dtype"], tuple(settings["peers"]), Blocks(**settings["blocks"]))
+
+
+def _system(name: str, row: Row, settings: Settings) -> System:
+    from benchmarks import peers
+    from benchmarks.job import Job
+
     peers.set_threads(settings.threads)
-    system = peers.build(arguments["system"], Job(row, DTYPES[settings.dtype], settings.threads))
+    system = peers.build(name, Job(row, DTYPES[settings.dtype], settings.threads))
     if system is None:
-        raise ValueError(f"{arguments['system']} does not have {row.name}")
+        raise ValueError(f"{name} does not have {row.name}")
+    return system
+
+
+def _alone(arguments: dict[str, Any]) -> dict[str, float]:
+    from benchmarks.measure import measure
+
+    row, settings = _given(arguments)
+    system = _system(arguments["system"], row, settings)
     system.results()
     return {"seconds": measure({"": system.call}, settings.blocks_for(row))[""].median}
 
 
-def _cold(arguments: dict[str, Any]) -> dict[str, float]:
+def _memory(arguments: dict[str, Any]) -> dict[str, int | None]:
+    """A small call first, so that what is compiled or loaded once does not count."""
+    row, settings = _given(arguments)
+    _system(arguments["system"], replace(row, steps=2, samples=2), settings).call()
+    system = _system(arguments["system"], row, settings)
+    gc.collect()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _status("VmRSS")
+    except OSError:
+        return {"bytes": None}
+    kept = system.call()
+    del kept
+    return {"bytes": max(0, _status("VmHWM") - before)}
+
+
+def _status(name: str) -> int:
+    """A line of the process's own account, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return 1024 * int(line.split()[1])
+    raise OSError(f"the system does not tell {name}")
+
+
+def _first(arguments: dict[str, Any]) -> dict[str, float]:
     import llvmlite.binding  # noqa: F401
     import torch
 
@@ -88,4 +134,4 @@ def _cold(arguments: dict[str, Any]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"alone": _alone, "cold": _cold}[sys.argv[1]](json.load(sys.stdin))))
+    print(json.dumps({"alone": _alone, "first": _first, "memory": _memory}[sys.argv[1]](json.load(sys.stdin))))

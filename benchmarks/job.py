@@ -73,6 +73,20 @@ class Job:
                 elements += prod(shape) * (1 if of_input else self.row.steps)
         return elements * self.dtype.itemsize * (2 if self.row.mode == "training" else 1)
 
+    @property
+    def array_bytes(self) -> int:
+        """Of input and output; in training of their gradients too, and of one read more of each for the backward pass."""
+        width = self.network.directions * self.network.output_size
+        elements = self.sample_steps * (self.row.features + width)
+        return elements * self.dtype.itemsize * (3 if self.row.mode == "training" else 1)
+
+    @property
+    def step_bytes(self) -> int:
+        """Of the recurrent matrices, forward."""
+        units = self.network.units
+        elements = sum(prod(shape) for layer, _ in units for of_input, shape in self._matrices(layer) if not of_input)
+        return elements * self.dtype.itemsize
+
     def _matrices(self, layer: int) -> list[tuple[bool, tuple[int, ...]]]:
         """The shapes of a layer's matrices, and whether they multiply its input."""
         only_input = {self.network.input_name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -12,7 +12,7 @@ from benchmarks.prove import Proof
 from benchmarks.result import OURS, Ceilings, Result
 from benchmarks.run import Settings
 from benchmarks.suite import STREAMS
-from benchmarks.targets import missed
+from benchmarks.targets import Run, missed
 
 NOTHING = "-"
 
@@ -26,8 +26,10 @@ class Report:
     ceilings: Ceilings
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
-    cold: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of cold compile by cell."""
+    compiles: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of compiling by cell: with nothing on disk, with everything."""
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Bytes that a call needs beside what it is given, at the most, by row and system."""
     proofs: Sequence[Proof] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     """Peers that were asked for and are not here, and why."""
@@ -42,7 +44,14 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        return missed(self.results, self.ceilings, self.cold)
+        run = Run(self.results, self.ceilings, self.settings.threads, self.machine.get("second_cache_bytes", 2**20))
+        return [*missed(run, self.compiles), *self._memory_missed()]
+
+    def _memory_missed(self) -> Iterator[str]:
+        for row, found in self.memory.items():
+            if "training" in row and found.get("torch", found[OURS]) < found[OURS]:
+                ours, torch = found[OURS] / 2**20, found["torch"] / 2**20
+                yield f"{row}: a step takes {ours:.1f} MiB at the most, should be no more than torch's {torch:.1f} MiB"
 
     def geometric_means(self) -> dict[str, dict[str, float]]:
         """For each mode, of the ratios to each peer and to the best."""
@@ -61,8 +70,16 @@ def text(report: Report) -> str:
     parts = [_head(report), _table(report)]
     parts += ["\n".join(lines)] if (lines := _remarks(report)) else []
     parts += [_means(report)]
-    if report.cold:
-        parts.append(aligned([["cold compile, forward and backward", "s"], *([c, f"{s:.2f}"] for c, s in report.cold.items())]))
+    if report.compiles:
+        lines = [["compile, forward and backward", "cold s", "from disk s"]]
+        lines += [[cell, f"{cold:.3f}", f"{cached:.3f}"] for cell, (cold, cached) in report.compiles.items()]
+        parts.append(aligned(lines))
+    if report.memory:
+        systems = list(dict.fromkeys(system for found in report.memory.values() for system in found))
+        lines = [["memory of a call at the most, MiB", *systems]]
+        for row, found in report.memory.items():
+            lines.append([row, *(f"{found[s] / 2**20:.1f}" if s in found else NOTHING for s in systems)])
+        parts.append(aligned(lines))
     if report.proofs:
         parts.append(_proofs(report.proofs))
     parts.append("\n".join(["below target:", *(f"  {line}" for line in report.missed or ["nothing"])]))
@@ -72,8 +89,9 @@ def text(report: Report) -> str:
 def _head(report: Report) -> str:
     machine, ceilings, settings = report.machine, report.ceilings, report.settings
     peak = f"{settings.dtype} at most {ceilings.arithmetic / 1e9:.0f} GF/s" if ceilings.arithmetic else "no row timed"
-    product = f", torch's product {ceilings.product / 1e9:.0f}" if ceilings.product else ""
-    read = f", reads {ceilings.read / 1e9:.1f} GB/s" if ceilings.read else ""
+    product = f", a library's product {ceilings.product / 1e9:.0f}" if ceilings.product else ""
+    reads = [f"{rate / 1e9:.0f} GB/s of {bytes / 2**20:.3g} MiB" for bytes, rate in sorted(ceilings.reads.items())]
+    read = f"; reads {', '.join(reads)}" if reads else ""
     load = f"; load {machine['load']:.1f} at the start" if machine["load"] is not None else ""
     lines = [
         f"{machine['cpu']}, {machine['cores']} cores; {settings.threads} threads; {peak}{product}{read}{load}",
@@ -87,7 +105,8 @@ def _table(report: Report) -> str:
     peers = report.settings.peers
     streams = any(r.row.mode in STREAMS for r in report.results)
     head = ["T x N x D x H", "ms", "p10 - p90", *(["p50 us", "p99 us"] if streams else [])]
-    head += ["us/step", "GF/s", "of peak", "of read", *(title for peer in peers for title in (f"{peer} ms", "ratio")), "best"]
+    head += ["us/step", "GF/s", "of peak", "of arithmetic", "of read"]
+    head += [*(title for peer in peers for title in (f"{peer} ms", "ratio")), "best"]
     lines = [head]
     for result in report.results:
         if result.status != "ok":
@@ -98,7 +117,9 @@ def _table(report: Report) -> str:
         if streams:
             line += [f"{ours.percentile(p) * 1e6:.1f}" if result.row.mode in STREAMS else NOTHING for p in (50, 99)]
         line += [f"{ours.median * 1e6 / result.row.steps:.1f}", f"{(result.rate or 0) / 1e9:.1f}"]
-        line += [_number(result.peak_fraction(report.ceilings)), _number(result.bandwidth_fraction(report.ceilings))]
+        ceilings = report.ceilings
+        fractions = [result.peak_fraction(ceilings), result.arithmetic_fraction(ceilings), result.bandwidth_fraction(ceilings)]
+        line += map(_number, fractions)
         for peer in peers:
             timing = result.timings.get(peer)
             line += [_milliseconds(timing), _number(result.ratios.get(peer))] if timing else [NOTHING, NOTHING]
@@ -160,11 +181,12 @@ def data(report: Report) -> dict[str, Any]:
         "settings": asdict(settings),
         "arithmetic_gflops": report.ceilings.arithmetic and report.ceilings.arithmetic / 1e9,
         "product_gflops": report.ceilings.product and report.ceilings.product / 1e9,
-        "read_gigabytes_per_second": report.ceilings.read and report.ceilings.read / 1e9,
+        "read_gigabytes_per_second": {str(bytes): rate / 1e9 for bytes, rate in report.ceilings.reads.items()},
         "missing_peers": dict(report.missing),
         "rows": [_row(result, report.ceilings) for result in report.results],
         "geometric_means": report.geometric_means(),
-        "cold_compile_seconds": dict(report.cold),
+        "compile_seconds": {cell: {"cold": cold, "cached": cached} for cell, (cold, cached) in report.compiles.items()},
+        "memory_bytes": {row: dict(found) for row, found in report.memory.items()},
         "proofs": [{**asdict(proof), "ratio": proof.ratio, "holds": proof.holds} for proof in report.proofs],
         "failures": list(report.failures),
         "below_target": report.missed,
@@ -184,7 +206,9 @@ def _row(result: Result, ceilings: Ceilings) -> dict[str, Any]:
         "weight_bytes": result.weight_bytes,
         "microseconds_per_step": seconds * 1e6 / result.row.steps,
         "gflops": (result.rate or 0) / 1e9,
+        "step_bytes": result.step_bytes,
         "peak_fraction": result.peak_fraction(ceilings),
+        "arithmetic_fraction": result.arithmetic_fraction(ceilings),
         "bandwidth_fraction": result.bandwidth_fraction(ceilings),
         "ratios": result.ratios,
         "ratio_to_best": result.ratio_to_best,

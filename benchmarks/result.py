@@ -16,11 +16,13 @@ FEW_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the machine allows: flops a second in registers, those of torch's large product, bytes a second of a large array."""
+    """What the machine allows: flops a second in registers, those of the quickest large product of a library, and the bytes a
+    second that are read of an array of so many bytes.
+    """
 
     arithmetic: float | None
     product: float | None
-    read: float | None
+    reads: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Result:
     timings: Mapping[str, Timing] = field(default_factory=dict)
     flops: int = 0
     weight_bytes: int = 0
+    step_bytes: int = 0
+    """Of the weights that every step reads."""
+    array_bytes: int = 0
+    """Of the sequences that are read and written at least once."""
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()
@@ -51,14 +57,19 @@ class Result:
         return self.flops / self.seconds if self.seconds else None
 
     def peak_fraction(self, ceilings: Ceilings) -> float | None:
-        """Of the machine's arithmetic."""
+        """Of the rate of a large product."""
+        return self.rate / ceilings.product if self.rate and ceilings.product else None
+
+    def arithmetic_fraction(self, ceilings: Ceilings) -> float | None:
+        """Of what the machine's registers allow."""
         return self.rate / ceilings.arithmetic if self.rate and ceilings.arithmetic else None
 
     def bandwidth_fraction(self, ceilings: Ceilings) -> float | None:
-        """Of the memory's rate, what reading the weights in every step takes; None where many samples share them."""
-        if not self.seconds or not ceilings.read or self.row.samples > FEW_SAMPLES:
-            return None
-        return self.weight_bytes / self.seconds / ceilings.read
+        """Of the rate of reading an array of the weights' size, what reading them in every step takes; None where many samples
+        share them.
+        """
+        read = ceilings.reads.get(self.step_bytes)
+        return self.weight_bytes / self.seconds / read if self.seconds and read and self.row.samples <= FEW_SAMPLES else None
 
     @property
     def ratios(self) -> dict[str, float]:

@@ -78,7 +78,7 @@ def run_row(row: Row, settings: Settings) -> Result:
     reason = _changed(ours.results(), results, job.dtype)
     if reason:
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
-    return Result(row, "ok", "", timings, job.flops, job.weight_bytes, first, tuple(notes))
+    return Result(row, "ok", "", timings, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, first, tuple(notes))
 
 
 def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:

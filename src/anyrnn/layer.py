@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network, check_arguments, make_network, with_dropout
+from anyrnn.stream import Stream
 from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
@@ -179,6 +181,26 @@ class Recurrent:
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
         return self._forward(x, steps, state, out, keep=True, memory=memory, seed=seed)
+
+    def stream(self, rows: int = 1) -> Stream:
+        """The layer with its parameters as they are now, to be called step after step; see `Stream`.
+
+        Args: rows: how many sequences go on side by side, N.
+
+        Raises: ValueError for a bidirectional layer.
+        """
+        return Stream(self, rows)
+
+    def frozen(self) -> Recurrent:
+        """A layer of the same kind with copies of the parameters, time first."""
+        layer = copy(self)
+        layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
+        layer.batch_first = False
+        return layer
+
+    def sources(self) -> list[Array]:
+        """The arrays that the steps of all layers and directions read, of the parameters as they are now."""
+        return self._sources(self.network)
 
     def reserve_size(self, steps: int, rows: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples."""

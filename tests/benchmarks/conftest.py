@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import machine
+from benchmarks import machine, reading
 from benchmarks.measure import Blocks
 from benchmarks.run import Settings
 from benchmarks.suite import SUITES, Row
@@ -24,7 +24,6 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setitem(SUITES, "quick", list(rows))
 
     monkeypatch.setattr(machine, "PRODUCT_SIZE", 64)
-    monkeypatch.setattr(machine, "LEAST_READ_BYTES", 1 << 16)
-    monkeypatch.setattr(machine, "last_cache_bytes", lambda: 1 << 14)
+    monkeypatch.setattr(reading, "LEAST_SECONDS", 1e-4)
     monkeypatch.setattr(Settings, "blocks_for", lambda self, row: replace(QUICKLY, between=1e-4 if row.mode == "paced" else 0.0))
     return replace_quick

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.child import ChildError, time_alone, time_cold_compile
+from benchmarks.child import ChildError, measure_memory, time_alone, time_compiles
 from benchmarks.measure import Timing
 from benchmarks.prove import prove
 from benchmarks.result import Result
@@ -14,13 +14,23 @@ def test_a_system_is_timed_in_a_process_of_its_own(settings: Settings) -> None:
     assert time_alone(Row("lstm", 5, 3, 4, 6, "training"), "torch", settings) > 0
 
 
-def test_a_cold_compile_is_timed_in_a_process_of_its_own(settings: Settings) -> None:
-    assert time_cold_compile("rnn_tanh", settings) > 0
+def test_compiles_are_timed_in_processes_of_their_own(settings: Settings) -> None:
+    cold, cached = time_compiles("rnn_tanh", settings)
+    assert 0 < cached < cold / 2
+
+
+@pytest.mark.parametrize("system", ["anyrnn", "torch"])
+def test_memory_is_that_of_one_call(system: str, settings: Settings) -> None:
+    """What is kept for the backward pass grows with the steps: here 300 more of 400 features, 8 samples, at least 4 vectors."""
+    few, many = (measure_memory(Row("lstm", steps, 8, 40, 400, "training"), system, settings) for steps in (100, 400))
+    if few is None or many is None:
+        pytest.skip("this system does not tell a process's memory")
+    assert many - few > 300 * 8 * 400 * 4 * 4
 
 
 def test_a_process_that_breaks_says_why(settings: Settings) -> None:
     with pytest.raises(ChildError, match="ValueError: unknown cell 'no_such_cell'"):
-        time_cold_compile("no_such_cell", settings)
+        time_compiles("no_such_cell", settings)
 
 
 def test_the_proof_holds_figures_in_blocks_against_figures_alone(settings: Settings) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def test_a_whole_run(suite: Callable[..., None], tmp_path: Path, capsys: pytest.
     assert [row["name"] for row in found["rows"]] == [row.name for row in ROWS]
     assert found["settings"]["threads"] == 1
     assert found["product_gflops"] > 0
-    assert found["read_gigabytes_per_second"] > 0
+    assert list(found["read_gigabytes_per_second"]) == ["576", "432"], "for the rows of few samples"
+    assert all(rate > 0 for rate in found["read_gigabytes_per_second"].values())
     assert {"cpu", "cores", "features"} <= found["machine"].keys()
     assert {"python", "torch", "numpy", "llvmlite"} <= found["versions"].keys()
     assert set(found["rows"][0]["systems"]) == {"anyrnn", "torch"}
@@ -75,15 +77,15 @@ def test_a_broken_row_makes_the_status_1(suite: Callable[..., None], capsys: pyt
 def test_a_broken_compile_costs_nothing_else(
     suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(cell: str, settings: program.Settings) -> float:
+    def broken(cell: str, settings: program.Settings) -> tuple[float, float]:
         raise ChildError("NameError: name 'x' is not defined")
 
     suite(ROWS[0])
-    monkeypatch.setattr(program, "time_cold_compile", broken)
+    monkeypatch.setattr(program, "time_compiles", broken)
     assert main([]) == 1
     shown = capsys.readouterr().out
     assert f"\n{ROWS[0].name} " in shown
-    assert "FAILED cold compile of lstm: NameError: name 'x' is not defined" in shown
+    assert "FAILED compile of lstm: NameError: name 'x' is not defined" in shown
 
 
 def test_an_interrupted_run_shows_what_there_is(
@@ -124,3 +126,30 @@ def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert words in capsys.readouterr().err
+
+
+def test_a_picture_and_a_file_of_the_day(suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    suite(*ROWS)
+    monkeypatch.setattr(program, "__file__", str(tmp_path / "benchmarks" / "__main__.py"))
+    monkeypatch.setattr(program.machine, "_cpu_model", lambda: "A CPU (tm) 9000")
+    assert main(["--no-compile", "--plot", str(tmp_path / "picture.png"), "--json"]) == 0
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    (file,) = (tmp_path / "benchmarks" / "results").iterdir()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d-a-cpu-tm-9000\.json", file.name)
+    assert len(json.loads(file.read_text())["rows"]) == len(ROWS)
+
+
+def test_a_picture_of_another_kind_is_refused(suite: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    suite(ROWS[0])
+    with pytest.raises(SystemExit):
+        main(["--plot", "picture.doc"])
+    assert "expected a name that ends in .png, .svg or .pdf, got 'picture.doc'" in capsys.readouterr().err
+
+
+def test_memory_of_calls(suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    suite(Row("lstm", 5, 3, 4, 6, "training"))
+    monkeypatch.setattr(program, "measure_memory", lambda row, system, settings: {"anyrnn": 3 << 20, "torch": 2 << 20}[system])
+    assert main(["--no-compile", "--memory"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"\nlstm 5x3x4x6 training +3.0 +2.0\n", shown)
+    assert "a step takes 3.0 MiB at the most, should be no more than torch's 2.0 MiB" in shown

@@ -1,8 +1,9 @@
 import pytest
 
 from benchmarks.job import find_cell
+from benchmarks.result import Ceilings, Result
 from benchmarks.suite import SUITES, Row, rows_of
-from benchmarks.targets import TARGETS
+from benchmarks.targets import TARGETS, Run
 
 
 def test_a_name_says_everything_about_a_row() -> None:
@@ -24,9 +25,13 @@ def test_all_is_every_suite() -> None:
     assert set(rows_of("all")) == {row for rows in SUITES.values() for row in rows}
 
 
-def test_the_quick_suite_has_what_targets_are_set_for() -> None:
-    quick = [(row.cell, row.shape, row.mode, row.loss) for row in rows_of("quick")]
-    assert len({(cell, shape) for cell, shape, _, _ in quick}) == 10
-    for target in TARGETS:
-        for cell in target.cells:
-            assert (cell, target.shape, target.mode, "all") in quick
+def test_the_quick_suite_is_small() -> None:
+    assert len({(row.cell, row.shape) for row in rows_of("quick")}) == 10
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_target_is_for_some_row(threads: int) -> None:
+    results = [Result(row, "ok", step_bytes=2**24) for row in rows_of("all")]
+    run = Run(results, Ceilings(None, None), threads)
+    without = [target for target in TARGETS if not any(target.rows(row, run) for row in rows_of("all"))]
+    assert len(without) == 1, "one is for one thread, one for several"

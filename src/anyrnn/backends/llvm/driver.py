@@ -34,6 +34,8 @@ from anyrnn.passes.plan import Kernel, Program, Stage
 
 STACK = ("team", "threads", "block_from", "block_to", "chunk_from", "chunk_to", "barrier", "entries", "table", "bases")
 STACK_WORDS = len(STACK)
+CHECKED, TRUSTED = 1, 2
+"""What `kept` says of packed weights that are left from an earlier call: pack anew if they look changed, or never."""
 SAMPLES = 32
 """How many numbers of a matrix tell whether it has changed."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
@@ -278,25 +280,25 @@ class Driver:
         before one writes what they look at.
         """
         b = self.b
-        kept = b.compare("ne", self.word(self.layout.header("kept"), "kept"), i64(0), "kept")
+        kept = self.word(self.layout.header("kept"), "kept")
         place = self.word(self.layout.header("fingerprint"), "fingerprint_at", PTR)
         look, looked = b.label("look"), b.label("looked")
-        origin = b.current
-        b.branch_if(kept, look, looked)
+        trusted, origin = b.compare("eq", kept, i64(TRUSTED), "trusted"), b.current
+        b.branch_if(b.compare("eq", kept, i64(CHECKED), "checked"), look, looked)
         b.place(look)
         found = self.fingerprint()
-        before = b.load(I64, place, "before")
-        same, end = b.compare("eq", found, before, "same"), b.current
+        same, end = b.compare("eq", found, b.load(I64, place, "before"), "same"), b.current
         b.branch(looked)
         b.place(looked)
-        left = b.phi("i1", [(Value("false", "i1"), origin), (same, end)], "left")
+        left = b.phi("i1", [(trusted, origin), (same, end)], "left")
         fingerprint = b.phi(I64, [(i64(0), origin), (found, end)], "fingerprint")
-        with self.only_if(b.binary("xor", left, Value("true", "i1")), "pack"):
+        new = b.binary("xor", left, Value("true", "i1"), "new")
+        with self.only_if(new, "pack"):
             self.pack_matrices()
         self.pack_biases()
         self.states_in()
         self.barrier()
-        with self.only_if(b.compare("eq", self.id, i64(0), "first_thread"), "note"):
+        with self.only_if(b.binary("and", new, b.compare("eq", self.id, i64(0), "first_thread")), "note"):
             b.store(fingerprint, place)
 
     def pack_matrices(self) -> None:

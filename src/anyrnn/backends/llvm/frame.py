@@ -17,7 +17,7 @@ import numpy as np
 
 from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm import split, threads
-from anyrnn.backends.llvm.driver import STACK, STACK_WORDS, Code, first_of, last_of
+from anyrnn.backends.llvm.driver import CHECKED, STACK, STACK_WORDS, TRUSTED, Code, first_of, last_of
 from anyrnn.backends.llvm.memory import Arena, Extent
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.unit import Unit
@@ -318,12 +318,13 @@ class Frame:
         if self.kept != (packed is not None):
             self.kept, self.asked = packed is not None, 0
             for number in range(len(self.units)):
-                self.header(number, "kept", int(self.kept))
+                self.header(number, "kept", CHECKED if self.kept else 0)
         asked = 1 if self.small else threads.default()
         if asked != self.asked:
             self.asked = asked
             self.threads = self.work.threads(asked, self.kept)
             self.stack("threads", self.threads)
+            self.threads_asleep = self.work.threads(asked, self.kept, split.WAKE)
             for number, unit in enumerate(self.units):
                 columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
                 self.header(number, "columns", int(columns))
@@ -331,6 +332,19 @@ class Frame:
             self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
+        if self.short:
+            self.entry(self.address)
+        else:
+            self._call_in_pieces()
+
+    def trust(self) -> None:
+        """Packed weights stay as they are from now on."""
+        for number in range(len(self.units)):
+            self.header(number, "kept", TRUSTED)
+
+    def call_again(self, asleep: bool) -> None:
+        """The last call once more, at the same addresses. `asleep`: other threads have not worked for some time."""
+        self.stack("threads", self.threads_asleep if asleep else self.threads)
         if self.short:
             self.entry(self.address)
         else:

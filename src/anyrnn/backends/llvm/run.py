@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,10 +11,10 @@ from typing import Any
 
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import target
+from anyrnn.backends.llvm import split, target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
-from anyrnn.backends.llvm.frame import Frame, Pools, Scratch, Shape
+from anyrnn.backends.llvm.frame import Frame, Packed, Pools, Scratch, Shape
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness
@@ -117,6 +118,29 @@ def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: R
     """Run a forward or backward call; `Shape` says in which order the addresses come."""
     key = (network, shape)
     (POOLS.get(key) or POOLS.add(key, network, shape)).call(addresses, randomness)
+
+
+class Repeated:
+    """An inference call that is made again and again at the same addresses, by one thread at a time; its weights stay as they
+    are.
+    """
+
+    def __init__(self, network: Network, shape: Shape, addresses: Sequence[int]) -> None:
+        self.frame, self.addresses = _make_frame(network, shape), addresses
+        self.packed = Packed(self.frame.packed_bytes)
+        self.scratch = Scratch(self.frame.own_bytes)
+        self.pool: tuple[int, int] | None = None
+        self.last = 0.0
+
+    def __call__(self) -> None:
+        pool = threads.default(), threads.runner()
+        if pool != self.pool:  # the first call, or in a forked child, or torch has been imported
+            self.pool = pool
+            self.frame.call(self.addresses, self.scratch, self.packed)
+            self.frame.trust()
+        else:
+            self.frame.call_again(asleep=time.monotonic() - self.last > split.DOZE)
+        self.last = time.monotonic()
 
 
 @dataclass

@@ -13,6 +13,8 @@ READ, PACKED, MOVED = 1.1e11, 1e10, 3e10
 """Bytes a second on one core: of weights read from its second level of cache, of weights packed, of vectors."""
 START, WAIT = 5e-6, 0.15e-6
 """Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
+WAKE, DOZE = 60e-6, 1e-3
+"""Seconds to begin on threads that sleep, and how long they look for work before they do."""
 PIECE = 0.1
 """A call of more seconds is done in pieces of so many, between which it may be interrupted."""
 LONG = 50e-6
@@ -75,9 +77,9 @@ class Work:
         read = (unit.recurrent_bytes + once / self.steps) * self.products / READ
         return max(multiplied, read) + unit.vector_bytes * self.rows / MOVED
 
-    def threads(self, most: int, kept: bool) -> int:
-        """How many threads the call is worth: one, or as many as there are."""
+    def threads(self, most: int, kept: bool, start: float | None = None) -> int:
+        """How many threads the call is worth: one, or as many as there are. `start`: seconds to begin on others."""
         alone = self.alone(kept)
         waits = [u.stages for u in self.units if splits_columns(self.rows, u.recurrent_bytes, most)]
-        together = alone / most + START + WAIT * self.steps * sum(waits)
+        together = alone / most + (START if start is None else start) + WAIT * self.steps * sum(waits)
         return most if together < alone else 1

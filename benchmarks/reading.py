@@ -1,0 +1,67 @@
+"""How fast the machine reads: an array of some size again and again, each thread its own part, as a recurrent network of one
+sample reads its weights. The rate depends on which caches hold the array.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from anyrnn._memory import aligned
+from anyrnn.backends.llvm.builder import Module, const, i64, vector
+from anyrnn.backends.llvm.target import compile_module, machine
+
+UNROLLED = 8
+LEAST_SECONDS = 0.02
+
+
+class Reading:
+    """The loop, for a number of threads."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.bytes = machine().vector_bytes * UNROLLED
+        """of a round"""
+        lanes = machine().lanes(4)
+        all_lanes = vector("float", lanes)
+        module = Module(fused=machine().fused)
+        b = module.function("read", [("ptr", "place"), ("i64", "rounds"), ("i64", "times"), ("ptr", "out")], internal=False)
+        place, rounds, times, out = b.arguments
+        zeros = [(f"sum.{k}", const(all_lanes, 0.0)) for k in range(UNROLLED)]
+        again = b.loop("time", 0, times, 1, zeros, once=True)
+        loop = b.loop("round", 0, rounds, 1, [(name, v) for (name, _), v in zip(zeros, again.values, strict=True)], once=True)
+        here = b.at(place, b.mul(loop.index, i64(self.bytes)), "i8", "here")
+        values = [b.load(all_lanes, b.at(here, k * machine().vector_bytes, "i8"), "v", 4) for k in range(UNROLLED)]
+        done = b.end(loop, [b.fadd(total, v, "sum") for total, v in zip(loop.values, values, strict=True)])
+        total, *others = b.end(again, done)
+        for value in others:
+            total = b.fadd(total, value)
+        b.store(total, out, 4)
+        b.ret()
+        self.engine = compile_module(module)
+        address = self.engine.get_function_address("read")
+        self.function: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 2)(address)
+        self.pool = ThreadPoolExecutor(threads)
+        self.out = [aligned(machine().vector_bytes) for _ in range(threads)]
+
+    def rate(self, bytes: int) -> float:
+        """Bytes a second, of all threads together; the best of a few tries."""
+        array = aligned(bytes)
+        array.view(np.uint8).fill(0)
+        rounds = max(1, bytes // self.threads // self.bytes)
+        times, best = 1, 0.0
+        for _ in range(8):
+            start = time.perf_counter()
+            list(self.pool.map(partial(self._part, array.ctypes.data, rounds, times), range(self.threads)))
+            seconds = time.perf_counter() - start
+            best = max(best, rounds * self.bytes * self.threads * times / seconds)
+            times = max(times, min(10**6, int(times * LEAST_SECONDS / seconds) + 1))
+        return best
+
+    def _part(self, address: int, rounds: int, times: int, part: int) -> None:
+        self.function(address + part * rounds * self.bytes, rounds, times, self.out[part].ctypes.data)

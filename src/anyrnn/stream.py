@@ -1,0 +1,114 @@
+"""Step after step of sequences that go on: as they come from a microphone, a sensor, or the network itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn import backends
+
+if TYPE_CHECKING:
+    from anyrnn.layer import Recurrent
+
+Array = npt.NDArray[Any]
+
+
+class Stream:
+    """A layer with its parameters as they are now, called with one step after the other; it keeps the states between the calls.
+
+    Made by `Recurrent.stream`. It works in memory of its own, so a call costs little more than the step itself, and its results
+    have the bits of one call of the layer with the whole sequence. One thread at a time may call a stream; make one for each.
+
+    `states` maps each state's name to its array [layers, N, H], which may be read and written between calls.
+
+    Example:
+        >>> import numpy as np, anyrnn
+        >>> layer = anyrnn.Recurrent("gru", 3, 5, seed=0)
+        >>> stream = layer.stream()
+        >>> x = np.ones((7, 1, 3), np.float32)
+        >>> outputs = [stream(step) for step in x]
+        >>> bool((outputs == layer(x)[0]).all())
+        True
+    """
+
+    def __init__(self, layer: Recurrent, rows: int) -> None:
+        network = layer.network
+        if network.bidirectional:
+            raise ValueError("a bidirectional layer needs whole sequences: it cannot be called step after step")
+        if isinstance(rows, bool) or not isinstance(rows, int):
+            raise TypeError(f"rows should be of type int, got: {type(rows).__name__}")
+        if rows < 1:
+            raise ValueError(f"rows should be at least 1, got {rows}")
+        self._layer, self.rows, units = layer.frozen(), rows, len(network.units)
+        sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
+        self._inputs = {name: np.zeros((1, rows, size), layer.dtype) for name, size in sizes}
+        self._output = np.empty((1, rows, network.output_size), layer.dtype)
+        self.states = {
+            state.name: np.full((units, rows, size), state.init, layer.dtype)
+            for state, size in zip(network.graph.states, network.state_sizes, strict=True)
+        }
+        self._native = None if self._layer.backend_name == "reference" else self._make_native()
+        (self._first, x), *further = self._inputs.items()
+        self._shape, self._further = x.shape[1:], dict(further)
+
+    def _make_native(self) -> Any:
+        native, network = backends.native(), self._layer.network
+        inputs, states = list(self._inputs.values()), list(self.states.values())
+        self._sources = self._layer.sources()
+
+        def strides(arrays: list[Array]) -> tuple[tuple[int, int], ...]:
+            return tuple((a.strides[0], a.strides[1]) for a in arrays)
+
+        shape = native.Shape(
+            "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([self._output])[0],
+            strides(states), strides(states),
+        )  # fmt: skip
+        arrays = [*inputs, self._output, *states, *states, *self._sources]
+        return native.Repeated(network, shape, [a.ctypes.data for a in arrays])
+
+    def reset(self) -> None:
+        """Begin new sequences: the states get the cell's first values."""
+        for state in self._layer.network.graph.states:
+            self.states[state.name].fill(state.init)
+
+    def __call__(self, x: Array, **steps: Array) -> Array:
+        """The next step.
+
+        Args:
+            x: [N, D], of the layer's dtype.
+            steps: the cell's further per-step inputs, by name, [N, size].
+
+        Returns: the output [N, H].
+
+        Raises: ValueError for wrong shapes, TypeError for wrong dtypes or inputs, before any work.
+        """
+        self._take(self._first, x)
+        if steps.keys() != self._further.keys():
+            known = ", ".join(self._further) or "none"
+            raise TypeError(f"the per-step inputs should be {known}, got {', '.join(steps) or 'none'}")
+        for name, value in steps.items():
+            self._take(name, value)
+        if self._native is not None:
+            self._native()
+        else:
+            self._interpret()
+        output: Array = self._output[0].copy()
+        return output
+
+    def _take(self, name: str, value: Array) -> None:
+        place = self._inputs[name]
+        if not isinstance(value, np.ndarray) or value.dtype != place.dtype:
+            kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+            raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
+        if value.shape != place.shape[1:]:
+            raise ValueError(f"{name} should have shape {place.shape[1:]}, got {value.shape}")
+        place[0] = value
+
+    def _interpret(self) -> None:
+        (_, x), *further = self._inputs.items()
+        output, last = self._layer(x, tuple(self.states.values()), **dict(further))
+        self._output[...] = output
+        for array, value in zip(self.states.values(), last if isinstance(last, tuple) else (last,), strict=True):
+            array[...] = value

@@ -1,0 +1,141 @@
+"""Streams: a layer called step after step."""
+
+import gc
+import re
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn import State, Step, affine, cell, cells, tanh
+from anyrnn.backends.llvm import split, threads
+
+
+def draw(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+@cell
+def timed(x, h, dt: Step(2)):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("a", x, h) + affine("b", dt))
+    return h, State(h=h)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_stream_equals_one_call(name: str, backend: str, dtype: type) -> None:
+    options = {"proj": 4} if "proj" in name else {}
+    size = 6 if name == "indrnn" else 3
+    layer = anyrnn.Recurrent(name, size, 6, 2, seed=0, backend=backend, dtype=dtype, **options)
+    x = draw(7, 2, size, dtype=dtype)
+    output, last = layer(x)
+    stream = layer.stream(2)
+    assert np.array_equal([stream(step) for step in x], output)
+    for state, expected in zip(stream.states.values(), last if isinstance(last, tuple) else (last,), strict=True):
+        assert np.array_equal(state, expected)
+
+
+@pytest.mark.parametrize(("cell", "steps", "rows", "count"), [
+    ("lstm", 10_000, 1, 1), ("lstm", 10_000, 1, 2), ("lstm", 500, 1, 3), ("gru_before", 500, 1, 4),
+    ("lstm_layernorm", 200, 30, 2), ("mgu", 200, 3, 3),
+])  # fmt: skip
+def test_long_streams_have_the_bits_of_one_call(
+    cell: str, steps: int, rows: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split, "START", 0.0)
+    layer, x = anyrnn.Recurrent(cell, 5, 33, seed=0, backend="llvm"), draw(steps, rows, 5)
+    expected = layer(x)[0]
+    monkeypatch.setattr(threads, "default", lambda: count)
+    stream = layer.stream(rows)
+    assert np.array_equal([stream(step) for step in x], expected)
+
+
+def test_per_step_inputs() -> None:
+    layer = anyrnn.Recurrent(timed, 3, 6, seed=0)
+    x, dt = draw(5, 2, 3), draw(5, 2, 2)
+    stream = layer.stream(2)
+    assert np.array_equal([stream(a, dt=b) for a, b in zip(x, dt, strict=True)], layer(x, dt=dt)[0])
+    with pytest.raises(TypeError, match=r"^the per-step inputs should be dt, got none$"):
+        stream(x[0])
+    with pytest.raises(TypeError, match=r"^the per-step inputs should be dt, got dt, dx$"):
+        stream(x[0], dt=dt[0], dx=dt[0])
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_the_parameters_are_those_of_its_making(backend: str) -> None:
+    layer, x = anyrnn.Recurrent("gru", 3, 6, seed=0, backend=backend, batch_first=True), draw(4, 1, 3)
+    expected = layer(x.swapaxes(0, 1))[0].swapaxes(0, 1)
+    stream = layer.stream()
+    first = stream(x[0])
+    for array in layer.parameters.values():
+        array += 1
+    assert np.array_equal([first, *(stream(step) for step in x[1:])], expected)
+
+
+def test_states_are_read_and_written_and_reset() -> None:
+    layer, x = anyrnn.Recurrent("lstm", 3, 6, seed=0), draw(4, 2, 3)
+    stream = layer.stream(2)
+    output = [stream(step) for step in x]
+    kept = {name: state.copy() for name, state in stream.states.items()}
+    assert list(kept) == ["h", "c"]
+    after = stream(x[0])
+    for name, state in stream.states.items():
+        state[...] = kept[name]
+    assert np.array_equal(stream(x[0]), after)
+    stream.reset()
+    assert np.array_equal([stream(step) for step in x], output)
+
+
+def test_outputs_are_new_arrays() -> None:
+    stream, x = anyrnn.Recurrent("gru", 3, 6, seed=0).stream(), draw(2, 1, 3)
+    first = stream(x[0])
+    kept = first.copy()
+    stream(x[1])
+    assert np.array_equal(first, kept)
+
+
+def test_streams_do_not_disturb_each_other() -> None:
+    layer, x = anyrnn.Recurrent("gru", 3, 6, seed=0), draw(5, 2, 1, 3)
+    one, other = layer.stream(), layer.stream()
+    found = [(one(a), other(b)) for a, b in x]
+    assert np.array_equal([a for a, _ in found], layer(x[:, 0])[0])
+    assert np.array_equal([b for _, b in found], layer(x[:, 1])[0])
+
+
+def test_any_layout_of_the_input() -> None:
+    layer, x = anyrnn.Recurrent("gru", 3, 6, seed=0), draw(3, 4)
+    assert np.array_equal(layer.stream(4)(x.T), layer(np.ascontiguousarray(x.T)[None])[0][0])
+
+
+def test_a_stream_needs_no_layer() -> None:
+    layer, x = anyrnn.Recurrent("gru", 3, 6, seed=0), draw(3, 1, 3)
+    expected, stream = layer(x)[0], layer.stream()
+    del layer
+    gc.collect()
+    assert np.array_equal([stream(step) for step in x], expected)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize(("x", "error", "message"), [
+    ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list"),
+    (draw(2, 3, dtype=np.float64), TypeError, "x should be a NumPy array of float32, got float64"),
+    (draw(3), ValueError, "x should have shape (2, 3), got (3,)"),
+    (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3)"),
+    (draw(1, 2, 3), ValueError, "x should have shape (2, 3), got (1, 2, 3)"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_before_any_work(x: object, error: type[Exception], message: str, backend: str) -> None:
+    stream = anyrnn.Recurrent("gru", 3, 6, seed=0, backend=backend).stream(2)
+    before = stream.states["h"].copy()
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        stream(x)  # type: ignore[arg-type]
+    assert np.array_equal(stream.states["h"], before)
+
+
+def test_what_no_stream_can_be() -> None:
+    with pytest.raises(ValueError, match=r"^a bidirectional layer needs whole sequences: it cannot be called step after step$"):
+        anyrnn.Recurrent("gru", 3, 6, bidirectional=True).stream()
+    with pytest.raises(ValueError, match=r"^rows should be at least 1, got 0$"):
+        anyrnn.Recurrent("gru", 3, 6).stream(0)
+    with pytest.raises(TypeError, match=r"^rows should be of type int, got: float$"):
+        anyrnn.Recurrent("gru", 3, 6).stream(1.0)  # type: ignore[arg-type]
