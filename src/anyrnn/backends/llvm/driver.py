@@ -23,7 +23,7 @@ from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.denormals import flush_denormals, restore_mode
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element, is_callers
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
@@ -147,7 +147,7 @@ class Driver:
                 shaped = self.shaped[id(kernel)]
                 ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique))
         self.names = names
-        self.outer_names = [self.gradients.outer(is_callers(self.program, p.right[0])) for p in self.program.products]
+        self.outer_names = [self.gradients.outer(p.right[0]) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}
         self.run()
         self.stack()
@@ -488,7 +488,9 @@ class Driver:
         for sums_of in self.sums:
             first, last = self.sum_share(sums_of)
             sums = self.word(self.layout.pack(sums_of.name), sums_of.name, PTR)
-            b.call(self.sum_names[sums_of.name], [self.block, t0, t1, sums, first, last])
+            buffer, later = sums_of.value
+            words = b.at(self.block, self.layout.buffer(buffer), I64, f"{buffer}.words")
+            b.call(self.sum_names[sums_of.name], [self.block, t0, t1, words, i64(later), sums, first, last])
 
     def gradients_wanted(self) -> Value:
         return self.b.compare("ne", self.word(self.layout.header("gradients"), "gradients"), i64(0), "gradients_wanted")

@@ -139,19 +139,15 @@ class Gradients:
         self.module, self.layout, self.program, self.element, self.machine = module, layout, program, element, machine
         self.made: set[str] = set()
 
-    def source(self, walk: Walk, block: Value, access: Access) -> Source:
-        words = walk.b.at(block, self.layout.buffer(access[0]), I64, f"{access[0]}.words")
-        is_vector = self.program.buffer(access[0]).dim is not None
-        fixed = None if is_callers(self.program, access[0]) else self.element.panel_row if is_vector else self.element.bytes
-        return Source(walk, words, access[1], fixed, access[0])
-
-    def outer(self, callers: bool) -> str:
+    def outer(self, right_buffer: str) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr left words, i64 left later, ptr right words, i64 right later, ptr gradient, i64
         row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1)`: adds the products of a chunk to a gradient [size,
         depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`, the first block
-        of all takes the place of what was there. `callers`: the right side is an array of the caller's.
+        of all takes the place of what was there. Where masks cost time, there is one
+        function for the caller's arrays, which may lack lanes, and one for ours.
         """
-        name = "outer_product_with_callers" if callers else "outer_product"
+        callers = self.machine.masks or is_callers(self.program, right_buffer)
+        name = "outer_product" if callers else "outer_product_of_ours"
         if name in self.made:
             return name
         self.made.add(name)
@@ -277,22 +273,25 @@ class Gradients:
         return b.end(row, [*to, *following])[2:]
 
     def column_sums(self, sums: Sums) -> str:
-        """`void(ptr block, i64 t0, i64 t1, ptr sums, i64 panel0, i64 panel1)`."""
-        b = self.module.function(
-            f"{sums.name}_columns",
-            [("ptr readonly", "block"), ("i64", "t0"), ("i64", "t1"), ("ptr", "sums"), ("i64", "panel0"), ("i64", "panel1")],
-        )
-        block, t0, t1, target, panel0, panel1 = b.arguments
-        e = self.element
-        is_vector = sums.size is not None
+        """`void(ptr block, i64 t0, i64 t1, ptr words, i64 later, ptr sums, i64 panel0, i64 panel1)`; one function for all
+        values of a kind.
+        """
+        e, is_vector, is_sum = self.element, sums.size is not None, self.program.is_sum(sums.value[0])
+        name = f"column_sums{'_of_sums' * is_sum}" if is_vector else "scalar_sums"
+        if name in self.made:
+            return name
+        self.made.add(name)
+        parameters = [("ptr readonly", "block"), ("i64", "t0"), ("i64", "t1"), ("ptr readonly", "words"), ("i64", "later")]
+        b = self.module.function(name, [*parameters, ("ptr", "sums"), ("i64", "panel0"), ("i64", "panel1")])
+        block, t0, t1, words, later, target, panel0, panel1 = b.arguments
         type, stride = (e.vector, e.panel_row) if is_vector else (e.type, e.bytes)
         walk = Walk(b, block, self.layout, t0, t1)
-        source = self.source(walk, block, sums.value)
+        source = Source(walk, words, later, stride, "value")
         zero = const(type, 0.0)
         panel = b.loop("panel", panel0, panel1)
         offset = b.mul(panel.index, source.panel_bytes) if is_vector else i64(0)
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
-        if self.program.is_sum(sums.value[0]):
+        if is_sum:
             loop, first_slot, newest = walk.added_up("block_of_steps")
             runs, rows = i64(1), b.binary("sdiv", b.add(walk.rows, SUM_ROWS - 1), i64(SUM_ROWS), "rows")
         else:
@@ -304,7 +303,7 @@ class Gradients:
         run = b.loop("run", 0, runs, 1, [("sum", zero)])
         at = source.at_step(b.add(first_slot, run.index, "slot"), b.add(offset, b.mul(source.row_bytes, part.index)))
         row = b.loop("row", 0, part_rows, 1, [("at", at), ("sum", run.values[0])])
-        value = b.load(type, row.values[0], sums.value[0], stride)
+        value = b.load(type, row.values[0], "value", stride)
         done = b.end(row, [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fadd(row.values[1], value, "sum")])
         (done_sum,) = b.end(run, done[1:])
         b.store(added_to(b, b.load(type, place, "before", stride), done_sum, fresh, "total"), place, stride)
@@ -312,7 +311,7 @@ class Gradients:
         b.end(loop)
         b.end(panel)
         b.ret()
-        return b.name
+        return name
 
 
 def kept_in_register(b: Function, mask: Value) -> Value:
