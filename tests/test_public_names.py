@@ -6,7 +6,7 @@ import anyrnn
 import anyrnn.torch
 
 NAMES = [
-    *("Cell", "CellError", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "UnsupportedError", "Vec"),
+    *("Cell", "CellError", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "Stream", "UnsupportedError", "Vec"),
     *("affine", "apply", "cell", "cells", "concat", "cos", "equal", "exp", "floor", "log", "matrix", "maximum", "mean"),
     *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
     "where",
