@@ -51,6 +51,17 @@ def test_what_was_made_is_read(place: Path) -> None:
     assert made("another", "another key") == ("another", True)
 
 
+def test_without_llvmlite_plans_are_kept_all_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise _cache.metadata.PackageNotFoundError(package)
+
+    _cache._build.cache_clear()
+    monkeypatch.setattr(_cache.metadata, "version", missing)
+    assert made() == ("value", True)
+    assert made() == ("value", False)
+    _cache._build.cache_clear()
+
+
 @posix
 def test_the_folder_is_the_users_alone(place: Path) -> None:
     made()

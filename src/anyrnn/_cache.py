@@ -91,8 +91,15 @@ def _build() -> str:
     sources = sorted(f for f in Path(__file__).parent.rglob("*") if f.suffix in (".py", ".ll"))
     stamps = "".join(f"{f} {f.stat().st_size} {f.stat().st_mtime_ns}\n" for f in sources)
     digest = DIGEST(stamps.encode(), digest_size=16).hexdigest()
-    versions = " ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "llvmlite"))
+    versions = " ".join(f"{name} {_version(name)}" for name in ("anyrnn", "numpy", "llvmlite"))
     return f"{digest}, {versions}, python {platform.python_version()}"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _read(file: Path, key: str) -> tuple[str, Any] | None:
