@@ -87,6 +87,14 @@ def test_states_are_read_and_written_and_reset() -> None:
     assert np.array_equal([stream(step) for step in x], output)
 
 
+def test_states_are_written_in_place_only() -> None:
+    stream = anyrnn.Recurrent("lstm", 3, 6, seed=0).stream()
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        stream.states["h"] = np.zeros((1, 1, 6), np.float32)  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"could not broadcast"):
+        stream.states["h"][...] = np.zeros((1, 1, 7), np.float32)
+
+
 def test_outputs_are_new_arrays() -> None:
     stream, x = anyrnn.Recurrent("gru", 3, 6, seed=0).stream(), draw(2, 1, 3)
     first = stream(x[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +23,8 @@ class Stream:
     Made by `Recurrent.stream`. It works in memory of its own, so a call costs little more than the step itself, and its results
     have the bits of one call of the layer with the whole sequence. One thread at a time may call a stream; make one for each.
 
-    `states` maps each state's name to its array [layers, N, H], which may be read and written between calls.
+    `states` maps each state's name to its array [layers, N, H], which may be read, and written in place, between calls. After an
+    interrupted call they are not those of any step: set them or `reset`.
 
     Example:
         >>> import numpy as np, anyrnn
@@ -45,10 +48,11 @@ class Stream:
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
         self._inputs = {name: np.zeros((1, rows, size), layer.dtype) for name, size in sizes}
         self._output = np.empty((1, rows, network.output_size), layer.dtype)
-        self.states = {
+        states = {
             state.name: np.full((units, rows, size), state.init, layer.dtype)
             for state, size in zip(network.graph.states, network.state_sizes, strict=True)
         }
+        self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
         self._native = None if self._layer.backend_name == "reference" else self._make_native()
         (self._first, x), *further = self._inputs.items()
         self._shape, self._further = x.shape[1:], dict(further)

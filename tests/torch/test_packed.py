@@ -46,11 +46,46 @@ def test_what_torch_does_not_count_is_seen(name: str, rows: slice) -> None:
     assert torch.equal(run(layer, x), run(fresh, x))
 
 
-def test_a_single_number_of_a_bias_is_seen() -> None:
-    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
+def test_a_single_number_is_seen(name: str, dtype: torch.dtype) -> None:
+    layer, x = anyrnn.torch.LSTM(31, 40, dtype=dtype), torch.randn(5, 2, 31, dtype=dtype)
+    parameter = getattr(layer, name)
+    for place in (0, 77, parameter.numel() // 2, parameter.numel() - 1):
+        before = run(layer, x)
+        parameter.data.view(-1)[place] += 1.0
+        assert not torch.equal(run(layer, x), before), place
+
+
+@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
+def test_fused_optimisers_are_seen(optimiser: type[torch.optim.Optimizer]) -> None:
+    """They change weights without counting: here one column of one matrix."""
+    layer, x = anyrnn.torch.LSTM(16, 32), torch.randn(5, 2, 16)
+    steps = optimiser([layer.weight_ih_l0], lr=0.1, fused=True)
     before = run(layer, x)
-    layer.bias_hh_l0.data[77] += 1.0
+    layer.weight_ih_l0.grad = torch.zeros(128, 16)
+    layer.weight_ih_l0.grad[:, 3] = 1.0
+    steps.step()
     assert not torch.equal(run(layer, x), before)
+
+
+def test_many_new_places_of_one_parameter_are_one_entry() -> None:
+    layer, x = anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3)
+    for k in range(20):
+        for parameter in layer.parameters():
+            parameter.data = parameter.data + k
+        run(layer, x)
+    assert len(packed.KNOWN) == 1
+
+
+def test_a_module_of_inference_mode_in_the_place_of_another() -> None:
+    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+    run(layer, x)
+    layer.double()
+    with torch.inference_mode():
+        for _ in range(20):
+            anyrnn.torch.LSTM(3, 40)(x)
+    run(layer, x.double())
 
 
 def test_weights_packed_for_one_module_are_gone_with_it() -> None:

@@ -1,7 +1,7 @@
 """What inference calls have packed of a module's weights, kept for the next call with the same weights.
 
-Weights are the same when they are the same tensors, at the same addresses, with the same versions. What torch does not count
-(`p.data`, some fused optimisers) the native code sees in a sample of the numbers.
+Weights may be the same when they are the same tensors, at the same addresses, with the same versions. Torch does not count every
+change (`p.data`, fused optimisers), so the native code looks at the numbers too: reading them is far less work than packing them.
 """
 
 from __future__ import annotations
@@ -17,33 +17,38 @@ from anyrnn.backends.llvm.frame import Packed
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
 Memory = Callable[[int], Packed]
 """Gives memory of at least so many bytes."""
-MOST_BYTES = 2**30
+MOST, MOST_BYTES = 64, 2**30
 """Of all that is kept; the oldest goes first."""
 
 
 class Weights:
     """The weights of one module, and their packed form. Gone as soon as one of the tensors is."""
 
-    def __init__(self, key: tuple[int, int], sources: Sequence[Tensor], addresses: list[int]) -> None:
-        self.state = [*addresses, *map(id, sources), *map(VERSION, sources)]
+    def __init__(self, key: Key, sources: Sequence[Tensor], addresses: list[int]) -> None:
+        self.places, self.versions = [*addresses, *map(id, sources)], list(map(VERSION, sources))
         self.packed: Packed | None = None
-        self.alive = [weakref.ref(source, lambda _: KNOWN.pop(key, None)) for source in sources]
+        self.alive = [weakref.ref(source, lambda _: self._forget(key)) for source in sources]
+
+    def _forget(self, key: Key) -> None:
+        if KNOWN.get(key) is self:
+            KNOWN.pop(key, None)
 
     def memory(self, bytes: int) -> Packed:
         """Room for the packed weights, with what was packed there before."""
-        if self.packed is None:
+        if self.packed is None or self.packed.bytes < bytes:
             self.packed = Packed(bytes)
             make_room()
         return self.packed
 
 
-KNOWN: dict[tuple[int, int], Weights] = {}
-"""By the call's number and the address of the first source."""
+Key = tuple[int, torch.dtype, int]
+KNOWN: dict[Key, Weights] = {}
+"""By the call's number, the dtype, and the identity of the first source."""
 
 
 def make_room() -> None:
     """Forget the oldest until little enough is kept."""
-    while sum(w.packed.bytes for w in list(KNOWN.values()) if w.packed) > MOST_BYTES and len(KNOWN) > 1:
+    while len(KNOWN) > 1 and (len(KNOWN) > MOST or sum(w.packed.bytes for w in list(KNOWN.values()) if w.packed) > MOST_BYTES):
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
@@ -51,8 +56,12 @@ def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Memory
     """What gives the memory in which these weights may be packed already; None when nothing is known of them."""
     if not sources:
         return None
-    found = KNOWN.get((number, addresses[0]))
-    if found is not None and found.state == [*addresses, *map(id, sources), *map(VERSION, sources)]:
+    found = KNOWN.get((number, sources[0].dtype, id(sources[0])))
+    if (
+        found is not None
+        and found.places == [*addresses, *map(id, sources)]
+        and found.versions == list(map(VERSION, sources))  # the same tensors, which therefore have versions
+    ):
         return found.memory
     return None
 
@@ -61,6 +70,7 @@ def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Me
     """The same for weights that are not known; None for tensors that are no module's parameters."""
     if not sources or not all(type(source) is torch.nn.Parameter and not source.is_inference() for source in sources):
         return None
-    key = (number, addresses[0])
+    key = (number, sources[0].dtype, id(sources[0]))
+    KNOWN.pop(key, None)  # the new one comes last
     found = KNOWN[key] = Weights(key, sources, addresses)
     return found.memory

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.denormals import flush_denormals, restore_mode
@@ -36,8 +36,8 @@ STACK = ("team", "threads", "block_from", "block_to", "chunk_from", "chunk_to", 
 STACK_WORDS = len(STACK)
 CHECKED, TRUSTED = 1, 2
 """What `kept` says of packed weights that are left from an earlier call: pack anew if they look changed, or never."""
-SAMPLES = 32
-"""How many numbers of a matrix tell whether it has changed."""
+HASHED = 4
+"""Vectors of a matrix that are hashed side by side, so that none waits for another."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
 """An odd number without pattern."""
 
@@ -260,19 +260,30 @@ class Driver:
         return self.ranges[key]
 
     def fingerprint(self) -> Value:
-        """A number, not zero, made of a sample of the numbers in all matrices: evenly spread, so that no large part is missed."""
+        """A number, not zero, made of all numbers of all matrices. Every thread makes it."""
         b, e = self.b, self.element
+        lanes = e.panel_row // 4
+        words = vector("i32", lanes)
+        mixer = b.splat(Value(str(MIXER % 2**32), "i32"), lanes, "mixer")
         total = i64(1)
         for name in dict.fromkeys(weight for pack in self.matrices for weight, _ in pack.weights):
             rows, columns = self.shapes[name]
-            last = b.sub(b.mul(self.size(rows), self.size(columns)), 1, "last")
-            apart = b.binary("sdiv", last, i64(SAMPLES - 1), "apart")
-            loop = b.loop("sample", 0, i64(SAMPLES), 1, [("fingerprint", total), ("place", last)])
-            place = loop.values[1]
-            word = f"i{8 * e.bytes}"
-            bits = b.load(word, b.at(self.weight(name)[0], place, e.type), "bits", e.bytes)
-            bits = b.cast("zext", bits, I64, "bits") if word != I64 else bits
-            total, _ = b.end(loop, [b.add(b.mul(loop.values[0], MIXER), bits, "fingerprint"), b.sub(place, apart)])
+            address = self.weight(name)[0]
+            count = b.mul(b.mul(self.size(rows), self.size(columns)), e.bytes // 4, "count")
+            whole = b.mul(b.binary("sdiv", count, i64(HASHED * lanes)), HASHED * lanes, "whole")
+            start = [(f"hash.{k}", const(words, k + 1)) for k in range(HASHED)]
+            loop = b.loop("hashed", 0, whole, HASHED * lanes, start)
+            following = []
+            for k, value in enumerate(loop.values):
+                at = b.at(b.at(address, loop.index, "i32"), k * lanes, "i32", "hashed_at")
+                following.append(b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "hash"))
+            for value in b.end(loop, following):
+                for lane in range(lanes):
+                    word = b.value("i32", f"extractelement {value.typed}, i64 {lane}", "word")
+                    total = b.add(b.mul(total, MIXER), b.cast("zext", word, I64, "word"), "fingerprint")
+            rest = b.loop("rest", whole, count, 1, [("fingerprint", total)])
+            word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
+            (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, I64, "word"), "fingerprint")])
         return b.binary("or", total, i64(1), "fingerprint")
 
     def begin_weights(self) -> None:

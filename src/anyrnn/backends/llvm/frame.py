@@ -386,10 +386,8 @@ class Scratch:
 
 
 class Packed(Scratch):
-    """Memory that keeps packed weights from call to call of one network and dtype, for whoever knows that weights stay the same.
-
-    Not even then is a call wrong when most of a weight has changed: the native code packs anew when a sample of the numbers in it
-    is not as before.
+    """Memory that keeps packed weights from call to call of one network and dtype. The native code packs them anew when the
+    numbers are not as before, unless it is told to trust.
     """
 
     def __init__(self, bytes: int) -> None:
