@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.emitter import Element, first_lanes, lanes_left, load_lanes
+
+HASHED = 12
+"""Vectors of a matrix that are hashed side by side, so that none waits for another."""
+MIXER = 0x9E3779B97F4A7C15 - 2**64
+"""An odd number without pattern."""
 
 
 class Copies:
@@ -30,13 +35,20 @@ class Copies:
             ("ptr noalias", "pack"),
             ("ptr noalias readonly", "matrix"),
             *[("i64", n) for n in ("row_bytes", "size", "depth", "k_bytes", "width", "group0", "group1")],
+            ("ptr", "prints"),
         ]
         b = self.function(name, parameters)
         if b is None:
             return name
-        pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1 = b.arguments
+        pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1, prints = b.arguments
         e = self.element
         group = b.loop("group", group0, group1)
+        pack_it, packed = b.label("pack"), b.label("packed")
+        if not transposed:
+            self._skip_if_packed(b, matrix, size, depth, b.mul(width, e.lanes), group.index, prints, pack_it, packed)
+        else:
+            b.branch(pack_it)
+        b.place(pack_it)
         target = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
@@ -54,9 +66,58 @@ class Copies:
             mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
             self._pack_columns(b, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), rows, mask, depth, k_bytes)
             b.end(column)
+        b.branch(packed)
+        b.place(packed)
         b.end(group)
         b.ret()
         return name
+
+    def _skip_if_packed(
+        self,
+        b: Function,
+        matrix: Value,
+        size: Value,
+        depth: Value,
+        features: Value,
+        group: Value,
+        prints: Value,
+        go: str,
+        skip: str,
+    ) -> None:
+        """Branch to `skip` when a group's rows are those that were packed last, else to `go`; note of which rows it will be."""
+        first = b.mul(group, features, "first")
+        rows = b.minimum(b.sub(size, first), features, "rows")
+        look = b.label("look")
+        b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), go, look)
+        b.place(look)
+        found = self._hash(b, b.at(matrix, b.mul(first, depth), self.element.type, "rows_at"), b.mul(rows, depth))
+        place = b.at(prints, group, "i64", "print")
+        same = b.compare("eq", found, b.load("i64", place, "before"), "same")
+        b.store(found, place)
+        b.branch_if(same, skip, go)
+
+    def _hash(self, b: Function, address: Value, numbers: Value) -> Value:
+        """A word, not zero, made of all bits of numbers that follow each other."""
+        lanes = self.element.panel_row // 4
+        words, total = vector("i32", lanes), i64(1)
+        mixer = b.splat(Value(str(MIXER % 2**32), "i32"), lanes, "mixer")
+        count = b.mul(numbers, self.element.bytes // 4, "count")
+        whole = b.mul(b.binary("sdiv", count, i64(HASHED * lanes)), HASHED * lanes, "whole")
+        loop = b.loop("hashed", 0, whole, HASHED * lanes, [(f"hash.{k}", const(words, k + 1)) for k in range(HASHED)])
+        following = []
+        for k, value in enumerate(loop.values):
+            at = b.at(b.at(address, loop.index, "i32"), k * lanes, "i32", "hashed_at")
+            following.append(b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "hash"))
+        joined, *others = b.end(loop, following)
+        for value in others:
+            joined = b.add(b.mul(joined, mixer), value, "hash")
+        for lane in range(lanes):
+            word = b.value("i32", f"extractelement {joined.typed}, i64 {lane}", "word")
+            total = b.add(b.mul(total, MIXER), b.cast("zext", word, "i64", "word"), "print")
+        rest = b.loop("rest", whole, count, 1, [("print", total)])
+        word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
+        (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, "i64", "word"), "print")])
+        return b.binary("or", total, i64(1), "print")
 
     def _pack_rows(
         self, b: Function, target: Value, source: Value, row_bytes: Value, left: Value, depth: Value, k_bytes: Value, width: Value

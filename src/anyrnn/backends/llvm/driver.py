@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64, vector
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.denormals import flush_denormals, restore_mode
@@ -36,10 +36,6 @@ STACK = ("team", "threads", "block_from", "block_to", "chunk_from", "chunk_to", 
 STACK_WORDS = len(STACK)
 CHECKED, TRUSTED = 1, 2
 """What `kept` says of packed weights that are left from an earlier call: pack anew if they look changed, or never."""
-HASHED = 4
-"""Vectors of a matrix that are hashed side by side, so that none waits for another."""
-MIXER = 0x9E3779B97F4A7C15 - 2**64
-"""An odd number without pattern."""
 
 
 @dataclass(frozen=True)
@@ -259,79 +255,43 @@ class Driver:
             self.ranges[key] = b.select(self.columns, first, i64(0), "group0"), b.select(self.columns, last, groups, "group1")
         return self.ranges[key]
 
-    def fingerprint(self) -> Value:
-        """A number, not zero, made of all numbers of all matrices. Every thread makes it."""
-        b, e = self.b, self.element
-        lanes = e.panel_row // 4
-        words = vector("i32", lanes)
-        mixer = b.splat(Value(str(MIXER % 2**32), "i32"), lanes, "mixer")
-        total = i64(1)
-        for name in dict.fromkeys(weight for pack in self.matrices for weight, _ in pack.weights):
-            rows, columns = self.shapes[name]
-            address = self.weight(name)[0]
-            count = b.mul(b.mul(self.size(rows), self.size(columns)), e.bytes // 4, "count")
-            whole = b.mul(b.binary("sdiv", count, i64(HASHED * lanes)), HASHED * lanes, "whole")
-            start = [(f"hash.{k}", const(words, k + 1)) for k in range(HASHED)]
-            loop = b.loop("hashed", 0, whole, HASHED * lanes, start)
-            following = []
-            for k, value in enumerate(loop.values):
-                at = b.at(b.at(address, loop.index, "i32"), k * lanes, "i32", "hashed_at")
-                following.append(b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "hash"))
-            for value in b.end(loop, following):
-                for lane in range(lanes):
-                    word = b.value("i32", f"extractelement {value.typed}, i64 {lane}", "word")
-                    total = b.add(b.mul(total, MIXER), b.cast("zext", word, I64, "word"), "fingerprint")
-            rest = b.loop("rest", whole, count, 1, [("fingerprint", total)])
-            word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
-            (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, I64, "word"), "fingerprint")])
-        return b.binary("or", total, i64(1), "fingerprint")
-
     def begin_weights(self) -> None:
-        """Pack the weights, unless they are left from an earlier call. Ends with a barrier, so that all threads have looked
-        before one writes what they look at.
-        """
+        """Pack the weights, but not those that are left from an earlier call. Ends with a barrier."""
         b = self.b
         kept = self.word(self.layout.header("kept"), "kept")
-        place = self.word(self.layout.header("fingerprint"), "fingerprint_at", PTR)
-        look, looked = b.label("look"), b.label("looked")
-        trusted, origin = b.compare("eq", kept, i64(TRUSTED), "trusted"), b.current
-        b.branch_if(b.compare("eq", kept, i64(CHECKED), "checked"), look, looked)
-        b.place(look)
-        found = self.fingerprint()
-        same, end = b.compare("eq", found, b.load(I64, place, "before"), "same"), b.current
-        b.branch(looked)
-        b.place(looked)
-        left = b.phi("i1", [(trusted, origin), (same, end)], "left")
-        fingerprint = b.phi(I64, [(i64(0), origin), (found, end)], "fingerprint")
-        new = b.binary("xor", left, Value("true", "i1"), "new")
-        with self.only_if(new, "pack"):
-            self.pack_matrices()
+        with self.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
+            self.pack_matrices(b.compare("eq", kept, i64(CHECKED), "checked"))
         self.pack_biases()
         self.states_in()
         self.barrier()
-        with self.only_if(b.binary("and", new, b.compare("eq", self.id, i64(0), "first_thread")), "note"):
-            b.store(fingerprint, place)
 
-    def pack_matrices(self) -> None:
-        """Each thread packs its part of the groups."""
+    def pack_matrices(self, checked: Value) -> None:
+        """Each thread packs its part of the groups. Behind a pack stands, for each weight and group, a number that tells of the
+        weights that are packed there.
+        """
         b, e = self.b, self.element
         for pack in self.matrices:
-            first, last = self.share(self.groups(pack.size, pack.width), "pack")
+            groups = self.groups(pack.size, pack.width)
+            first, last = self.share(groups, "pack")
             address = self.word(self.layout.pack(pack.name), pack.name, PTR)
             vectors = len(pack.weights) * pack.width
+            depth = self.size(pack.depth)
+            prints = b.at(address, b.mul(b.mul(groups, depth), vectors * e.panel_row), "i8", "prints")
             for k, (weight, transposed) in enumerate(pack.weights):
                 source, row_bytes = self.weight(weight)
                 target = b.at(address, k * pack.width * e.panel_row, "i8", "pack_at")
+                of_weight = b.at(prints, b.mul(groups, k), I64, "prints")
                 arguments = [
                     target,
                     source,
                     row_bytes,
                     self.size(pack.size),
-                    self.size(pack.depth),
+                    depth,
                     i64(vectors * e.panel_row),
                     i64(pack.width),
                     first,
                     last,
+                    b.select(checked, of_weight, Value("null", PTR), "prints"),
                 ]
                 b.call(self.copies.pack_matrix(transposed), arguments)
 

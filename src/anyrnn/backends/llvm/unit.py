@@ -73,14 +73,13 @@ class Unit:
         self.set("block_steps", extent.block)
 
     def _matrices(self, e: Element, packed: Arena) -> None:
-        """Room for packed weights, and for their fingerprint."""
-        self.set("fingerprint", packed.take(8))
-        self.in_packed.append(self.layout.header("fingerprint"))
+        """Room for packed weights, and behind them a number for each weight and group."""
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
         for pack in self.code.matrices:
             index, bytes = self.layout.pack(pack.name), self._pack_bytes(pack, e)
-            self.words[index] = packed.take(bytes)
+            groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
+            self.words[index] = packed.take(bytes + 8 * groups * len(pack.weights))
             self.in_packed.append(index)
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
