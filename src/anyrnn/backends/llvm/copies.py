@@ -44,11 +44,13 @@ class Copies:
         e = self.element
         group = b.loop("group", group0, group1)
         pack_it, packed = b.label("pack"), b.label("packed")
-        if not transposed:
-            self._skip_if_packed(b, matrix, size, depth, b.mul(width, e.lanes), group.index, prints, pack_it, packed)
-        else:
+        place = b.at(prints, group.index, "i64", "print")
+        found = i64(0)  # a transposed weight is always packed anew
+        if transposed:
             b.branch(pack_it)
-        b.place(pack_it)
+            b.place(pack_it)
+        else:
+            found = self._unless_packed(b, matrix, size, depth, b.mul(width, e.lanes), group.index, prints, pack_it, packed)
         target = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
@@ -66,13 +68,17 @@ class Copies:
             mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
             self._pack_columns(b, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), rows, mask, depth, k_bytes)
             b.end(column)
+        note = b.label("note")
+        b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
+        b.place(note)
+        b.line(f"store atomic {found.typed}, ptr {place} release, align 8")  # another call may read it: only now is it true
         b.branch(packed)
         b.place(packed)
         b.end(group)
         b.ret()
         return name
 
-    def _skip_if_packed(
+    def _unless_packed(
         self,
         b: Function,
         matrix: Value,
@@ -83,18 +89,20 @@ class Copies:
         prints: Value,
         go: str,
         skip: str,
-    ) -> None:
-        """Branch to `skip` when a group's rows are those that were packed last, else to `go`; note of which rows it will be."""
+    ) -> Value:
+        """Branch to `skip` when a group's rows are those that were packed last, else go on at `go`; what tells of these rows."""
         first = b.mul(group, features, "first")
         rows = b.minimum(b.sub(size, first), features, "rows")
-        look = b.label("look")
+        look, origin = b.label("look"), b.current
         b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), go, look)
         b.place(look)
         found = self._hash(b, b.at(matrix, b.mul(first, depth), self.element.type, "rows_at"), b.mul(rows, depth))
         place = b.at(prints, group, "i64", "print")
-        same = b.compare("eq", found, b.load("i64", place, "before"), "same")
-        b.store(found, place)
-        b.branch_if(same, skip, go)
+        before = b.value("i64", f"load atomic i64, ptr {place} acquire, align 8", "before")
+        end = b.current
+        b.branch_if(b.compare("eq", found, before, "same"), skip, go)
+        b.place(go)
+        return b.phi("i64", [(i64(0), origin), (found, end)], "print")
 
     def _hash(self, b: Function, address: Value, numbers: Value) -> Value:
         """A word, not zero, made of all bits of numbers that follow each other."""
