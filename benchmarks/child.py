@@ -99,8 +99,7 @@ def _memory(arguments: dict[str, Any]) -> dict[str, int | None]:
         before = _status("VmRSS")
     except OSError:
         return {"bytes": None}
-    kept = system.call()
-    del kept
+    system.call()
     return {"bytes": max(0, _status("VmHWM") - before)}
 
 

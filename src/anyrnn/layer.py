@@ -189,14 +189,10 @@ class Recurrent:
 
         Raises: ValueError for a bidirectional layer.
         """
-        return Stream(self, rows)
-
-    def frozen(self) -> Recurrent:
-        """A layer of the same kind with copies of the parameters, time first."""
         layer = copy(self)
         layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
         layer.batch_first = False
-        return layer
+        return Stream(layer, rows)
 
     def sources(self) -> list[Array]:
         """The arrays that the steps of all layers and directions read, of the parameters as they are now."""

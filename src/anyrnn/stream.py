@@ -37,6 +37,7 @@ class Stream:
     """
 
     def __init__(self, layer: Recurrent, rows: int) -> None:
+        """`layer` is the stream's own from now on."""
         network = layer.network
         if network.bidirectional:
             raise ValueError("a bidirectional layer needs whole sequences: it cannot be called step after step")
@@ -44,7 +45,7 @@ class Stream:
             raise TypeError(f"rows should be of type int, got: {type(rows).__name__}")
         if rows < 1:
             raise ValueError(f"rows should be at least 1, got {rows}")
-        self._layer, self.rows, units = layer.frozen(), rows, len(network.units)
+        self._layer, self.rows, units = layer, rows, len(network.units)
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
         self._inputs = {name: np.zeros((1, rows, size), layer.dtype) for name, size in sizes}
         self._output = np.empty((1, rows, network.output_size), layer.dtype)
@@ -54,8 +55,7 @@ class Stream:
         }
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
         self._native = None if self._layer.backend_name == "reference" else self._make_native()
-        (self._first, x), *further = self._inputs.items()
-        self._shape, self._further = x.shape[1:], dict(further)
+        self._first, *self._further = self._inputs
 
     def _make_native(self) -> Any:
         native, network = backends.native(), self._layer.network
@@ -89,7 +89,7 @@ class Stream:
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes or inputs, before any work.
         """
         self._take(self._first, x)
-        if steps.keys() != self._further.keys():
+        if steps.keys() != set(self._further):
             known = ", ".join(self._further) or "none"
             raise TypeError(f"the per-step inputs should be {known}, got {', '.join(steps) or 'none'}")
         for name, value in steps.items():
