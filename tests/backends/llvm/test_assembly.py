@@ -65,3 +65,10 @@ def test_a_loop_with_stack_access_is_found(place):
     assert uses_stack(found, stack)
     ((found, stack),) = inner_loops(f"f:\n  movq %rdi, %rbp\n{loop}")
     assert uses_stack(found, stack) is ("rsp" in place)
+
+
+def test_packed_weights_are_told_of_when_they_are_there() -> None:
+    """Another call may read what tells of them, and then reads them."""
+    text = run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text
+    body = text[text.index("@pack_matrix(") :].partition("\n}\n")[0]
+    assert body.rindex("store atomic") > body.rindex("store <")
