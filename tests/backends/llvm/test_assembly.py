@@ -70,5 +70,5 @@ def test_a_loop_with_stack_access_is_found(place):
 def test_packed_weights_are_told_of_when_they_are_there() -> None:
     """Another call may read what tells of them, and then reads them."""
     text = run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text
-    body = text[text.index("@pack_matrix(") :].partition("\n}\n")[0]
+    body = text[text.index("define internal void @pack_matrix(") :].partition("\n}\n")[0]
     assert body.rindex("store atomic") > body.rindex("store <")
