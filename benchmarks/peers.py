@@ -16,7 +16,8 @@ from benchmarks import jax_scan, onnx_model
 from benchmarks.job import Job
 from benchmarks.loops import LOOPS
 from benchmarks.result import OURS
-from benchmarks.systems import ModuleSystem, System
+from benchmarks.suite import STREAMS
+from benchmarks.systems import ModuleSystem, StreamSystem, System
 
 TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
     "rnn_tanh": partial(nn.RNN, nonlinearity="tanh"),
@@ -36,7 +37,8 @@ class Peer:
 
 
 def ours(job: Job) -> System:
-    return ModuleSystem(job, job.module)
+    """Sequences through torch, streams without it: each as it would be used."""
+    return StreamSystem(job) if job.row.mode in STREAMS else ModuleSystem(job, job.module)
 
 
 def interpreted(job: Job) -> System:

@@ -10,6 +10,8 @@ from benchmarks.measure import Timing
 from benchmarks.suite import Row
 
 OURS = "anyrnn"
+MEMORY_BYTES = 2**28
+"""An array of so many bytes is read from memory, whatever the caches."""
 FEW_SAMPLES = 4
 """Up to this many samples a step is bound by reading the weights, and is held against the memory's rate."""
 
@@ -23,6 +25,11 @@ class Ceilings:
     arithmetic: float | None
     product: float | None
     reads: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> float | None:
+        """Bytes a second that are read from memory."""
+        return self.reads.get(MEMORY_BYTES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ class Row:
     """One thing to time: a cell, its sizes, and what is done with it.
 
     Modes: `inference` is a call without gradients; `training` a call and its backward, gradients of input and parameters;
-    `streaming` an inference call that takes the states of the call before, again and again; `paced` the same with 5 ms between.
+    `streaming` a call of one step that takes the states of the call before, again and again (anyrnn's `Stream`, without torch);
+    `paced` the same with 5 ms between.
     """
 
     cell: str
@@ -107,7 +108,10 @@ COMPARABLES = [
 ]
 
 STREAMING = [
-    Row(cell, 1, 1, h, h, mode) for cell in STANDARD for h in (64, 128, 256, 512, 1024) for mode in ("streaming", "paced")
+    Row(cell, 1, 1, h, h, mode)
+    for cell in STANDARD
+    for h in (64, 128, 256, 512, 1024)
+    for mode in ("streaming", "paced", "inference")
 ]  # fmt: skip
 
 CUSTOM_ROWS = [row for cell in CUSTOM for shape in (DIGITS, (100, 32, 256, 256), ONE_SAMPLE) for row in both(cell, *shape)]

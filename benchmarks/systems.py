@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from benchmarks.job import Job
+from anyrnn import Recurrent
+from benchmarks.job import Job, find_cell
 from benchmarks.suite import STREAMS
 
 STREAM = 8
@@ -94,3 +95,22 @@ class ModuleSystem:
             grads = {"input": self.leaf.grad, **self.gradients()}
             found |= {f"d_{name}": grad.clone() for name, grad in grads.items() if grad is not None}
         return found
+
+
+class StreamSystem:
+    """anyrnn's stream on NumPy arrays: what is called step after step."""
+
+    def __init__(self, job: Job) -> None:
+        row, dtype = job.row, job.data.numpy().dtype
+        layer = Recurrent(find_cell(row.cell), row.features, row.hidden, row.layers, backend="llvm", dtype=dtype)
+        layer.parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
+        self.stream = layer.stream(row.samples)
+        (self.x,) = job.data.numpy()
+
+    def call(self) -> object:
+        return self.stream(self.x)
+
+    def results(self) -> dict[str, Tensor]:
+        self.stream.reset()
+        outputs = [torch.from_numpy(self.stream(self.x)) for _ in range(STREAM)]
+        return named(torch.stack(outputs), [torch.from_numpy(state).clone() for state in self.stream.states.values()])

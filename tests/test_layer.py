@@ -5,6 +5,7 @@ import pytest
 
 import anyrnn
 from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector
+from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
 
@@ -109,7 +110,7 @@ def test_a_stream_equals_a_sequence_bit_for_bit(random):
 def test_out_and_memory_are_used(random):
     layer = make("gru", batch_first=True)
     x = random.normal(size=(3, 8, 4))
-    out, memory = np.full((3, 8, 7), np.nan), anyrnn.layer.aligned(layer.reserve_size(8, 3))
+    out, memory = np.full((3, 8, 7), np.nan), aligned(layer.reserve_size(8, 3))
     y, _, reserve = layer.forward_training(x, out=out, memory=memory)
     assert y is out
     assert reserve.memory is memory

@@ -7,8 +7,7 @@ module for torch. `cells` holds the built-in ones. Every name has a docstring: `
 
 from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
-from anyrnn.layer import Recurrent
-from anyrnn.stream import Stream
+from anyrnn.numpy import Recurrent, Stream
 from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
 from anyrnn.trace.language import (
     affine,

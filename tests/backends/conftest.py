@@ -2,15 +2,15 @@
 
 import pytest
 
-from anyrnn.backends.llvm import frame, run, split, target
+from anyrnn.backends.llvm import memory, pools, run, split, target
 from tests.networks import poisoned
 
 
 @pytest.fixture(autouse=True)
 def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "aligned", poisoned)
-    monkeypatch.setattr(frame, "MOST_RESTING", 0)
-    frame.RESTING.clear()
+    monkeypatch.setattr(memory, "aligned", poisoned)
+    monkeypatch.setattr(pools, "MOST_RESTING", 0)
+    pools.RESTING.clear()
     monkeypatch.setattr(split, "START", 0.0)
     monkeypatch.setattr(split, "WAIT", 0.0)
     run.POOLS.known.clear()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from anyrnn import cells
-from anyrnn.backends.llvm import frame, memory, run, split
+from anyrnn.backends.llvm import memory, pools, run, split
 from tests.networks import Problem, Results, on_llvm, problem
 
 CELLS = cells.names()
@@ -123,11 +123,11 @@ def test_a_stream_is_a_whole_call(cell: str) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_memory_used_before_leaves_no_trace(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "MOST_RESTING", 1)
+    monkeypatch.setattr(pools, "MOST_RESTING", 1)
     p, other = problem(cell, 6, 5, 3, 9), problem(cell, 6, 5, 3, 9, seed=1)
     expected = solve(p)
     solve(other)
-    assert len(frame.RESTING) == 1, "one call after the other works in the same memory"
+    assert len(pools.RESTING) == 1, "one call after the other works in the same memory"
     assert_same_bits(solve(p), expected, "after another call")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn.backends.llvm import frame, run, target
+from anyrnn.backends.llvm import pools, run, target
 
 
 def resident_bytes() -> int:
@@ -62,4 +62,4 @@ def test_new_shapes_compile_nothing(count: int, monkeypatch: pytest.MonkeyPatch)
         layer(np.ones((steps, rows, features), np.float32))
     assert compiled_so_far() == before
     assert len(run.POOLS.known) <= run.POOLS.limit
-    assert len(frame.RESTING) <= 4
+    assert len(pools.RESTING) <= 4

@@ -33,5 +33,5 @@ def test_the_quick_suite_is_small() -> None:
 def test_every_target_is_for_some_row(threads: int) -> None:
     results = [Result(row, "ok", step_bytes=2**24) for row in rows_of("all")]
     run = Run(results, Ceilings(None, None), threads)
-    without = [target for target in TARGETS if not any(target.rows(row, run) for row in rows_of("all"))]
+    without = [target for target in TARGETS if not any(target.rows(result, run) for result in results)]
     assert len(without) == 1, "one is for one thread, one for several"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from anyrnn.backends.llvm.frame import Packed
+from anyrnn.backends.llvm.memory import Packed
 
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
 Memory = Callable[[int], Packed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -83,8 +84,9 @@ def test_pieces_change_no_bit(cell: str, rows: int, monkeypatch: pytest.MonkeyPa
         run.POOLS.known.clear()
         output, last, reserve = layer.forward_training(x)
         d_x, d_first, gradients = layer.backward(reserve, output)
+        in_two, _, work = layer.backward_data(reserve, output)
         states = [*last, *d_first] if isinstance(last, tuple) else [last, d_first]
-        return [output, layer(x)[0], d_x, *states, *gradients.values()]
+        return [output, layer(x)[0], d_x, in_two, *states, *gradients.values(), *layer.backward_weights(work).values()]
 
     expected = everything()
     monkeypatch.setattr(split, "PIECE", 1e-9)
@@ -92,15 +94,23 @@ def test_pieces_change_no_bit(cell: str, rows: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.timing
-def test_a_long_call_can_be_interrupted() -> None:
+@pytest.mark.parametrize("which", ["inference", "backward_data"])
+def test_a_long_call_can_be_interrupted(which: str) -> None:
     layer = anyrnn.Recurrent("lstm", 1, 1024, seed=0, backend="llvm")
-    layer(np.zeros((2, 1, 1), np.float32))
-    x = np.zeros((40_000, 1, 1), np.float32)
+    x = np.zeros((40_000 if which == "inference" else 10_000, 1, 1), np.float32)
+
+    def calls(steps: int) -> Callable[[], np.ndarray]:
+        if which == "inference":
+            return lambda: layer(x[:steps])[0]
+        output, _, reserve = layer.forward_training(x[:steps])
+        return lambda: layer.backward_data(reserve, output)[0]
+
+    short, long = calls(3), calls(len(x))
+    expected = short()
     timer = threading.Timer(0.3, _thread.interrupt_main)
     start = time.perf_counter()
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        layer(x)
+        long()
     assert time.perf_counter() - start < 1.3
-    short = layer(x[:3])[0]
-    assert np.array_equal(short, layer(x[:3])[0])
+    assert np.array_equal(short(), expected)

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from anyrnn import Recurrent
 from anyrnn.backends.llvm import run, split, threads
-from anyrnn.layer import Recurrent
 from benchmarks.job import find_cell
 from benchmarks.suite import Row, rows_of
 

@@ -11,15 +11,16 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
-from anyrnn.backends.llvm.driver import CHECKED, STACK, STACK_WORDS, TRUSTED, Code, first_of, last_of
-from anyrnn.backends.llvm.memory import Arena, Extent
+from anyrnn.backends.llvm.driver import Code
+from anyrnn.backends.llvm.ends import CHECKED, TRUSTED, first_of, last_of
+from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Scratch
 from anyrnn.backends.llvm.split import Work
+from anyrnn.backends.llvm.stack import STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness, stream_of, threshold
 from anyrnn.passes.plan import Program, Stage
@@ -374,78 +375,3 @@ def used_by(stages: Iterable[Stage]) -> set[str]:
     """The buffers that stages load from or store to."""
     kernels = [kernel for stage in stages for kernel in stage.kernels]
     return {buffer for kernel in kernels for _, buffer, _ in (*kernel.loads, *kernel.stores)}
-
-
-class Scratch:
-    """Memory that a call works in."""
-
-    def __init__(self, bytes: int) -> None:
-        self.bytes = bytes
-        self.memory = aligned(bytes)
-        self.address = self.memory.ctypes.data
-
-
-class Packed(Scratch):
-    """Memory that keeps packed weights from call to call of one network and dtype. The native code packs them anew when the
-    numbers are not as before, unless it is told to trust.
-    """
-
-    def __init__(self, bytes: int) -> None:
-        super().__init__(bytes)
-        self.memory.fill(0)
-
-
-RESTING: list[Scratch] = []
-"""What calls have worked in and others may; one for each call at a time."""
-MOST_RESTING, LARGEST_RESTING = 4, 2**28
-
-
-class Pool:
-    """Frames of one network and shape. Safe from many threads and in a forked child without a lock: a list's pop and append are
-    atomic.
-    """
-
-    def __init__(self, make: Callable[[], Frame]) -> None:
-        self.make = make
-        self.rest: list[Frame] = []
-
-    def call(
-        self, addresses: Sequence[int], randomness: Randomness | None = None, keep: Callable[[int], Packed] | None = None
-    ) -> None:
-        """Run on arrays at these addresses, in the order that `Shape` says. `keep` gives the memory, of at least so many bytes,
-        in which weights stay packed.
-        """
-        try:
-            frame = self.rest.pop()
-        except IndexError:
-            frame = self.make()
-        try:
-            scratch = RESTING.pop()
-        except IndexError:
-            scratch = None
-        packed = keep(frame.packed_bytes) if keep else None
-        needed = frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes
-        if scratch is None or scratch.bytes < needed:
-            scratch = Scratch(needed)
-        if randomness is not None:
-            frame.random_choices(randomness)
-        frame.call(addresses, scratch, packed)
-        self.rest.append(frame)
-        if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
-            RESTING.append(scratch)
-
-
-class Pools:
-    """The pools of the last kinds of call, by any key that says network and shape."""
-
-    def __init__(self, make: Callable[[Network, Shape], Frame], limit: int = 256) -> None:
-        self.make, self.limit = make, limit
-        self.known: dict[Any, Pool] = {}
-        self.get = self.known.get
-
-    def add(self, key: Any, network: Network, shape: Shape) -> Pool:
-        """A new pool. The oldest one goes when there are many."""
-        if len(self.known) >= self.limit:
-            self.known.pop(list(self.known)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
-        pool = self.known[key] = Pool(lambda: self.make(network, shape))
-        return pool

@@ -143,8 +143,8 @@ class Gradients:
         """`void(ptr block, i64 t0, i64 t1, ptr left words, i64 left later, ptr right words, i64 right later, ptr gradient, i64
         row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1)`: adds the products of a chunk to a gradient [size,
         depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`, the first block
-        of all takes the place of what was there. Where masks cost time, there is one
-        function for the caller's arrays, which may lack lanes, and one for ours.
+        of all takes the place of what was there. Where masks cost time, there is one function for the caller's arrays, which may
+        lack lanes, and one for ours.
         """
         callers = self.machine.masks or is_callers(self.program, right_buffer)
         name = "outer_product" if callers else "outer_product_of_ours"
@@ -176,8 +176,8 @@ class Gradients:
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
         first = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "first")
         fresh = b.binary("and", first, replaces, "fresh")
-        zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
         # read in place of memory that was never written, which the system would have to map twice
+        zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
         task = b.loop("task", task0, task1)
         panel, group = self._place(
             b, task.index, panels, b.binary("sdiv", b.add(depth, GROUP * e.lanes - 1), i64(GROUP * e.lanes))

@@ -1,4 +1,5 @@
-"""Where the buffers of a program lie: in the reserve (from forward to backward), in scratch, or with the caller.
+"""Where the buffers of a program lie: in the reserve (from forward to backward), in scratch, or with the caller. And the memory
+that calls work in.
 
 A buffer of vectors is [panel][slot][row][lane], or [slot][panel][row][lane]; one of scalars is [slot][row]. Panels are rounded up
 to a multiple of four, so that a kernel may touch whole groups. Every buffer begins at a multiple of 64 bytes.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anyrnn._memory import ALIGNMENT
+from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Buffer, Program
@@ -69,11 +70,11 @@ class Extent:
     steps: int
     rows: int
     whole: bool = False
-    """one chunk for the whole sequence, so that all of it is still there afterwards"""
+    """what is kept for a chunk is kept for the whole sequence, so that all of it is still there afterwards"""
 
     @property
     def chunk(self) -> int:
-        return _power_of_two(2 * self.steps - 1) if self.whole else _power_of_two(CHUNK_ROWS // max(1, self.rows))
+        return _power_of_two(CHUNK_ROWS // max(1, self.rows))
 
     @property
     def block(self) -> int:
@@ -81,13 +82,15 @@ class Extent:
 
     @property
     def chunk_slots(self) -> int:
-        """Slots for what is kept for a chunk: two chunks in turn, or the one that holds the whole sequence."""
+        """Slots for what is kept for a chunk: two chunks in turn, or the whole sequence."""
+        if self.whole:
+            return _power_of_two(2 * self.steps - 1)
         return self.chunk * (1 if self.chunk >= self.steps else 2)
 
     @property
     def sum_slots(self) -> int:
         """Slots for what is added up over `SUM_STEPS` steps; that and a chunk's steps are powers of two."""
-        return max(1, self.chunk // SUM_STEPS) * (1 if self.chunk >= self.steps else 2)
+        return max(1, self.chunk_slots // SUM_STEPS, 1 if self.chunk >= self.steps else 2)
 
 
 CHUNK_ROWS = 1024
@@ -140,3 +143,22 @@ def place_scratch(
         for b in program.buffers
         if b.role in ("chunk", "cross", "state", "sum") and b.name not in reserved
     }
+
+
+class Scratch:
+    """Memory that a call works in."""
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = bytes
+        self.memory = aligned(bytes)
+        self.address = self.memory.ctypes.data
+
+
+class Packed(Scratch):
+    """Memory that keeps packed weights from call to call of one network and dtype. The native code packs them anew when the
+    numbers are not as before, unless it is told to trust.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        super().__init__(bytes)
+        self.memory.fill(0)

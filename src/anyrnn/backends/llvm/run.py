@@ -14,8 +14,9 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
-from anyrnn.backends.llvm.frame import Frame, Packed, Pools, Scratch, Shape
-from anyrnn.backends.llvm.memory import Arena, Extent, Reserve
+from anyrnn.backends.llvm.frame import Frame, Shape
+from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Reserve, Scratch
+from anyrnn.backends.llvm.pools import Pools
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from anyrnn import backends
 
 if TYPE_CHECKING:
-    from anyrnn.layer import Recurrent
+    from anyrnn.numpy.recurrent import Recurrent
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,130 @@
+"""Emits what a thread does before the first chunk and after the last: weights are packed, states come in and go out, sums that
+are gradients go to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
+from anyrnn.backends.llvm.copies import Copies
+from anyrnn.backends.llvm.gradients import Sums
+from anyrnn.backends.llvm.shapes import BiasPack, MatrixPack
+from anyrnn.backends.llvm.thread_code import ThreadCode
+from anyrnn.passes.plan import Program
+
+CHECKED, TRUSTED = 1, 2
+"""What `kept` says of packed weights that are left from an earlier call: pack anew if they look changed, or never."""
+
+
+def first_of(state: str) -> str:
+    """The name of the caller's array with a state's first value."""
+    return f"{state}.first"
+
+
+def last_of(state: str) -> str:
+    return f"{state}.last"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Of one program. `summed` names the weights whose gradients have several terms; `state_values` has states' first values."""
+
+    thread: ThreadCode
+    program: Program
+    copies: Copies
+    matrices: Sequence[MatrixPack]
+    biases: Sequence[BiasPack]
+    sums: Sequence[Sums]
+    summed: frozenset[str]
+    state_values: dict[str, float]
+
+    def weights_in(self) -> None:
+        """Pack the weights, but not those that are left from an earlier call."""
+        thread, b = self.thread, self.thread.b
+        kept = thread.header("kept")
+        with thread.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
+            checked = b.compare("eq", kept, i64(CHECKED), "checked")
+            for pack in self.matrices:
+                self._pack(pack, checked)
+        if self.biases:
+            with thread.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
+                self._pack_biases()
+
+    def _pack(self, pack: MatrixPack, checked: Value) -> None:
+        """Each thread packs its part of the groups. Behind a pack stands, for each weight and group, a number that tells of the
+        weights that are packed there.
+        """
+        thread, b = self.thread, self.thread.b
+        groups = thread.groups(pack.size, pack.width)
+        share = thread.share(groups, "pack")
+        address, size, depth = thread.pack(pack.name), thread.size(pack.size), thread.size(pack.depth)
+        panel_row = thread.element.panel_row
+        k_bytes = len(pack.weights) * pack.width * panel_row
+        prints = b.at(address, b.mul(b.mul(groups, depth), k_bytes), "i8", "prints")
+        for k, (weight, transposed) in enumerate(pack.weights):
+            target = b.at(address, k * pack.width * panel_row, "i8", "pack_at")
+            of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), Value("null", PTR), "prints")
+            arguments = [target, *thread.weight(weight), size, depth, i64(k_bytes), i64(pack.width), *share, of_weight]
+            b.call(self.copies.pack_matrix(transposed), arguments)
+
+    def _pack_biases(self) -> None:
+        """They are little work."""
+        thread, b = self.thread, self.thread.b
+        for bias in self.biases:
+            address = thread.pack(bias.name)
+            panels = b.mul(thread.groups(bias.size, 4), 4, "panels")
+            sources = [(thread.weight(w)[0], thread.size(bias.size)) for w in bias.weights]
+            for k, (source, size) in enumerate(sources or [(address, i64(0))]):
+                b.call(self.copies.add_bias(), [address, source, size, panels, i64(int(k == 0))])
+
+    def states_in(self) -> None:
+        element, reverse = self.thread.element, self.program.reverse
+        for state in self.program.states:
+            value = const(element.type, self.state_values.get(state, 0.0))
+            self._copy_state(state, first_of(state), self.thread.steps if reverse else i64(0), outward=False, value=value)
+
+    def states_out(self) -> None:
+        zero = const(self.thread.element.type, 0.0)
+        for state in self.program.states:
+            slot = i64(0) if self.program.reverse else self.thread.steps
+            self._copy_state(state, last_of(state), slot, outward=True, value=zero)
+
+    def _copy_state(self, state: str, caller: str, slot: Value, outward: bool, value: Value) -> None:
+        """This thread's rows between our slot and the caller's array; `value` stands for an array that is not there."""
+        thread, b, copies = self.thread, self.thread.b, self.copies
+        index, theirs = thread.layout.buffer(state), thread.layout.buffer(caller)
+        masked = b.binary("and", slot, thread.word(index + 1, f"{state}.mask"), "slot")
+        slot_bytes = thread.word(index + 2, f"{state}.slot_bytes")
+        ours = b.at(thread.word(index, state, PTR), b.mul(masked, slot_bytes), "i8", state)
+        callers = [thread.word(theirs, caller, PTR), thread.word(theirs + 3, f"{caller}.row_bytes")]
+        dim = self.program.buffer(state).dim
+        if dim is None:
+            b.call(copies.scalars(outward), [ours, *callers, *thread.part, value])
+            return
+        arguments = [ours, thread.word(index + 4, f"{state}.panel_bytes"), *callers, thread.size(dim), *thread.part]
+        b.call(copies.state_out() if outward else copies.state_in(), arguments if outward else [*arguments, value])
+
+    def gradient(self, weight: str) -> tuple[Value, Value, bool]:
+        """Address and row distance of a weight's gradient, and whether terms are added to what is there."""
+        thread, adds = self.thread, weight in self.summed
+        if adds:
+            thread.barrier()  # another thread may have made the term before
+        index = thread.layout.weight(weight)
+        return thread.word(index + 2, "gradient", PTR), thread.word(index + 3, "gradient.row_bytes"), adds
+
+    def share_of(self, sums: Sums) -> tuple[Value, Value]:
+        """This thread's panels of a sum."""
+        return self.thread.share(self.thread.groups(sums.size, 1) if sums.size is not None else i64(1), "panels")
+
+    def sums_out(self) -> None:
+        thread, b = self.thread, self.thread.b
+        for sums in self.sums:
+            first, last = self.share_of(sums)
+            if sums.size is not None:
+                size, lanes = thread.size(sums.size), thread.element.lanes
+                first, last = (b.minimum(b.mul(end, lanes), size) for end in (first, last))
+            for weight in sums.weights:
+                gradient, _, adds = self.gradient(weight)
+                b.call(self.copies.sum_out(adds), [thread.pack(sums.name), gradient, first, last])

@@ -1,0 +1,83 @@
+"""What is emitted for one thread of a call: the words of its block, its part of the work, and waiting for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
+from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
+from anyrnn.ir.dims import Dim
+
+
+class ThreadCode:
+    """Of the function that begins with (block, id, count, barrier).
+
+    `rows` are all samples, `part` is this thread's; `own_rows` are those that it computes, from `row0` on: its part, or all
+    where columns are split.
+    """
+
+    def __init__(self, b: Function, layout: Layout, element: Element, dims: tuple[Dim, ...], row_sums: bool) -> None:
+        """`row_sums`: rows are added up before they are summed, and stay together."""
+        self.b, self.layout, self.element = b, layout, element
+        self.block, self.id, self.count, self.barrier_state, *_ = b.arguments
+        self.sizes = {str(dim): self.word(layout.size(str(dim)), "size") for dim in dims}
+        self.steps, self.rows, self.chunk = (self.header(name) for name in ("steps", "rows", "chunk"))
+        self.columns = b.compare("ne", self.header("columns"), i64(0), "columns")
+        self.waiting = b.select(self.columns, self.count, i64(1), "waiting")
+        first, last = self.part = self._share_of_rows(row_sums)
+        self.row0 = b.select(self.columns, i64(0), first, "row0")
+        self.own_rows = b.select(self.columns, self.rows, b.sub(last, first), "own_rows")
+
+    def word(self, index: int, name: str, type: str = I64) -> Value:
+        return self.b.load(type, self.b.at(self.block, index, I64, f"{name}.word"), name)
+
+    def header(self, name: str) -> Value:
+        return self.word(self.layout.header(name), name)
+
+    def pack(self, name: str) -> Value:
+        return self.word(self.layout.pack(name), name, PTR)
+
+    def weight(self, name: str) -> tuple[Value, Value]:
+        """A weight's address and row distance."""
+        index = self.layout.weight(name)
+        return self.word(index, name, PTR), self.word(index + 1, f"{name}.row_bytes")
+
+    def size(self, dim: Dim) -> Value:
+        return self.sizes[str(dim)]
+
+    def groups(self, dim: Dim, width: int) -> Value:
+        span = width * self.element.lanes
+        return self.b.binary("sdiv", self.b.add(self.size(dim), span - 1), i64(span), "groups")
+
+    def share(self, count: Value, name: str) -> tuple[Value, Value]:
+        """This thread's part of `count` things."""
+        b = self.b
+        first = b.binary("sdiv", b.mul(count, self.id), self.count, f"{name}.from")
+        return first, b.binary("sdiv", b.mul(count, b.add(self.id, 1)), self.count, f"{name}.to")
+
+    def _share_of_rows(self, row_sums: bool) -> tuple[Value, Value]:
+        if not row_sums:
+            return self.share(self.rows, "rows")
+        b = self.b
+        sums = b.binary("sdiv", b.add(self.rows, SUM_ROWS - 1), i64(SUM_ROWS), "sums")
+        first, last = (b.minimum(b.mul(part, SUM_ROWS), self.rows, "part") for part in self.share(sums, "sums"))
+        return first, last
+
+    def barrier(self) -> None:
+        self.b.call("barrier", [self.barrier_state, self.count])
+
+    def stage_barrier(self) -> None:
+        """Only where columns are split: with one participant the barrier returns at once."""
+        self.b.call("barrier", [self.barrier_state, self.waiting])
+
+    @contextmanager
+    def only_if(self, test: Value, name: str) -> Iterator[None]:
+        """What is emitted inside runs when the test holds."""
+        then, after = self.b.label(name), self.b.label(f"after_{name}")
+        self.b.branch_if(test, then, after)
+        self.b.place(then)
+        yield
+        self.b.branch(after)
+        self.b.place(after)

@@ -1,0 +1,142 @@
+"""What a layer is given and gives: checked, and seen as sequences [T, N, features] and states [units, N, size]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.sequence.network import Network
+
+Array = npt.NDArray[Any]
+States = Array | Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Of one network, dtype and layout."""
+
+    network: Network
+    dtype: np.dtype[Any]
+    batch_first: bool
+
+    def sequence(self, x: Array, who: str, features: int) -> tuple[Array, bool]:
+        """A [T, N, features] view and whether there was a batch."""
+        if not isinstance(x, np.ndarray) or x.dtype != self.dtype:
+            kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+            raise TypeError(f"{who} should be a NumPy array of {self.dtype}, got {kind}")
+        if x.ndim not in (2, 3):
+            raise ValueError(f"{who} should be 2-D [T, {features}] or 3-D, got {x.ndim}-D")
+        if x.shape[-1] != features:
+            raise ValueError(f"{who} should have {features} features, got {x.shape[-1]}")
+        view = x[:, None] if x.ndim == 2 else x.swapaxes(0, 1) if self.batch_first else x
+        if view.shape[0] == 0:
+            raise ValueError(f"{who} has no steps; a sequence needs at least one")
+        return view, x.ndim == 3
+
+    def further(self, given: Mapping[str, Array], x: Array, batched: bool) -> list[Array]:
+        """The cell's further per-step inputs, [T, N, size]."""
+        names, cell = dict(self.network.further_inputs), self.network.graph.name
+        unknown = given.keys() - names.keys()
+        if unknown:
+            known = ", ".join(names) or "none"
+            raise TypeError(f"cell {cell!r} has no per-step input {min(unknown)!r}; it has: {known}")
+        found = []
+        for name, size in names.items():
+            if name not in given:
+                raise TypeError(f"cell {cell!r} needs the per-step input {name} as keyword argument")
+            view, has_batch = self.sequence(given[name], name, size)
+            if has_batch != batched or view.shape[:2] != x.shape[:2]:
+                raise ValueError(f"{name} should have as many steps and samples as x, got shape {given[name].shape}")
+            found.append(view)
+        return found
+
+    def states(self, state: States | None, rows: int, batched: bool, who: str) -> list[Array] | None:
+        """One [units, N, size] array for each state."""
+        if state is None:
+            return None
+        specs, units = self.network.graph.states, len(self.network.units)
+        given = [state] if isinstance(state, np.ndarray) else list(state)
+        if len(given) != len(specs):
+            names = ", ".join(s.name for s in specs)
+            raise ValueError(f"{who} should be {len(specs)} arrays ({names}), got {len(given)}")
+        result = []
+        for spec, size, array in zip(specs, self.network.state_sizes, given, strict=True):
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"{who} {spec.name} should be a NumPy array, got {type(array).__name__}")
+            expected = (units, rows, size) if batched else (units, size)
+            if array.shape != expected:
+                raise ValueError(f"{who} {spec.name} should have shape {expected}, got {array.shape}")
+            if array.dtype != self.dtype:
+                raise TypeError(f"{who} {spec.name} should be {self.dtype}, got {array.dtype}")
+            result.append(readable(array if batched else array[:, None]))
+        return result
+
+    def new_sequence(self, steps: int, rows: int, features: int) -> Array:
+        """A new [T, N, features] view, in the layer's layout."""
+        if self.batch_first:
+            return np.empty((rows, steps, features), self.dtype).swapaxes(0, 1)
+        return np.empty((steps, rows, features), self.dtype)
+
+    def new_states(self, rows: int) -> list[Array]:
+        """A new [units, N, size] array for each state."""
+        return [np.empty((len(self.network.units), rows, size), self.dtype) for size in self.network.state_sizes]
+
+    def in_layout(self, view: Array, batched: bool) -> Array:
+        """A sequence as the layer gives it."""
+        return view[:, 0] if not batched else view.swapaxes(0, 1) if self.batch_first else view
+
+    def output(self, out: Array | None, x: Array, batched: bool, taken: Sequence[Array]) -> Array:
+        """Where to put the output, [T, N, width]: the caller's `out`, which shares no memory with `taken`, or a new array."""
+        network, (steps, rows, _) = self.network, x.shape
+        width = network.directions * network.output_size
+        if out is None:
+            return self.new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
+        output, _ = self.sequence(out, "out", width)
+        if not out.flags.writeable and 0 not in out.strides:
+            raise ValueError("out should be writable")
+        if any(np.may_share_memory(out, a) for a in taken):
+            raise ValueError("out should not share memory with x or the initial states")
+        if output.shape != (steps, rows, width) or output.strides[-1] != self.dtype.itemsize or 0 in output.strides[:-1]:
+            raise ValueError(f"out should have shape {(*self.in_layout(x, batched).shape[:-1], width)}, got {out.shape}")
+        return output
+
+    def output_cotangent(
+        self, d_output: Array | None, d_last_output: Array | None, steps: int, rows: int, batched: bool
+    ) -> tuple[Array | None, tuple[int, int]]:
+        """[T, N, width] (of stride zero over steps when only the last one has a cotangent), and the steps that have one."""
+        width = self.network.directions * self.network.output_size
+        if d_output is not None and d_last_output is not None:
+            raise ValueError("give d_output or d_last_output, not both")
+        if d_last_output is not None:
+            if not isinstance(d_last_output, np.ndarray):
+                raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
+            last = d_last_output if batched else d_last_output[None]
+            if last.shape != (rows, width) or last.dtype != self.dtype:
+                raise ValueError(f"d_last_output should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
+            return np.broadcast_to(readable(last), (steps, rows, width)), (steps - 1, steps)
+        if d_output is None:
+            return None, (0, 0)
+        view, _ = self.sequence(d_output, "d_output", width)
+        if view.shape != (steps, rows, width):
+            raise ValueError(f"d_output should have the output's shape, got {d_output.shape}")
+        return readable(view), (0, steps)
+
+
+def given_back(states: Sequence[Array], batched: bool) -> Any:
+    """One [units, N, size] array for each state, without N if there was no batch: alone, or as a tuple of several."""
+    shaped = [a if batched else a[:, 0] for a in states]
+    return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+
+def readable(array: Array) -> Array:
+    """The array itself when its features lie next to each other, else a copy."""
+    return array if array.strides[-1] == array.itemsize or array.shape[-1] <= 1 else np.ascontiguousarray(array)
+
+
+def strides(arrays: Sequence[Array]) -> tuple[tuple[int, int], ...]:
+    """Of each, bytes along the first two dimensions."""
+    return tuple((a.strides[0], a.strides[1]) for a in arrays)

@@ -1,0 +1,89 @@
+"""Forward and backward calls of a layer on the interpreter, which defines what the native ones give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.backends.reference import run as reference
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.network import Network
+
+Array = npt.NDArray[Any]
+
+
+def forward(
+    network: Network,
+    inputs: Sequence[Array],
+    sources: Sequence[Array],
+    first: list[Array] | None,
+    output: Array,
+    last: list[Array],
+    randomness: Randomness | None,
+) -> None:
+    """Fills `output` and `last`."""
+    per_unit, dtype = len(network.sources), output.dtype
+    values = [
+        reference.source_values(network, layer, list(sources[u * per_unit : (u + 1) * per_unit]))
+        for u, (layer, _) in enumerate(network.units)
+    ]
+    with np.errstate(all="ignore"):
+        made, states = reference.forward(
+            network, np, dtype.type, inputs, values, _by_unit(network, first, output.shape[1], dtype), randomness
+        )
+    output[...] = made
+    for k, array in enumerate(last):
+        array[...] = np.stack([states[u][k] for u in range(len(network.units))])
+
+
+def backward(
+    network: Network,
+    inputs: list[Array],
+    parameters: Sequence[Mapping[str, Array]],
+    first: list[Array] | None,
+    d_output: Array | None,
+    span: tuple[int, int],
+    d_last: list[Array] | None,
+    randomness: Randomness | None,
+) -> tuple[list[Array], list[Array], dict[str, Array]]:
+    """Gradients of the inputs, of the first states, and of the parameters by name. `parameters` are those of each unit; the
+    output has a cotangent in the steps of `span`.
+    """
+    (steps, rows, _), dtype = inputs[0].shape, inputs[0].dtype
+    full = np.zeros((steps, rows, network.directions * network.output_size), dtype)
+    if d_output is not None:
+        full[span[0] : span[1]] = d_output[span[0] : span[1]]
+    with np.errstate(all="ignore"):
+        d_inputs, d_parameters, d_first = reference.backward(
+            network,
+            inputs,
+            parameters,
+            _by_unit(network, first, rows, dtype),
+            full,
+            _by_unit(network, d_last, rows, dtype, zero=True),
+            randomness,
+        )
+    named = {
+        name + network.suffix(*unit): np.asarray(d)
+        for unit, some in zip(network.units, d_parameters, strict=True)
+        for name, d in some.items()
+    }
+    stacked = [np.stack([d_first[u][k] for u in range(len(network.units))]) for k in range(len(network.state_sizes))]
+    return list(d_inputs), stacked, named
+
+
+def _by_unit(
+    network: Network, stacked: list[Array] | None, rows: int, dtype: np.dtype[Any], zero: bool = False
+) -> list[list[Array]]:
+    """States for each unit; the cell's own (or zeros) where none are given."""
+    result = []
+    for unit in range(len(network.units)):
+        own = [
+            np.full((rows, size), 0.0 if zero else spec.init, dtype)
+            for spec, size in zip(network.graph.states, network.state_sizes, strict=True)
+        ]
+        result.append([a[unit] for a in stacked] if stacked else own)
+    return result

@@ -1,0 +1,109 @@
+"""A layer's parameters: their first values, what the steps read of them, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.backends.reference import run as reference
+from anyrnn.ir.interpret import Interpreter
+from anyrnn.sequence.network import Network
+
+Array = npt.NDArray[Any]
+
+
+def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed: int | None) -> dict[str, Array]:
+    """By name, uniform within 1 / sqrt(H) unless the cell says otherwise."""
+    found: dict[str, Array] = {}
+    random, bound = np.random.default_rng(seed), 1 / math.sqrt(hidden_size)
+    for layer, direction in network.units:
+        for parameter, shape in network.parameters(layer):
+            uniform = random.random(shape)
+            if callable(parameter.init):
+                value = parameter.init(uniform)
+            else:
+                value = (2 * uniform - 1) * bound if parameter.init is None else np.full(shape, parameter.init)
+            found[parameter.name + network.suffix(layer, direction)] = np.asarray(value, dtype)
+    return found
+
+
+def of_unit(
+    network: Network, parameters: Mapping[str, Array], layer: int, direction: int, dtype: np.dtype[Any]
+) -> dict[str, Array]:
+    """Those of one layer in one direction, by the names that the cell knows. Raises: ValueError where one does not fit."""
+    result = {}
+    for parameter, shape in network.parameters(layer):
+        name = parameter.name + network.suffix(layer, direction)
+        array = parameters[name]
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(f"parameter {name} should be {dtype} {shape}, got {array.dtype} {array.shape}")
+        result[parameter.name] = array
+    return result
+
+
+def sources(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any]) -> list[Array]:
+    """What the steps of all units read: the parameters as they are, or through the parameter phase."""
+    phase = network.plan.phase
+    found: list[Array] = []
+    for layer, direction in network.units:
+        own = of_unit(network, parameters, layer, direction, dtype)
+        values: dict[int, Any] = {}
+        if phase.computed:
+            values = reference.parameter_values(network, dtype.type, own)
+            interpreter = Interpreter(np, dtype.type, network.layer_sizes(layer))
+            interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+        computed = {w.name: values[w.node] for w in phase.computed}
+        found += [np.ascontiguousarray(own.get(name, computed.get(name)), dtype) for name in network.sources]
+    return found
+
+
+def check_gradients(parameters: Mapping[str, Array], gradients: Mapping[str, Array] | None, dtype: np.dtype[Any]) -> None:
+    """That there is a fitting array for each parameter. Raises: TypeError, ValueError."""
+    for name, parameter in parameters.items() if gradients is not None else ():
+        array = gradients.get(name) if gradients is not None else None
+        if not isinstance(array, np.ndarray):
+            kind = "nothing" if array is None else f"a {type(array).__name__}"
+            raise TypeError(f"gradients should hold a NumPy array for each parameter, got {kind} for {name}")
+        if not array.flags.writeable:
+            raise ValueError(f"gradients: {name} should be writable")
+        if array.shape != parameter.shape or array.dtype != dtype:
+            sides = f"should be {dtype} {parameter.shape}, got {array.dtype} {array.shape}"
+            raise ValueError(f"gradients: {name} {sides}")
+
+
+def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:
+    """Of the sources of all units; zeros where several terms are added."""
+    names, summed = network.sources * len(network.units), network.plan.summed
+    return [np.zeros_like(a) if n in summed else np.empty_like(a) for n, a in zip(names, of_sources, strict=True)]
+
+
+def gradients_by_name(
+    network: Network, parameters: Mapping[str, Array], d_sources: Sequence[Array], dtype: np.dtype[Any]
+) -> dict[str, Array]:
+    """The parameters' gradients from those of the sources, through the parameter phase where there is one."""
+    per_unit = len(network.sources)
+    named: dict[str, Array] = {}
+    for u, (layer, direction) in enumerate(network.units):
+        by_source = dict(zip(network.sources, d_sources[u * per_unit : (u + 1) * per_unit], strict=True))
+        suffix, of_this = network.suffix(layer, direction), of_unit(network, parameters, layer, direction, dtype)
+        own = {name: by_source.get(name) for name in of_this}
+        if network.plan.phase.computed:
+            own = reference.through_parameter_phase(network, layer, of_this, by_source)
+        named |= {name + suffix: d if d is not None else np.zeros_like(of_this[name]) for name, d in own.items()}
+    return named
+
+
+def put(made: Mapping[str, Array], gradients: dict[str, Array] | None, add: bool) -> dict[str, Array]:
+    """Gradients where the caller wants them: in a new dict, or in arrays that are there, added or not."""
+    if gradients is None:
+        return dict(made)
+    for name, d in made.items():
+        if add:
+            gradients[name] += d
+        else:
+            gradients[name][...] = d
+    return gradients
