@@ -15,7 +15,7 @@ from anyrnn._files import written_aside
 from benchmarks import machine, peers, plot, report
 from benchmarks.child import ChildError, measure_memory, time_compiles
 from benchmarks.prove import Proof, prove
-from benchmarks.result import FEW_SAMPLES, MEMORY_BYTES, OURS, Result
+from benchmarks.result import OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
 from benchmarks.suite import SUITES, rows_of
 
@@ -50,14 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, row in enumerate(rows, 1):
             _say(f"[{number}/{len(rows)}] {row.name}")
             probe.block()
-            results.append(run_row(row, settings))
-            if row.samples <= FEW_SAMPLES:
-                probe.read(results[-1].step_bytes)
+            results.append(run_row(row, settings, probe.references))
             if chosen.prove and results[-1].status == "ok":
                 with _noting(failures, f"proof of {row.name}"):
                     proofs += prove(row, settings, results[-1])
         probe.block()
-        probe.read(MEMORY_BYTES)
+        probe.memory()
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
                 _say(f"compile of {cell}")

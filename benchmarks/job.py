@@ -61,7 +61,16 @@ class Job:
     @property
     def flops(self) -> int:
         """A multiplication and an addition for each element of a matrix, sample and step; in training three times that."""
-        elements = sum(prod(shape) for layer, _ in self.network.units for _, shape in self._matrices(layer))
+        return self._flops(of_input=False) + self.input_flops
+
+    @property
+    def input_flops(self) -> int:
+        """Those of the matrices that multiply the layers' inputs."""
+        return self._flops(of_input=True)
+
+    def _flops(self, of_input: bool) -> int:
+        units = self.network.units
+        elements = sum(prod(shape) for layer, _ in units for which, shape in self._matrices(layer) if which == of_input)
         return 2 * elements * self.sample_steps * (3 if self.row.mode == "training" else 1)
 
     @property

@@ -15,45 +15,59 @@ from typing import Any
 import torch
 
 from benchmarks.arithmetic import Arithmetic
+from benchmarks.measure import Reference
 from benchmarks.reading import Reading
-from benchmarks.result import Ceilings
+from benchmarks.result import FEW_SAMPLES, Ceilings, Result
+from benchmarks.suite import STREAMS
 
 PACKAGES = ("anyrnn", "numpy", "llvmlite", "torch", "onnx", "onnxruntime", "jax", "jaxlib")
 PRODUCT_SIZE = 2048
+MEMORY_BYTES = 2**28
 SECOND_CACHE_BYTES = 1 << 20
 
 
 class Probe:
-    """Measures the ceilings, a block at a time all through a run; the best block counts."""
+    """What the machine allows. Calls of products and of reading are timed in turn with each row, for neighbours slow down both;
+    the arithmetic that is possible is measured all through a run, and the best counts.
+    """
 
     def __init__(self, dtype: torch.dtype, threads: int) -> None:
-        size = PRODUCT_SIZE
-        self.left, self.right = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
-        self.product = torch.empty(size, size, dtype=dtype)
-        self.flops = 2 * size**3
-        self.onednn = _onednn_product(self.left, self.right)
-        self.arithmetic = Arithmetic(str(dtype).removeprefix("torch."), threads)
-        self.reading = Reading(threads)
-        self.arithmetic_rate, self.product_rate = 0.0, 0.0
-        self.reads: dict[int, float] = {}
+        self.arithmetic, self.reading = Arithmetic(str(dtype).removeprefix("torch."), threads), Reading(threads)
+        self.arithmetic_rate, self.memory_rate = 0.0, 0.0
+        self.product = _large_product(dtype)
 
     def block(self) -> None:
-        """Measure arithmetic and products again."""
+        """Measure arithmetic again."""
         time.sleep(0.030)
         self.arithmetic_rate = max(self.arithmetic_rate, *[self.arithmetic.rate() for _ in range(3)])
-        seconds = _best(lambda: torch.mm(self.left, self.right, out=self.product))
-        if self.onednn is not None:
-            seconds = min(seconds, _best(self.onednn))
-        self.product_rate = max(self.product_rate, self.flops / seconds)
 
-    def read(self, bytes: int) -> None:
-        """Measure reading an array of so many bytes."""
-        if bytes:
-            self.reads[bytes] = max(self.reads.get(bytes, 0.0), self.reading.rate(bytes))
+    def memory(self) -> None:
+        """Measure reading an array that no cache holds."""
+        reference = self.reading.reference(MEMORY_BYTES)
+        self.memory_rate = reference.amount / _best(reference.call)
+
+    def references(self, result: Result) -> dict[str, Reference]:
+        """Which to time in turn with a row."""
+        row = result.row
+        if row.mode in STREAMS or row.steps == row.samples == 1:
+            return {}
+        if row.samples <= FEW_SAMPLES and row.mode == "inference" and result.step_bytes:
+            return {"product": self.product, "reading": self.reading.reference(result.step_bytes)}
+        return {"product": self.product} if row.samples > FEW_SAMPLES else {}
 
     @property
     def ceilings(self) -> Ceilings:
-        return Ceilings(self.arithmetic_rate or None, self.product_rate or None, self.reads)
+        return Ceilings(self.arithmetic_rate or None, self.memory_rate or None)
+
+
+def _large_product(dtype: torch.dtype) -> Reference:
+    """By torch's default library or by oneDNN, whichever is quicker."""
+    size = PRODUCT_SIZE
+    left, right, product = (torch.randn(size, size, dtype=dtype) for _ in range(3))
+    calls: list[Callable[[], object]] = [lambda: torch.mm(left, right, out=product)]
+    onednn = _onednn_product(left, right)
+    calls += [onednn] if onednn is not None else []
+    return Reference(min(calls, key=_best), 2 * size**3)
 
 
 def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object] | None:

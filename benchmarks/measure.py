@@ -57,6 +57,14 @@ class Timing:
         return [median(block) for block in self.blocks]
 
 
+@dataclass(frozen=True)
+class Reference:
+    """What the machine can do, to be timed in turn with the systems: a call, and the flops or bytes that it is."""
+
+    call: Callable[[], object]
+    amount: int
+
+
 def measure(calls: Mapping[str, Callable[[], object]], blocks: Blocks) -> dict[str, Timing]:
     """Time each call: a block of the first, a block of the second, and so on, then all over again."""
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}

@@ -37,8 +37,10 @@ class Peer:
 
 
 def ours(job: Job) -> System:
-    """Sequences through torch, streams without it: each as it would be used."""
-    return StreamSystem(job) if job.row.mode in STREAMS else ModuleSystem(job, job.module)
+    """Sequences through torch, streams without it; weights are frozen for inference, as peers' are that are parts of a model."""
+    if job.row.mode in STREAMS:
+        return StreamSystem(job)
+    return ModuleSystem(job, job.module.eval().freeze() if job.row.mode == "inference" else job.module)
 
 
 def interpreted(job: Job) -> System:

@@ -31,8 +31,8 @@ def plot(report: Report, file: Path) -> None:
     left.set_yticks(range(len(names)), names, fontsize=6)
     left.invert_yaxis()
     for label, fractions in (
-        ("of a library's large product", [r.peak_fraction(report.ceilings) for r in results]),
-        ("of reading the weights", [r.bandwidth_fraction(report.ceilings) for r in results]),
+        ("of a library's large product", [r.peak_fraction for r in results]),
+        ("of reading the weights", [r.bandwidth_fraction for r in results]),
     ):
         points = [(x, k) for k, x in enumerate(fractions) if x is not None]
         if points:

@@ -11,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from anyrnn._memory import aligned
 from anyrnn.backends.llvm.builder import Module, const, i64, vector
 from anyrnn.backends.llvm.target import compile_module, machine
+from benchmarks.measure import Reference
 
 UNROLLED = 8
 LEAST_SECONDS = 0.02
@@ -49,19 +51,22 @@ class Reading:
         self.pool = ThreadPoolExecutor(threads)
         self.out = [aligned(machine().vector_bytes) for _ in range(threads)]
 
-    def rate(self, bytes: int) -> float:
-        """Bytes a second, of all threads together; the best of a few tries."""
+    def reference(self, bytes: int) -> Reference:
+        """A call that reads an array of so many bytes, as often as takes some time."""
         array = aligned(bytes)
         array.view(np.uint8).fill(0)
         rounds = max(1, bytes // self.threads // self.bytes)
-        times, best = 1, 0.0
-        for _ in range(8):
-            start = time.perf_counter()
-            list(self.pool.map(partial(self._part, array.ctypes.data, rounds, times), range(self.threads)))
-            seconds = time.perf_counter() - start
-            best = max(best, rounds * self.bytes * self.threads * times / seconds)
-            times = max(times, min(10**6, int(times * LEAST_SECONDS / seconds) + 1))
-        return best
 
-    def _part(self, address: int, rounds: int, times: int, part: int) -> None:
-        self.function(address + part * rounds * self.bytes, rounds, times, self.out[part].ctypes.data)
+        def read(times: int) -> None:
+            list(self.pool.map(partial(self._part, array, rounds, times), range(self.threads)))
+
+        times, seconds = 1, 0.0
+        while seconds < LEAST_SECONDS / 2:
+            start = time.perf_counter()
+            read(times)
+            seconds = time.perf_counter() - start
+            times = max(times + 1, min(10**6, int(times * LEAST_SECONDS / seconds) + 1))
+        return Reference(partial(read, times), rounds * self.bytes * self.threads * times)
+
+    def _part(self, array: npt.NDArray[np.uint8], rounds: int, times: int, part: int) -> None:
+        self.function(array.ctypes.data + part * rounds * self.bytes, rounds, times, self.out[part].ctypes.data)

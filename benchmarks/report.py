@@ -89,12 +89,10 @@ def text(report: Report) -> str:
 def _head(report: Report) -> str:
     machine, ceilings, settings = report.machine, report.ceilings, report.settings
     peak = f"{settings.dtype} at most {ceilings.arithmetic / 1e9:.0f} GF/s" if ceilings.arithmetic else "no row timed"
-    product = f", a library's product {ceilings.product / 1e9:.0f}" if ceilings.product else ""
-    reads = [f"{rate / 1e9:.0f} GB/s of {bytes / 2**20:.3g} MiB" for bytes, rate in sorted(ceilings.reads.items())]
-    read = f"; reads {', '.join(reads)}" if reads else ""
+    read = f"; memory is read at {ceilings.memory / 1e9:.0f} GB/s" if ceilings.memory else ""
     load = f"; load {machine['load']:.1f} at the start" if machine["load"] is not None else ""
     lines = [
-        f"{machine['cpu']}, {machine['cores']} cores; {settings.threads} threads; {peak}{product}{read}{load}",
+        f"{machine['cpu']}, {machine['cores']} cores; {settings.threads} threads; {peak}{read}{load}",
         ", ".join(f"{name} {number}" for name, number in report.versions.items()),
     ]
     lines += [f"peer {name}: {reason}" for name, reason in report.missing.items()]
@@ -117,8 +115,7 @@ def _table(report: Report) -> str:
         if streams:
             line += [f"{ours.percentile(p) * 1e6:.1f}" if result.row.mode in STREAMS else NOTHING for p in (50, 99)]
         line += [f"{ours.median * 1e6 / result.row.steps:.1f}", f"{(result.rate or 0) / 1e9:.1f}"]
-        ceilings = report.ceilings
-        fractions = [result.peak_fraction(ceilings), result.arithmetic_fraction(ceilings), result.bandwidth_fraction(ceilings)]
+        fractions = [result.peak_fraction, result.arithmetic_fraction(report.ceilings), result.bandwidth_fraction]
         line += map(_number, fractions)
         for peer in peers:
             timing = result.timings.get(peer)
@@ -180,8 +177,7 @@ def data(report: Report) -> dict[str, Any]:
         "versions": dict(report.versions),
         "settings": asdict(settings),
         "arithmetic_gflops": report.ceilings.arithmetic and report.ceilings.arithmetic / 1e9,
-        "product_gflops": report.ceilings.product and report.ceilings.product / 1e9,
-        "read_gigabytes_per_second": {str(bytes): rate / 1e9 for bytes, rate in report.ceilings.reads.items()},
+        "memory_gigabytes_per_second": report.ceilings.memory and report.ceilings.memory / 1e9,
         "missing_peers": dict(report.missing),
         "rows": [_row(result, report.ceilings) for result in report.results],
         "geometric_means": report.geometric_means(),
@@ -207,9 +203,13 @@ def _row(result: Result, ceilings: Ceilings) -> dict[str, Any]:
         "microseconds_per_step": seconds * 1e6 / result.row.steps,
         "gflops": (result.rate or 0) / 1e9,
         "step_bytes": result.step_bytes,
-        "peak_fraction": result.peak_fraction(ceilings),
+        "array_bytes": result.array_bytes,
+        "input_flops": result.input_flops,
+        "product_gflops": result.product_rate and result.product_rate / 1e9,
+        "read_gigabytes_per_second": result.read_rate and result.read_rate / 1e9,
+        "peak_fraction": result.peak_fraction,
         "arithmetic_fraction": result.arithmetic_fraction(ceilings),
-        "bandwidth_fraction": result.bandwidth_fraction(ceilings),
+        "bandwidth_fraction": result.bandwidth_fraction,
         "ratios": result.ratios,
         "ratio_to_best": result.ratio_to_best,
     }

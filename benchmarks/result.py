@@ -10,26 +10,16 @@ from benchmarks.measure import Timing
 from benchmarks.suite import Row
 
 OURS = "anyrnn"
-MEMORY_BYTES = 2**28
-"""An array of so many bytes is read from memory, whatever the caches."""
 FEW_SAMPLES = 4
 """Up to this many samples a step is bound by reading the weights, and is held against the memory's rate."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the machine allows: flops a second in registers, those of the quickest large product of a library, and the bytes a
-    second that are read of an array of so many bytes.
-    """
+    """What the machine allows: flops a second in registers, and bytes a second read of an array that no cache holds."""
 
     arithmetic: float | None
-    product: float | None
-    reads: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def memory(self) -> float | None:
-        """Bytes a second that are read from memory."""
-        return self.reads.get(MEMORY_BYTES)
+    memory: float | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +39,12 @@ class Result:
     """Of the weights that every step reads."""
     array_bytes: int = 0
     """Of the sequences that are read and written at least once."""
+    input_flops: int = 0
+    """Of the products with the input, which are made for many steps at once."""
+    product_rate: float | None = None
+    """Flops a second of a library's large product, timed in turn with the row."""
+    read_rate: float | None = None
+    """Bytes a second of reading an array of `step_bytes` again and again, timed in turn with the row."""
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()
@@ -63,20 +59,23 @@ class Result:
         """Flops a second."""
         return self.flops / self.seconds if self.seconds else None
 
-    def peak_fraction(self, ceilings: Ceilings) -> float | None:
+    @property
+    def peak_fraction(self) -> float | None:
         """Of the rate of a large product."""
-        return self.rate / ceilings.product if self.rate and ceilings.product else None
+        return self.rate / self.product_rate if self.rate and self.product_rate else None
 
     def arithmetic_fraction(self, ceilings: Ceilings) -> float | None:
         """Of what the machine's registers allow."""
         return self.rate / ceilings.arithmetic if self.rate and ceilings.arithmetic else None
 
-    def bandwidth_fraction(self, ceilings: Ceilings) -> float | None:
-        """Of the rate of reading an array of the weights' size, what reading them in every step takes; None where many samples
-        share them.
+    @property
+    def bandwidth_fraction(self) -> float | None:
+        """The time of reading the weights in every step, and of the products with the input at the rate of a large product, over
+        ours; None where many samples share the weights.
         """
-        read = ceilings.reads.get(self.step_bytes)
-        return self.weight_bytes / self.seconds / read if self.seconds and read and self.row.samples <= FEW_SAMPLES else None
+        if not self.seconds or not self.read_rate or not self.product_rate:
+            return None
+        return (self.weight_bytes / self.read_rate + self.input_flops / self.product_rate) / self.seconds
 
     @property
     def ratios(self) -> dict[str, float]:

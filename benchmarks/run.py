@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,11 +13,12 @@ from anyrnn.errors import UnsupportedError
 from benchmarks import peers
 from benchmarks.check import difference
 from benchmarks.job import Job
-from benchmarks.measure import Blocks, measure
+from benchmarks.measure import Blocks, Reference, measure
 from benchmarks.result import OURS, Result
 from benchmarks.suite import Row
 from benchmarks.systems import System
 
+References = Callable[[Result], Mapping[str, Reference]]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -39,8 +40,10 @@ class Settings:
         return self.blocks
 
 
-def run_row(row: Row, settings: Settings) -> Result:
-    """Never raises for what one row or one peer cannot do: the result says so."""
+def run_row(row: Row, settings: Settings, references: References = lambda result: {}) -> Result:
+    """Never raises for what one row or one peer cannot do: the result says so. `references` gives what else to time in turn with
+    the systems: `product` and `reading`.
+    """
     try:
         job = Job(row, DTYPES[settings.dtype], settings.threads)
         ours = peers.ours(job)
@@ -74,11 +77,16 @@ def run_row(row: Row, settings: Settings) -> Result:
         if reason:
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
 
-    timings = measure({name: system.call for name, system in systems.items()}, settings.blocks_for(row))
+    found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops)
+    beside = references(found)
+    calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
+    timings = measure(calls, settings.blocks_for(row))
+    rates = {name: reference.amount / timings.pop(name).median for name, reference in beside.items()}
     reason = _changed(ours.results(), results, job.dtype)
     if reason:
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
-    return Result(row, "ok", "", timings, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, first, tuple(notes))
+    found = replace(found, timings=timings, product_rate=rates.get("product"), read_rate=rates.get("reading"))
+    return replace(found, first_seconds=first, notes=tuple(notes))
 
 
 def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:

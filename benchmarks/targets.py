@@ -53,11 +53,11 @@ def to(peer: str) -> Figure:
 
 
 def of_peak(result: Result, run: Run) -> float | None:
-    return result.peak_fraction(run.ceilings)
+    return result.peak_fraction
 
 
 def of_reading(result: Result, run: Run) -> float | None:
-    return result.bandwidth_fraction(run.ceilings)
+    return result.bandwidth_fraction
 
 
 def of_bound(result: Result, run: Run) -> float | None:

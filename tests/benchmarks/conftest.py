@@ -24,6 +24,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setitem(SUITES, "quick", list(rows))
 
     monkeypatch.setattr(machine, "PRODUCT_SIZE", 64)
+    monkeypatch.setattr(machine, "MEMORY_BYTES", 2**16)
     monkeypatch.setattr(reading, "LEAST_SECONDS", 1e-4)
     monkeypatch.setattr(Settings, "blocks_for", lambda self, row: replace(QUICKLY, between=1e-4 if row.mode == "paced" else 0.0))
     return replace_quick

@@ -2,6 +2,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,15 +34,15 @@ def test_a_whole_run(suite: Callable[..., None], tmp_path: Path, capsys: pytest.
     found = json.loads(file.read_text())
     assert [row["name"] for row in found["rows"]] == [row.name for row in ROWS]
     assert found["settings"]["threads"] == 1
-    assert found["product_gflops"] > 0
-    assert list(found["read_gigabytes_per_second"]) == ["576", "432"], "for the rows of few samples"
-    assert all(rate > 0 for rate in found["read_gigabytes_per_second"].values())
+    assert found["memory_gigabytes_per_second"] > 0
+    inference, training, stream = found["rows"]
+    assert min(inference["product_gflops"], inference["read_gigabytes_per_second"], inference["bandwidth_fraction"]) > 0
+    assert (training["product_gflops"], stream["product_gflops"]) == (None, None)
     assert {"cpu", "cores", "features"} <= found["machine"].keys()
     assert {"python", "torch", "numpy", "llvmlite"} <= found["versions"].keys()
     assert set(found["rows"][0]["systems"]) == {"anyrnn", "torch"}
     assert set(found["rows"][1]["systems"]) == {"anyrnn", "equations", "eager"}
     assert len(found["rows"][0]["systems"]["torch"]["block_medians_ms"]) == 2
-    assert found["rows"][2]["bandwidth_fraction"] > 0
 
 
 def test_missing_peers_are_named(
@@ -94,10 +95,10 @@ def test_an_interrupted_run_shows_what_there_is(
     suite(*ROWS)
     run_row = program.run_row
 
-    def interrupted(row: Row, settings: program.Settings) -> program.Result:
+    def interrupted(row: Row, *others: Any) -> program.Result:
         if row == ROWS[1]:
             raise KeyboardInterrupt
-        return run_row(row, settings)
+        return run_row(row, *others)
 
     monkeypatch.setattr(program, "run_row", interrupted)
     assert main(["--no-compile"]) == 130

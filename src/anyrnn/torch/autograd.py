@@ -293,10 +293,10 @@ def likeness(*tensors: Tensor) -> Callable[..., bool]:
 
 
 def call_network(
-    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, plain_sources: bool
+    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, plain_sources: bool, frozen: bool
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for. `plain_sources`: the sources are
-    known to be plain and contiguous tensors.
+    known to be plain and contiguous tensors; `frozen`: and to have changed in no way that torch does not count.
     """
     transformed = are_functorch_transforms_active()
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
@@ -305,7 +305,7 @@ def call_network(
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
         doubtful = (*inputs, *first) if plain_sources else (*inputs, *first, *sources)
         if direct(*doubtful):
-            output, last, _ = run_forward(inputs, first, sources, seed, number, False, plain_sources)
+            output, last, _ = run_forward(inputs, first, sources, seed, number, False, plain_sources, frozen)
         else:
             output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, number, False)
         return output, last

@@ -117,8 +117,11 @@ def run_forward(
     number: int,
     keep: bool,
     contiguous_sources: bool = False,
+    frozen: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`)."""
+    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`). `frozen`: the sources
+    have changed in no way that torch does not count.
+    """
     call = CALLS[number]
     network, x = call.network, inputs[0]
     steps, rows, _ = x.shape
@@ -152,7 +155,8 @@ def run_forward(
         )
         pool = llvm.POOLS.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
-    pool.call(addresses, None if seed is None else call.randomness(seed), weights)
+    randomness = None if seed is None else call.randomness(seed)
+    pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
     return output, last, reserve
 
 

@@ -2,6 +2,7 @@
 
 Weights may be the same when they are the same tensors, at the same addresses, with the same versions. Torch does not count every
 change (`p.data`, fused optimisers), so the native code looks at the numbers too: reading them is far less work than packing them.
+It does not look at those of a module that is frozen, once they are packed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from torch import Tensor
 from anyrnn.backends.llvm.memory import Packed
 
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
-Memory = Callable[[int], Packed]
-"""Gives memory of at least so many bytes."""
 MOST, MOST_BYTES = 64, 2**30
 """Of all that is kept; the oldest goes first."""
 
@@ -52,8 +51,8 @@ def make_room() -> None:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
-def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Memory | None:
-    """What gives the memory in which these weights may be packed already; None when nothing is known of them."""
+def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
+    """The weights that may be packed already; None when nothing is known of them."""
     if not sources:
         return None
     found = KNOWN.get((number, sources[0].dtype, id(sources[0])))
@@ -62,15 +61,15 @@ def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Memory
         and found.places == [*addresses, *map(id, sources)]
         and found.versions == list(map(VERSION, sources))  # the same tensors, which therefore have versions
     ):
-        return found.memory
+        return found
     return None
 
 
-def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Memory | None:
+def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
     """The same for weights that are not known; None for tensors that are no module's parameters."""
     if not sources or not all(type(source) is torch.nn.Parameter and not source.is_inference() for source in sources):
         return None
     key = (number, sources[0].dtype, id(sources[0]))
     KNOWN.pop(key, None)  # the new one comes last
     found = KNOWN[key] = Weights(key, sources, addresses)
-    return found.memory
+    return found

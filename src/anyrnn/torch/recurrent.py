@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
 from anyrnn.torch import autograd, operators
 from anyrnn.trace import Cell
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 States = Tensor | tuple[Tensor, ...]
 DERIVED = (
@@ -98,6 +101,7 @@ class Recurrent(torch.nn.Module):
         self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
         self.options = options
+        self._frozen = False
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
             for (_, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
@@ -165,6 +169,26 @@ class Recurrent(torch.nn.Module):
 
     def flatten_parameters(self) -> None:
         """Does nothing: there is no flat copy of the parameters. For code that calls it on torch.nn's modules."""
+
+    def freeze(self) -> Self:
+        """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.
+
+        Such calls keep the parameters packed for the kernels, and look at every number to see whether it changed: of a few
+        samples and steps that may take a third of the call. Of a frozen module they see what torch counts (`load_state_dict`,
+        operations in place) and parameters that are replaced, but not what is written through `.data`, through a NumPy array that
+        shares the memory, or by a fused optimiser. `train()` ends it, and so does a call that parameters get gradients of.
+
+        Returns: the module. Raises: RuntimeError in training mode.
+        """
+        if self.training:
+            raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
+        self._frozen = True
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """As in torch.nn; a module that trains is not frozen."""
+        self._frozen = self._frozen and not mode
+        return super().train(mode)
 
     @property
     def backend_name(self) -> str:
@@ -364,8 +388,10 @@ class Recurrent(torch.nn.Module):
         number = self._dropped if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
+        if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
+            self._frozen = False  # an optimiser may follow
         if reason is None:
-            return autograd.call_network(number, inputs, first, sources, seed, plain_sources)
+            return autograd.call_network(number, inputs, first, sources, seed, plain_sources, self._frozen)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
         output, *last = operators.interpreted(number, inputs, first, sources, seed)

@@ -256,9 +256,9 @@ class Function:
         self.line(f"call void @{full}({value.typed}, ptr {pointer}, i32 {_natural(value.type)}, {mask.typed})")
 
     def prefetch(self, pointer: Value) -> None:
-        """Bring a cache line as near as the second level of cache; any address will do."""
+        """Bring a cache line near; any address will do."""
         self.module.declare("llvm.prefetch.p0", "void", [PTR, "i32 immarg", "i32 immarg", "i32 immarg"])
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
 
     # control
 

@@ -89,7 +89,7 @@ class Frame:
         nowhere = self._nowhere(scratch)
         barrier = fixed.take(128)
         self.own_bytes, self.packed_bytes = scratch.bytes, packed.bytes
-        self.kept = False
+        self.kept = 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._fill_stack(barrier)
@@ -312,20 +312,22 @@ class Frame:
             self.header(unit, "skip_steps", int(not steps))
             self.header(unit, "gradients", int(gradients))
 
-    def call(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None) -> None:
+    def call(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None, trusting: bool = False) -> None:
         """Run on arrays at these addresses: see `Shape`. `scratch` has at least `own_bytes`, and room for `packed_bytes` unless
-        they are in `packed`; weights that were packed there before are not packed again, if they look the same.
+        they are in `packed`; weights that were packed there before are not packed again if they look the same, or, `trusting`,
+        whatever they look like.
         """
-        if self.kept != (packed is not None):
-            self.kept, self.asked = packed is not None, 0
+        kept = 0 if packed is None else TRUSTED if trusting and packed.done else CHECKED
+        if kept != self.kept:
+            self.kept, self.asked = kept, 0
             for number in range(len(self.units)):
-                self.header(number, "kept", CHECKED if self.kept else 0)
+                self.header(number, "kept", kept)
         asked = 1 if self.small else threads.default()
         if asked != self.asked:
             self.asked = asked
-            self.threads = self.work.threads(asked, self.kept)
+            self.threads = self.work.threads(asked, kept > 0)
             self.stack("threads", self.threads)
-            self.threads_asleep = self.work.threads(asked, self.kept, split.WAKE)
+            self.threads_asleep = self.work.threads(asked, kept > 0, split.WAKE)
             for number, unit in enumerate(self.units):
                 columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
                 self.header(number, "columns", int(columns))
@@ -333,23 +335,20 @@ class Frame:
             self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
+        self._enter()
+        if packed is not None:
+            packed.done = True
+
+    def _enter(self) -> None:
         if self.short:
             self.entry(self.address)
         else:
             self._call_in_pieces()
-
-    def trust(self) -> None:
-        """Packed weights stay as they are from now on."""
-        for number in range(len(self.units)):
-            self.header(number, "kept", TRUSTED)
 
     def call_again(self, asleep: bool) -> None:
         """The last call once more, at the same addresses. `asleep`: other threads have not worked for some time."""
         self.stack("threads", self.threads_asleep if asleep else self.threads)
-        if self.short:
-            self.entry(self.address)
-        else:
-            self._call_in_pieces()
+        self._enter()
 
     def _call_in_pieces(self) -> None:
         """Between two of them Python looks whether it is to be interrupted."""

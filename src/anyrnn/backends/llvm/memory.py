@@ -155,10 +155,11 @@ class Scratch:
 
 
 class Packed(Scratch):
-    """Memory that keeps packed weights from call to call of one network and dtype. The native code packs them anew when the
-    numbers are not as before, unless it is told to trust.
+    """Memory that keeps packed weights from call to call of one network and dtype, once a call is `done`. The native code packs
+    them anew when the numbers are not as before, unless it is told to trust.
     """
 
     def __init__(self, bytes: int) -> None:
         super().__init__(bytes)
         self.memory.fill(0)
+        self.done = False

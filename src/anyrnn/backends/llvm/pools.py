@@ -25,10 +25,14 @@ class Pool:
         self.rest: list[Frame] = []
 
     def call(
-        self, addresses: Sequence[int], randomness: Randomness | None = None, keep: Callable[[int], Packed] | None = None
+        self,
+        addresses: Sequence[int],
+        randomness: Randomness | None = None,
+        keep: Callable[[int], Packed] | None = None,
+        trusting: bool = False,
     ) -> None:
         """Run on arrays at these addresses, in the order that `Shape` says. `keep` gives the memory, of at least so many bytes,
-        in which weights stay packed.
+        in which weights stay packed; `trusting`: they have not changed since they were packed there.
         """
         try:
             frame = self.rest.pop()
@@ -44,7 +48,7 @@ class Pool:
             scratch = Scratch(needed)
         if randomness is not None:
             frame.random_choices(randomness)
-        frame.call(addresses, scratch, packed)
+        frame.call(addresses, scratch, packed, trusting)
         self.rest.append(frame)
         if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
             RESTING.append(scratch)

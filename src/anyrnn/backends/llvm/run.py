@@ -14,6 +14,7 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
+from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.frame import Frame, Shape
 from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Reserve, Scratch
 from anyrnn.backends.llvm.pools import Pools
@@ -135,10 +136,11 @@ class Repeated:
 
     def __call__(self) -> None:
         pool = threads.default(), threads.runner()
-        if pool != self.pool:  # the first call, or in a forked child, or torch has been imported
+        if pool != self.pool or self.frame.kept != TRUSTED:
+            # the first call, which packs; the second, which trusts what the first has packed; in a forked child, or after torch
+            # has been imported
             self.pool = pool
-            self.frame.call(self.addresses, self.scratch, self.packed)
-            self.frame.trust()
+            self.frame.call(self.addresses, self.scratch, self.packed, trusting=True)
         else:
             self.frame.call_again(asleep=time.monotonic() - self.last > split.DOZE)
         self.last = time.monotonic()
