@@ -38,6 +38,8 @@ OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
 FETCH_WORDS = 2
 """address, bytes from row to row"""
+BYTES_AHEAD = 6144
+"""How far ahead weights are fetched: what comes from memory while a core multiplies."""
 ROWS_AHEAD = 12
 """How many rows before they are needed rows are fetched where there are no products in the time of which it could be done."""
 BLOCK_FEATURES = 128
@@ -308,11 +310,13 @@ class ColumnKernel(Emitter):
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
         of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
 
-        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
+        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where. The
+        first rows, which find the weights in no near cache, fetch them some way ahead; the others multiply what is near already.
         """
         b, e, count = self.b, self.element, len(vectors)
         height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
+        ahead = b.select(b.compare("eq", first_row, i64(0)), i64(BYTES_AHEAD), i64(0), "ahead")
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
         rows = [self.advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
         for row in rows:
@@ -324,6 +328,10 @@ class ColumnKernel(Emitter):
         k = b.loop("k", 0, stop, 1, carried, once=True)
         here = k.values[0]
         loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in vectors]
+        if height > 1:  # of one row, loads are what takes long
+            coming = b.at(here, ahead, "i8", "coming")
+            for v in vectors:
+                b.prefetch(b.at(coming, v * e.lanes, e.type))
         following: list[Value] = []
         for i in range(height):
             factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
