@@ -9,6 +9,9 @@
         for each panel of the group, for each row of the tile:
             load, compute, store
 
+A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
+makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept.
+
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length. The pointwise part stands
 once in the code, whatever the height of the tile.
 """
@@ -28,7 +31,7 @@ from anyrnn.backends.llvm.emitter import (
     load_lanes,
     store_lanes,
 )
-from anyrnn.backends.llvm.shapes import Shaped
+from anyrnn.backends.llvm.shapes import Accumulator, Shaped
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Program
@@ -50,7 +53,7 @@ class ColumnKernel(Emitter):
     """Emits one column kernel."""
 
     def __init__(self, module: Module, layout: Layout, program: Program, element: Element, shaped: Shaped) -> None:
-        super().__init__(module, layout, program, element, shaped.kernel)
+        super().__init__(module, layout, program, element, shaped.kernel, [("i64", "hoisting")] if shaped.inits else [])
         self.shaped = shaped
         assert shaped.kernel.dim is not None
         self.features = self.size(shaped.kernel.dim)
@@ -64,6 +67,7 @@ class ColumnKernel(Emitter):
     def emit(self) -> None:
         b, e, shaped = self.b, self.element, self.shaped
         self.tile = self._tile()
+        self.hoisting = b.compare("ne", self.further[0], i64(0), "hoisting") if shaped.inits else Value("false", "i1")
         for i in self.pointwise_needs:
             if self.nodes[i].op == "load":
                 self.locate(*self.nodes[i].attributes)
@@ -79,6 +83,7 @@ class ColumnKernel(Emitter):
         self.whole_depths = [self.size(o.depth) for o in shaped.operands]
         self.packs = [self.pointer(self.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.bias_packs = {a.bias: self.pointer(self.layout.pack(a.bias), a.bias) for a in shaped.accumulators if a.bias}
+        self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         if self.program.reverse:
             self.adds = b.compare("ne", self.word(self.layout.header("add_outputs"), "add_outputs"), i64(0), "adds")
         self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.program.is_sum(buffer)}
@@ -90,7 +95,8 @@ class ColumnKernel(Emitter):
         self.alike = self._alike()
         self.to_fetch = [key for key in self.pointwise_bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
         if shaped.accumulators:
-            words = FETCH_WORDS * len(self.to_fetch) * shaped.width
+            self.fetches = max(len(self.to_fetch), len(shaped.inits))
+            words = FETCH_WORDS * self.fetches * shaped.width
             self.fetch_table = b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "to_fetch")
             self.cursor = b.value(PTR, "alloca i64, align 8", "cursor")
         group = b.loop("group", self.group0, self.group1)
@@ -153,12 +159,22 @@ class ColumnKernel(Emitter):
         return self.advance(self.tile, b.add(b.mul(panel, height * e.panel_row), place), "sum_at")
 
     def depth(self, dim: Dim, foldable: bool) -> Value:
-        """How far a product goes: not at all when it was hoisted."""
-        size = self.size(dim)
+        """How far a product goes: not at all when it was hoisted, or when others are."""
+        b, size, none = self.b, self.size(dim), i64(0)
         if not foldable:
-            return size
-        hoisted = self.word(self.layout.header("hoist"), "hoist")
-        return self.b.select(self.b.compare("eq", hoisted, i64(0), "folded"), size, i64(0), "depth")
+            return b.select(self.hoisting, none, size, "depth") if self.shaped.inits else size
+        hoisted = b.compare("ne", self.word(self.layout.header("hoist"), "hoist"), i64(0), "hoisted")
+        return b.select(self.hoisting, size, b.select(hoisted, none, size, "folded"), "depth")
+
+    def _begins_at(self, accumulator: Accumulator) -> tuple[Value, Value, Value] | None:
+        """Where the first values of a sum are: the address, bytes from row to row and from panel to panel."""
+        b, e = self.b, self.element
+        bias = (self.bias_packs[accumulator.bias], i64(0), i64(e.panel_row)) if accumulator.bias else None
+        if accumulator.init is None or bias is None:
+            return bias
+        init = self.bases[accumulator.init], self.row_bytes[accumulator.init], self.panel_bytes[accumulator.init[0]]
+        address, row_bytes, panel_bytes = (b.select(self.hoisting, x, y, "begin") for x, y in zip(bias, init, strict=True))
+        return address, row_bytes, panel_bytes
 
     # sums
 
@@ -185,27 +201,47 @@ class ColumnKernel(Emitter):
                 b.place(otherwise)
         b.place(shared)
         height_here = b.phi(I64, ends, "height")
-        self.pointwise(row, height_here)
+        if self.shaped.inits:
+            keep, use, kept = b.label("hoisted"), b.label("use"), b.label("kept")
+            b.branch_if(self.hoisting, keep, use)
+            b.place(keep)
+            self.store_inits(row, height_here)
+            b.branch(kept)
+            b.place(use)
+            self.pointwise(row, height_here)
+            b.branch(kept)
+            b.place(kept)
+        else:
+            self.pointwise(row, height_here)
         following = b.add(row, height_here, "row.next")
         b.lines[phi_line] = f"  {row} = phi i64 [ 0, %{entry} ], [ {following}, %{b.current} ]"
         b.branch(begin)
         b.place(done)
 
     def note_fetches(self) -> None:
-        """For the current group, the words of what the pointwise part touches, panel by panel; and how many to fetch with each
-        panel that is multiplied: memory is slow, and all at once would wait.
+        """For the current group, the words of what will be touched after a tile's products, panel by panel; and how many to fetch
+        with each panel that is multiplied: memory is slow, and all at once would wait.
         """
-        b = self.b
-        count = b.mul(self.panels_left, len(self.to_fetch), "fetch_count")
+        b, inits = self.b, list(self.shaped.inits.items())
+        each: Value = i64(len(self.to_fetch))
+        if inits:
+            each = b.select(self.hoisting, i64(len(inits)), each, "fetched_of_panel")
+        count = b.mul(self.panels_left, each, "fetch_count")
         often = b.select(b.compare("sgt", self.product_panels, i64(0)), self.product_panels, i64(1), "often")
         self.fetch_count, self.fetch_step = count, b.binary("sdiv", b.add(count, b.sub(often, 1)), often, "fetch_step")
         panels = b.loop("panel_of_group", 0, self.panels_left, once=True)
-        first = b.mul(panels.index, FETCH_WORDS * len(self.to_fetch), "first")
-        for k, key in enumerate(self.to_fetch):
-            place = b.at(self.fetch_table, b.add(first, FETCH_WORDS * k), I64, "fetch")
-            b.store(self._start(key, b.add(self.first_panel, panels.index, "panel"), i64(0)), place)
-            b.store(self.row_bytes[key], b.at(place, 1, I64))
+        panel = b.add(self.first_panel, panels.index, "panel")
+        first = b.at(self.fetch_table, b.mul(b.mul(panels.index, each), FETCH_WORDS), I64, "first")
+        for k in range(self.fetches):
+            words = [self._fetch_words(keys[k], panel) for keys in (self.to_fetch, inits) if k < len(keys)]
+            if k < min(len(inits), len(self.to_fetch)):
+                words = [tuple(b.select(self.hoisting, y, x, "fetch") for x, y in zip(*words, strict=True))]
+            for word, value in enumerate(words[0]):
+                b.store(value, b.at(first, FETCH_WORDS * k + word, I64, "fetch"))
         b.end(panels)
+
+    def _fetch_words(self, key: Key, panel: Value) -> tuple[Value, ...]:
+        return self._start(key, panel, i64(0)), self.row_bytes[key]
 
     def fetch(self, row: Value, height: int) -> None:
         """Bring nearer the next few of what the pointwise part of a tile will touch."""
@@ -232,23 +268,21 @@ class ColumnKernel(Emitter):
         """The first values of the sums, by (accumulator, row, panel)."""
         b, e = self.b, self.element
         sums: dict[tuple[int, int, int], Value] = {}
-        for a, accumulator in enumerate(self.shaped.accumulators):
+        for a, (accumulator, place) in enumerate(zip(self.shaped.accumulators, self.begins_at, strict=True)):
             for k in range(self.shaped.width):
-                if accumulator.init:
-                    buffer = accumulator.init[0]
-                    panel = b.add(self.first_panel, k, "panel")
-                    at = self.advance(self.bases[accumulator.init], b.mul(self.panel_bytes[buffer], panel), "init")
-                    row_bytes = self.row_bytes[accumulator.init]
-                    at = self.advance(at, b.mul(row_bytes, row), "init")
-                    for i in range(height):
-                        here = self.advance(at, b.mul(row_bytes, i), "init") if i else at
-                        sums[a, i, k] = b.load(e.vector, here, self.label(accumulator.node), e.panel_row)
-                elif accumulator.bias:
-                    first = b.mul(b.add(self.first_panel, k), e.lanes)
-                    value = b.load(e.vector, b.at(self.bias_packs[accumulator.bias], first, e.type), "bias", e.panel_row)
-                    sums |= {(a, i, k): value for i in range(height)}
-                else:
+                if place is None:
                     sums |= {(a, i, k): const(e.vector, 0.0) for i in range(height)}
+                    continue
+                address, row_bytes, panel_bytes = place
+                at = self.advance(address, b.mul(panel_bytes, b.add(self.first_panel, k, "panel")), "begin")
+                if accumulator.init:
+                    at = self.advance(at, b.mul(row_bytes, row), "begin")
+                value = b.load(e.vector, at, self.label(accumulator.node), e.panel_row)
+                for i in range(height):
+                    if i and accumulator.init:
+                        here = self.advance(at, b.mul(row_bytes, i), "begin")
+                        value = b.load(e.vector, here, self.label(accumulator.node), e.panel_row)
+                    sums[a, i, k] = value
         return sums
 
     def products(self, which: int, row: Value, height: int) -> None:
@@ -339,6 +373,23 @@ class ColumnKernel(Emitter):
             following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
         after = b.end(k, [self.advance(here, weight_bytes, "weights"), *following])
         return b.end(panel, [self.advance(panel.values[0], panel_bytes, "rows"), *after])[2:]
+
+    def store_inits(self, row: Value, height: Value) -> None:
+        """Put a tile's sums where the steps find them."""
+        b, e = self.b, self.element
+        panel = b.loop("panel_of_group", 0, self.panels_left)
+        for a, accumulator in enumerate(self.shaped.accumulators):
+            if accumulator.init is None:
+                continue
+            panel_bytes = self.panel_bytes[accumulator.init[0]]
+            row_bytes = self.row_bytes[accumulator.init]
+            at = self.advance(self.bases[accumulator.init], b.mul(panel_bytes, b.add(self.first_panel, panel.index)), "init")
+            at = self.advance(at, b.mul(row_bytes, row), "init")
+            loop = b.loop("row_of_tile", 0, height)
+            value = b.load(e.vector, self.advance(self.tile_at(a, panel.index, 0), b.mul(loop.index, e.panel_row), "sum"), "sum")
+            b.store(value, self.advance(at, b.mul(row_bytes, loop.index), "init"), e.panel_row)
+            b.end(loop)
+        b.end(panel)
 
     # pointwise
 

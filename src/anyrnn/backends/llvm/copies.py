@@ -14,8 +14,9 @@ MIXER = 0x9E3779B97F4A7C15 - 2**64
 class Copies:
     """Emits each function once, on demand."""
 
-    def __init__(self, module: Module, element: Element) -> None:
-        self.module, self.element = module, element
+    def __init__(self, module: Module, element: Element, keeps: bool) -> None:
+        """`keeps`: packed weights are left for the next call."""
+        self.module, self.element, self.keeps = module, element, keeps
         self.made: set[str] = set()
 
     def function(self, name: str, parameters: list[tuple[str, str]]) -> Function | None:
@@ -31,6 +32,7 @@ class Copies:
         from one k to the next. A transposed weight has its rows along k.
         """
         name = "pack_transposed" if transposed else "pack_matrix"
+        checks = self.keeps and not transposed  # a transposed weight is always packed anew
         parameters = [
             ("ptr noalias", "pack"),
             ("ptr noalias readonly", "matrix"),
@@ -44,13 +46,9 @@ class Copies:
         e = self.element
         group = b.loop("group", group0, group1)
         pack_it, packed = b.label("pack"), b.label("packed")
-        place = b.at(prints, group.index, "i64", "print")
-        found = i64(0)  # a transposed weight is always packed anew
-        if transposed:
-            b.branch(pack_it)
-            b.place(pack_it)
-        else:
-            found = self._unless_packed(b, matrix, size, depth, b.mul(width, e.lanes), group.index, prints, pack_it, packed)
+        if checks:
+            features = b.mul(width, e.lanes)
+            found = self._unless_packed(b, matrix, size, depth, features, group.index, prints, pack_it, packed)
         target = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
@@ -68,12 +66,14 @@ class Copies:
             mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
             self._pack_columns(b, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), rows, mask, depth, k_bytes)
             b.end(column)
-        note = b.label("note")
-        b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
-        b.place(note)
-        b.line(f"store atomic {found.typed}, ptr {place} release, align 8")  # another call may read it: only now is it true
-        b.branch(packed)
-        b.place(packed)
+        if checks:
+            note = b.label("note")
+            b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
+            b.place(note)
+            place = b.at(prints, group.index, "i64", "print")  # another call may read it: only now is it true
+            b.line(f"store atomic {found.typed}, ptr {place} release, align 8")
+            b.branch(packed)
+            b.place(packed)
         b.end(group)
         b.ret()
         return name

@@ -57,7 +57,9 @@ class Driver:
         state_values: dict[str, float],
         element: Element,
         machine: Machine,
+        keeps: bool,
     ) -> None:
+        """`keeps`: packed weights are left for the next call."""
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
         self.machine = machine
         self.summed = {w.name for w in weights if w.source in summed}
@@ -69,7 +71,7 @@ class Driver:
                 for kernel in stage.kernels:
                     if kernel.dim is not None:
                         self.shaped[id(kernel)] = shaper.shape(kernel, in_loop)
-        self.hoisted = self._hoisted(shaper)
+        self.hoisting = self._hoisting()
         self.shapes = {w.name: w.shape for w in weights}
         self.sums = group_sums(program, self.shapes)
         self.matrices, self.biases, self.inits = (
@@ -78,23 +80,21 @@ class Driver:
             tuple(shaper.inits.values()),
         )
         self.layout = self._layout()
-        self.copies = Copies(self.module, element)
+        self.copies = Copies(self.module, element, keeps)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
 
     def loop_stages(self) -> list[Stage]:
         extra = [s for s in (self.program.entry, self.program.exit) if s is not None]
         return [*extra, *self.program.body]
 
-    def _hoisted(self, shaper: Shaper) -> list[Kernel]:
-        """The kernels that make input products for a chunk; kernels that share their init buffers need one."""
+    def _hoisting(self) -> list[Kernel]:
+        """The kernels that make products with what is known before the loop; of those that share init buffers, one."""
         kernels: dict[tuple[str, ...], Kernel] = {}
         for stage in self.loop_stages():
             for kernel in stage.kernels:
-                made = shaper.hoisted(self.shaped[id(kernel)]) if kernel.dim is not None else None
-                if made is not None:
-                    kernels.setdefault(tuple(b for _, b, _ in made.stores), made)
-        for kernel in kernels.values():
-            self.shaped[id(kernel)] = shaper.shape(kernel, False)
+                inits = self.shaped[id(kernel)].inits if kernel.dim is not None else {}
+                if inits:
+                    kernels.setdefault(tuple(inits), kernel)
         return list(kernels.values())
 
     def _layout(self) -> Layout:
@@ -116,7 +116,7 @@ class Driver:
 
     def code(self) -> Code:
         names: dict[int, str] = {}
-        for number, kernel in enumerate([k for s in self.all_stages() for k in s.kernels] + self.hoisted):
+        for number, kernel in enumerate(k for s in self.all_stages() for k in s.kernels):
             unique = kernel if kernel.name not in names.values() else _renamed(kernel, f"{kernel.name}_{number}")
             names[id(kernel)] = unique.name
             if kernel.dim is None:
@@ -206,10 +206,10 @@ class Driver:
         for stage in self.program.before:
             self.call_chunk(stage, t0, t1, "flat_before")
             self.thread.stage_barrier()
-        if self.hoisted:
+        if self.hoisting:
             hoist = b.compare("ne", self.thread.header("hoist"), i64(0), "hoist")
             with self.thread.only_if(hoist, "hoisted"):
-                self.call_chunk(Stage(tuple(self.hoisted)), t0, t1, "flat_before")
+                self.call_chunk(Stage(tuple(self.hoisting)), t0, t1, "flat_before", hoisting=True)
                 self.thread.stage_barrier()
 
     def step_loop(self, t0: Value, t1: Value) -> None:
@@ -243,11 +243,19 @@ class Driver:
         for kernel in stage.kernels:
             self.call_kernel(kernel, t, self.thread.row0, self.thread.own_rows)
 
-    def call_kernel(self, kernel: Kernel, t: Value, row0: Value, rows: Value) -> None:
-        group0, group1 = (i64(0), i64(1)) if kernel.dim is None else self.group_range(self.shaped[id(kernel)])
-        self.b.call(self.names[id(kernel)], [self.thread.block, t, row0, rows, group0, group1])
+    def call_kernel(self, kernel: Kernel, t: Value, row0: Value, rows: Value, hoisting: bool = False) -> None:
+        """`hoisting`: only the products with what is known before the loop."""
+        if kernel.dim is None:
+            arguments = [i64(0), i64(1)]
+        else:
+            shaped = self.shaped[id(kernel)]
+            arguments = [*self.group_range(shaped), *([i64(int(hoisting))] if shaped.inits else [])]
+            if hoisting:
+                (later,) = set(shaped.inits.values())
+                t = self.b.sub(t, later, "t")
+        self.b.call(self.names[id(kernel)], [self.thread.block, t, row0, rows, *arguments])
 
-    def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str) -> None:
+    def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str, hoisting: bool = False) -> None:
         """A stage for all steps of a chunk: at once where all rows follow each other, else step by step."""
         b = self.b
         flat = b.compare("ne", self.thread.header(flat_word), i64(0), "flat")
@@ -256,9 +264,9 @@ class Driver:
         calls = b.select(at_once, i64(1), steps, "calls")
         rows = b.select(at_once, b.mul(steps, self.thread.rows), self.thread.own_rows, "call_rows")
         for kernel in stage.kernels:
-            with self.thread.only_if(self.wanted(kernel), "wanted"):
+            with self.thread.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
-                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.thread.row0, rows)
+                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.thread.row0, rows, hoisting)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:

@@ -20,6 +20,7 @@ from anyrnn.ir.graph import Node
 from anyrnn.ir.ops import TABLE
 from anyrnn.passes.plan import Kernel, Program
 
+Parameters = Sequence[tuple[str, str]]
 PARAMETERS = [
     ("ptr noalias readonly", "block"),
     ("i64", "t"),
@@ -107,14 +108,17 @@ class Lanes(NamedTuple):
 class Emitter:
     """What both kinds of kernels need: words of the block, addresses, elementwise ops."""
 
-    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, kernel: Kernel) -> None:
+    def __init__(
+        self, module: Module, layout: Layout, program: Program, element: Element, kernel: Kernel, more: Parameters = ()
+    ) -> None:
+        """`more`: further parameters of the function."""
         self.layout = layout
         self.program = program
         self.element = element
         self.kernel = kernel
         self.nodes = kernel.nodes
-        self.b = module.function(kernel.name, PARAMETERS)
-        self.block, self.t, self.row0, self.rows, self.group0, self.group1 = self.b.arguments
+        self.b = module.function(kernel.name, [*PARAMETERS, *more])
+        self.block, self.t, self.row0, self.rows, self.group0, self.group1, *self.further = self.b.arguments
         self.bases: dict[tuple[str, int], Value] = {}
         self.row_bytes: dict[tuple[str, int], Value] = {}
         self.panel_bytes: dict[str, Value] = {}

@@ -43,7 +43,8 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
     """The text of `inference`, `training` or `backward` of a plan."""
     program: Program = getattr(plan, which)
     values = {s.name: s.init for s in plan.graph.states} if which != "backward" else {}
-    return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine()).code()
+    keeps = which == "inference"
+    return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine(), keeps).code()
 
 
 @lru_cache(maxsize=256)

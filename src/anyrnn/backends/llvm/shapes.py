@@ -8,11 +8,11 @@ once (hoisted); the sum then begins from what was stored in an `init` buffer ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Builder, affine_parts
+from anyrnn.ir.graph import affine_parts
 from anyrnn.passes.plan import Kernel, Program
 
 INIT = "sums."
@@ -68,7 +68,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Accumulator:
-    """An affine node. `init` is (buffer, steps later), `bias` a BiasPack's name."""
+    """An affine node. `bias` is a BiasPack's name. Where products may be hoisted, `init` is (buffer, steps later)."""
 
     node: int
     init: tuple[str, int] | None
@@ -86,10 +86,15 @@ class Shaped:
     heights: tuple[int, ...]
     """rows of the tile, the highest first, one last"""
 
+    @property
+    def inits(self) -> dict[str, int]:
+        """The buffers of sums that begin with hoisted products, and how many steps later each is read."""
+        return {a.init[0]: a.init[1] for a in self.accumulators if a.init}
+
 
 @dataclass(frozen=True)
 class Init:
-    """Where the sums of hoisted products stand, and the kernel that makes them."""
+    """Where the sums of hoisted products stand."""
 
     buffer: str
     bias: str
@@ -147,7 +152,7 @@ class Shaper:
             signature = (tuple(t[:3] for t in early), biases)
             if signature not in self.inits:
                 self.inits[signature] = Init(f"{INIT}{len(self.inits)}", self._bias_pack(biases, size), size)
-            return Accumulator(node, (self.inits[signature].buffer, later), None)
+            return Accumulator(node, (self.inits[signature].buffer, later), self.inits[signature].bias)
         return Accumulator(node, None, self._bias_pack(biases, size) if biases else None)
 
     def _bias_pack(self, weights: tuple[str, ...], size: Dim) -> str:
@@ -161,24 +166,3 @@ class Shaper:
         if key not in self.packs:
             self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width)
         return self.packs[key].name
-
-    def hoisted(self, shaped: Shaped) -> Kernel | None:
-        """The kernel that makes, for a chunk of steps, the sums from which `shaped` can begin."""
-        builder = Builder()
-        stores = []
-        kernel = shaped.kernel
-        for accumulator in shaped.accumulators:
-            if accumulator.init is None:
-                continue
-            terms, biases = affine_parts(kernel.nodes[accumulator.node])
-            kept = [(m, v, t, h) for m, v, t, h in terms if kernel.nodes[v].attributes[0] in self.early]
-            mapped = {i: builder.add(kernel.nodes[i]) for i in [*(m for m, _, _, _ in kept), *biases]}
-            for _, v, _, _ in kept:
-                load = kernel.nodes[v]
-                mapped[v] = builder.add(replace(load, attributes=(load.attributes[0], 0)))
-            symbols = [(builder.symbol(mapped[m]), builder.symbol(mapped[v]), t, h) for m, v, t, h in kept]
-            made = builder.affine(symbols, [builder.symbol(mapped[b]) for b in biases], kernel.nodes[accumulator.node].name)
-            stores.append((made.index, accumulator.init[0], 0))
-        if not stores:
-            return None
-        return Kernel(f"{kernel.name}_inputs", kernel.dim, tuple(builder.nodes), tuple(stores))
