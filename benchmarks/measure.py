@@ -21,7 +21,7 @@ class Blocks:
     seconds, three rounds do.
     """
 
-    rounds: int = 5
+    rounds: int = 7
     pause: float = 0.030
     warm_up: int = 2
     calls: int = 6

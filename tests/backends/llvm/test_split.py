@@ -57,7 +57,7 @@ def test_waiting_counts() -> None:
 
 @pytest.mark.parametrize(("rows", "bytes", "threads", "expected"), [
     (1, 2**20, 2, True), (23, 2**20, 2, True), (24, 2**20, 2, False), (47, 2**20, 4, True), (200, 2**20, 2, False),
-    (32, 2**26, 2, True), (256, 2**26, 2, False),
+    (64, 2**21, 2, True), (96, 2**21, 2, False), (32, 2**26, 2, True), (256, 2**26, 2, False),
 ])  # fmt: skip
 def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
     assert split.splits_columns(rows, bytes, threads) is expected

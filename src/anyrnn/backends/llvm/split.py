@@ -21,17 +21,17 @@ LONG = 50e-6
 """A call of more seconds lets other Python threads run; giving the interpreter's lock back and forth beside busy ones takes far
 longer than a shorter call.
 """
-ROWS_PER_THREAD, MANY_ROWS_PER_THREAD = 12, 128
-"""With fewer samples a thread, columns are split over threads; with as many, samples are, for then no thread waits for another in
-a step. But then every thread reads all weights in every step, so weights that stay in no cache want many samples a thread.
+ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
+"""(Bytes of the weights at the most, samples a thread.) With fewer samples a thread, columns are split over threads; with as
+many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
+weights that are larger than a core's own cache want more samples a thread, and those that stay in no cache still more.
 """
-FAR_BYTES = 2**24
-"""Weights of more bytes than this are taken to come from memory in every step."""
 
 
 def splits_columns(rows: int, recurrent_bytes: int, threads: int) -> bool:
     """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads."""
-    return rows < (MANY_ROWS_PER_THREAD if recurrent_bytes > FAR_BYTES else ROWS_PER_THREAD) * threads
+    least = next(samples for most, samples in ROWS_PER_THREAD if most is None or recurrent_bytes <= most)
+    return rows < least * threads
 
 
 @dataclass(frozen=True)
