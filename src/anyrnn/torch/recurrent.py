@@ -174,7 +174,7 @@ class Recurrent(torch.nn.Module):
         """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.
 
         Such calls keep the parameters packed for the kernels, and look at every number to see whether it changed: of a few
-        samples and steps that may take a third of the call. Of a frozen module they see what torch counts (`load_state_dict`,
+        samples and steps that may take half of the call. Of a frozen module they see what torch counts (`load_state_dict`,
         operations in place) and parameters that are replaced, but not what is written through `.data`, through a NumPy array that
         shares the memory, or by a fused optimiser. `train()` ends it, and so does a call that parameters get gradients of.
 

@@ -222,7 +222,7 @@ class ColumnKernel(Emitter):
         """For the current group, the words of what will be touched after a tile's products, panel by panel; and how many to fetch
         with each panel that is multiplied: memory is slow, and all at once would wait.
         """
-        b, inits = self.b, list(self.shaped.inits.items())
+        b, inits = self.b, self.shaped.inits
         each: Value = i64(len(self.to_fetch))
         if inits:
             each = b.select(self.hoisting, i64(len(inits)), each, "fetched_of_panel")

@@ -88,14 +88,18 @@ class Driver:
         return [*extra, *self.program.body]
 
     def _hoisting(self) -> list[Kernel]:
-        """The kernels that make products with what is known before the loop; of those that share init buffers, one."""
-        kernels: dict[tuple[str, ...], Kernel] = {}
-        for stage in self.loop_stages():
-            for kernel in stage.kernels:
-                inits = self.shaped[id(kernel)].inits if kernel.dim is not None else {}
-                if inits:
-                    kernels.setdefault(tuple(inits), kernel)
-        return list(kernels.values())
+        """The kernels that make products with what is known before the loop: for every init buffer one that needs no other step
+        than the buffer's own, as a rotated loop's kernels may.
+        """
+        chosen: list[Kernel] = []
+        left = {buffer for shaped in self.shaped.values() for buffer, _ in shaped.inits}
+        for kernel in (k for stage in self.loop_stages() for k in stage.kernels if k.dim is not None):
+            inits = self.shaped[id(kernel)].inits
+            if len({later for _, later in inits}) == 1 and left & dict(inits).keys():
+                left -= dict(inits).keys()
+                chosen.append(kernel)
+        assert not left, f"no kernel makes {left} alone"
+        return chosen
 
     def _layout(self) -> Layout:
         kernels = [*self.shaped_kernels(), *(k for s in self.all_stages() for k in s.kernels)]
@@ -251,8 +255,7 @@ class Driver:
             shaped = self.shaped[id(kernel)]
             arguments = [*self.group_range(shaped), *([i64(int(hoisting))] if shaped.inits else [])]
             if hoisting:
-                (later,) = set(shaped.inits.values())
-                t = self.b.sub(t, later, "t")
+                t = self.b.sub(t, shaped.inits[0][1], "t")
         self.b.call(self.names[id(kernel)], [self.thread.block, t, row0, rows, *arguments])
 
     def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str, hoisting: bool = False) -> None:

@@ -87,9 +87,9 @@ class Shaped:
     """rows of the tile, the highest first, one last"""
 
     @property
-    def inits(self) -> dict[str, int]:
+    def inits(self) -> tuple[tuple[str, int], ...]:
         """The buffers of sums that begin with hoisted products, and how many steps later each is read."""
-        return {a.init[0]: a.init[1] for a in self.accumulators if a.init}
+        return tuple(dict.fromkeys(a.init for a in self.accumulators if a.init))
 
 
 @dataclass(frozen=True)
