@@ -47,8 +47,8 @@ class Stream:
             raise ValueError(f"rows should be at least 1, got {rows}")
         self._layer, self.rows, units = layer, rows, len(network.units)
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
-        self._inputs = {name: np.zeros((1, rows, size), layer.dtype) for name, size in sizes}
-        self._output = np.empty((1, rows, network.output_size), layer.dtype)
+        self._inputs = {name: np.zeros((rows, size), layer.dtype) for name, size in sizes}
+        self._output = np.empty((rows, network.output_size), layer.dtype)
         states = {
             state.name: np.full((units, rows, size), state.init, layer.dtype)
             for state, size in zip(network.graph.states, network.state_sizes, strict=True)
@@ -59,17 +59,18 @@ class Stream:
 
     def _make_native(self) -> Any:
         native, network = backends.native(), self._layer.network
-        inputs, states = list(self._inputs.values()), list(self.states.values())
+        inputs, output = [x[None] for x in self._inputs.values()], self._output[None]
+        states = list(self.states.values())
         self._sources = self._layer.sources()
 
         def strides(arrays: list[Array]) -> tuple[tuple[int, int], ...]:
             return tuple((a.strides[0], a.strides[1]) for a in arrays)
 
         shape = native.Shape(
-            "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([self._output])[0],
+            "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([output])[0],
             strides(states), strides(states),
         )  # fmt: skip
-        arrays = [*inputs, self._output, *states, *states, *self._sources]
+        arrays = [*inputs, output, *states, *states, *self._sources]
         return native.Repeated(network, shape, [a.ctypes.data for a in arrays])
 
     def reset(self) -> None:
@@ -89,30 +90,33 @@ class Stream:
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes or inputs, before any work.
         """
         self._take(self._first, x)
-        if steps.keys() != set(self._further):
-            known = ", ".join(self._further) or "none"
-            raise TypeError(f"the per-step inputs should be {known}, got {', '.join(steps) or 'none'}")
-        for name, value in steps.items():
-            self._take(name, value)
+        if steps or self._further:
+            self._take_further(steps)
         if self._native is not None:
             self._native()
         else:
             self._interpret()
-        output: Array = self._output[0].copy()
-        return output
+        return self._output.copy()
 
     def _take(self, name: str, value: Array) -> None:
         place = self._inputs[name]
         if not isinstance(value, np.ndarray) or value.dtype != place.dtype:
             kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
             raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
-        if value.shape != place.shape[1:]:
-            raise ValueError(f"{name} should have shape {place.shape[1:]}, got {value.shape}")
-        place[0] = value
+        if value.shape != place.shape:
+            raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}")
+        place[...] = value
+
+    def _take_further(self, steps: Mapping[str, Array]) -> None:
+        if steps.keys() != set(self._further):
+            known = ", ".join(self._further) or "none"
+            raise TypeError(f"the per-step inputs should be {known}, got {', '.join(steps) or 'none'}")
+        for name, value in steps.items():
+            self._take(name, value)
 
     def _interpret(self) -> None:
-        (_, x), *further = self._inputs.items()
+        (_, x), *further = ((name, value[None]) for name, value in self._inputs.items())
         output, last = self._layer(x, tuple(self.states.values()), **dict(further))
-        self._output[...] = output
+        self._output[...] = output[0]
         for array, value in zip(self.states.values(), last if isinstance(last, tuple) else (last,), strict=True):
             array[...] = value

@@ -37,6 +37,7 @@ HEADER = (
     "step_sign",
     "threshold",
     "scale",
+    "turn",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -51,6 +52,7 @@ add_outputs: 1 when outputs are added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
 seed, stream, first_step, step_sign: of random choices; the sequence's step at t = 0, and 1 or -1 for later t
 threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
+turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
 """
 BUFFER_WORDS = 5
 WEIGHT_WORDS = 4

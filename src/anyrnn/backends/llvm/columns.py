@@ -12,6 +12,9 @@
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
 makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept.
 
+Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those
+that the step before used last, where going round would find none.
+
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length. The pointwise part stands
 once in the code, whatever the height of the tile.
 """
@@ -99,9 +102,12 @@ class ColumnKernel(Emitter):
             words = FETCH_WORDS * self.fetches * shaped.width
             self.fetch_table = b.value(PTR, f"alloca [{max(1, words)} x i64], align 64", "to_fetch")
             self.cursor = b.value(PTR, "alloca i64, align 8", "cursor")
+        turn = b.binary("and", b.add(self.t, self.word(self.layout.header("turn"), "turn")), i64(1), "turn")
+        turned = b.compare("ne", turn, i64(0), "turned")
         group = b.loop("group", self.group0, self.group1)
-        self.group = group.index
-        self.first_panel = b.mul(group.index, shaped.width, "first_panel")
+        from_end = b.sub(b.add(self.group0, b.sub(self.group1, 1)), group.index, "from_end")
+        self.group = b.select(turned, from_end, group.index, "group")
+        self.first_panel = b.mul(self.group, shaped.width, "first_panel")
         all_panels = b.binary("sdiv", b.add(self.features, e.lanes - 1), i64(e.lanes), "panels")
         self.panels_left = b.minimum(b.sub(all_panels, self.first_panel), shaped.width, "panels_left")
         if shaped.accumulators:

@@ -104,7 +104,7 @@ class Frame:
         self.stack("block_to", len(self.units))
         self.stack("chunk_to", shape.extent.steps)
         self.small = self.work.alone(kept=False) < split.START  # then no number of threads is worth it
-        self.asked = self.threads = 0
+        self.asked = self.threads = self.used = 0
 
     def _block_starts(self) -> list[int]:
         starts = [STACK_WORDS + len(self.units)]
@@ -326,16 +326,16 @@ class Frame:
         if asked != self.asked:
             self.asked = asked
             self.threads = self.work.threads(asked, kept > 0)
-            self.stack("threads", self.threads)
             self.threads_asleep = self.work.threads(asked, kept > 0, split.WAKE)
             for number, unit in enumerate(self.units):
                 columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
                 self.header(number, "columns", int(columns))
+            self.used = 0
         if self.threads > 1:
             self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
-        self._enter()
+        self.call_again(self.threads)
         if packed is not None:
             packed.done = True
 
@@ -345,9 +345,11 @@ class Frame:
         else:
             self._call_in_pieces()
 
-    def call_again(self, asleep: bool) -> None:
-        """The last call once more, at the same addresses. `asleep`: other threads have not worked for some time."""
-        self.stack("threads", self.threads_asleep if asleep else self.threads)
+    def call_again(self, threads: int) -> None:
+        """The last call once more, at the same addresses, on at most as many threads as it had."""
+        if threads != self.used:
+            self.used = threads
+            self.stack("threads", threads)
         self._enter()
 
     def _call_in_pieces(self) -> None:

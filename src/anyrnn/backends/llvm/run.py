@@ -132,19 +132,22 @@ class Repeated:
         self.frame, self.addresses = _make_frame(network, shape), addresses
         self.packed = Packed(self.frame.packed_bytes)
         self.scratch = Scratch(self.frame.own_bytes)
-        self.pool: tuple[int, int] | None = None
+        self.asked = 0
         self.last = 0.0
 
     def __call__(self) -> None:
-        pool = threads.default(), threads.runner()
-        if pool != self.pool or self.frame.kept != TRUSTED:
+        frame, asked = self.frame, threads.default()
+        if asked != self.asked:
             # the first call, which packs; the second, which trusts what the first has packed; in a forked child, or after torch
             # has been imported
-            self.pool = pool
-            self.frame.call(self.addresses, self.scratch, self.packed, trusting=True)
+            frame.call(self.addresses, self.scratch, self.packed, trusting=True)
+            self.asked = asked if frame.kept == TRUSTED else 0
+        elif frame.threads == 1:
+            frame.call_again(1)
         else:
-            self.frame.call_again(asleep=time.monotonic() - self.last > split.DOZE)
-        self.last = time.monotonic()
+            asleep = time.monotonic() - self.last > split.DOZE
+            frame.call_again(frame.threads_asleep if asleep else frame.threads)
+            self.last = time.monotonic()
 
 
 @dataclass

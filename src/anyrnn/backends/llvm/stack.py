@@ -7,7 +7,8 @@ of the table (word, base, offset) says which word of the whole to set to the add
 
 from __future__ import annotations
 
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, i64
+from anyrnn.backends.llvm.block import HEADER
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, i64
 from anyrnn.backends.llvm.denormals import flush_denormals, restore_mode
 from anyrnn.backends.llvm.target import Machine
 
@@ -21,6 +22,7 @@ def emit_stack(module: Module, machine: Machine) -> None:
     b = module.function("stack", [("ptr", "words")], internal=False)
     (words,) = b.arguments
     _put_addresses(b, words)
+    _count_steps(b, words)
     count = _word(b, words, "threads")
     alone, together = b.label("alone"), b.label("together")
     b.branch_if(b.compare("sle", count, i64(1), "single"), alone, together)
@@ -39,9 +41,8 @@ def _emit_work(module: Module, machine: Machine) -> None:
     mode = flush_denormals(b, machine)
     barrier = _word(b, words, "barrier", PTR)
     chunks = [_word(b, words, "chunk_from"), _word(b, words, "chunk_to")]
-    loop = b.loop("block", _word(b, words, "block_from"), _word(b, words, "block_to"))
-    block = b.load(PTR, b.at(words, b.add(loop.index, STACK_WORDS), I64, "block.word"), "block")
-    b.call("run", [block, id, count, barrier, *chunks])
+    loop = _blocks(b, words)
+    b.call("run", [_block(b, words, loop), id, count, barrier, *chunks])
     b.call("barrier", [barrier, count])
     b.end(loop)
     restore_mode(b, machine, mode)
@@ -57,6 +58,24 @@ def _put_addresses(b: Function, words: Value) -> None:
     address = b.add(b.load(I64, b.at(bases, base, I64), "base"), offset, "address")
     b.store(address, b.at(words, word, I64))
     b.end(entry)
+
+
+def _count_steps(b: Function, words: Value) -> None:
+    """Add the steps of this call to what each block's kernels count."""
+    loop = _blocks(b, words)
+    block = _block(b, words, loop)
+    turn = b.at(block, HEADER.index("turn"), I64, "turn.word")
+    steps = b.load(I64, b.at(block, HEADER.index("steps"), I64, "steps.word"), "steps")
+    b.store(b.add(b.load(I64, turn, "turn"), steps, "turn"), turn)
+    b.end(loop)
+
+
+def _blocks(b: Function, words: Value) -> Loop:
+    return b.loop("block", _word(b, words, "block_from"), _word(b, words, "block_to"))
+
+
+def _block(b: Function, words: Value, loop: Loop) -> Value:
+    return b.load(PTR, b.at(words, b.add(loop.index, STACK_WORDS), I64, "block.word"), "block")
 
 
 def _word(b: Function, words: Value, name: str, type: str = I64) -> Value:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -94,6 +96,19 @@ def identity() -> str:
     return f"{llvm.llvm_version_info} {llvm.get_default_triple()} {OPTIMISATION} {sorted(machine().features)}"
 
 
+@contextmanager
+def _addresses_as_written() -> Iterator[None]:
+    """Meanwhile the code generator does not look for cheaper addresses in loops (loop strength reduction), which takes half of
+    its time and gains nothing here. LLVM has no such choice for one module; another user of LLVM in this process gets right
+    code meanwhile, and its own choice again afterwards.
+    """
+    llvm.set_option("anyrnn", "-disable-lsr=true")
+    try:
+        yield
+    finally:
+        llvm.set_option("anyrnn", "-disable-lsr=false")
+
+
 def object_code(module: Module | str) -> bytes:
     """A module as machine code, to be loaded here or in another process on such a machine.
 
@@ -101,7 +116,7 @@ def object_code(module: Module | str) -> bytes:
     long as the code generator for no gain in speed.
     """
     machine()
-    with LOCK:
+    with LOCK, _addresses_as_written():
         return bytes(_target_machine().emit_object(parse(module)))
 
 
@@ -124,5 +139,5 @@ def compile_module(module: Module | str) -> Any:
 def assembly(module: Module | str) -> str:
     """The machine code of a module, as text."""
     machine()
-    with LOCK:
+    with LOCK, _addresses_as_written():
         return str(_target_machine().emit_assembly(parse(module)))
