@@ -69,6 +69,6 @@ class Recycler:
 
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 """A forked child gets a copy; Python's default is to share."""
-LARGE = 16 * 2**20
+LARGE = 4 * 2**20
 """Bytes from which on it pays."""
 RECYCLER = Recycler()
