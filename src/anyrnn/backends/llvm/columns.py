@@ -44,7 +44,7 @@ OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
 FETCH_WORDS = 2
 """address, bytes from row to row"""
-BYTES_AHEAD = 6144
+BYTES_AHEAD = 12288
 """How far ahead weights are fetched: what comes from memory while a core multiplies."""
 ROWS_AHEAD = 12
 """How many rows before they are needed rows are fetched where there are no products in the time of which it could be done."""
