@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from anyrnn._memory import LARGE, RECYCLER
+from anyrnn._memory import LARGE, RECYCLER, in_large_pages
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Extent
@@ -95,6 +95,13 @@ def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_firs
     return like.new_empty(steps, rows, features)  # quicker than with a tuple
 
 
+def paged(new: Tensor) -> Tensor:
+    """The same new tensor; if it is large, its memory will come in large pages."""
+    if new.nbytes >= LARGE:
+        in_large_pages(new.data_ptr(), new.nbytes)
+    return new
+
+
 def readable(tensor: Tensor) -> Tensor:
     """The tensor itself when its features lie next to each other, else a copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.size(-1) <= 1 else tensor.contiguous()
@@ -133,7 +140,7 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = sequence_like(steps, rows, call.width, x, call.batch_first)
+    output = paged(sequence_like(steps, rows, call.width, x, call.batch_first))
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
@@ -162,7 +169,7 @@ def run_forward(
 
 def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zero where kernels add to it."""
-    gradients = [torch.empty_like(t) for t in sources]
+    gradients = [paged(torch.empty_like(t)) for t in sources]
     for k in call.summed:
         gradients[k].zero_()
     return gradients
@@ -188,7 +195,7 @@ def run_backward(
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last]
-    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
+    d_inputs = [paged(sequence_like(steps, rows, t.shape[-1], t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []
     given = [t for t in (d_output, *d_ends) if t is not None]
