@@ -75,6 +75,10 @@ def unsupported(nodes: Sequence[Node]) -> str | None:
     return None
 
 
+Key = tuple[str, int]
+"""A buffer, and how many steps later than the kernel's own."""
+
+
 @dataclass(frozen=True)
 class Element:
     """The number type of a program and its vectors."""
@@ -119,8 +123,8 @@ class Emitter:
         self.nodes = kernel.nodes
         self.b = module.function(kernel.name, [*PARAMETERS, *more])
         self.block, self.t, self.row0, self.rows, self.group0, self.group1, *self.further = self.b.arguments
-        self.bases: dict[tuple[str, int], Value] = {}
-        self.row_bytes: dict[tuple[str, int], Value] = {}
+        self.bases: dict[Key, Value] = {}
+        self.row_bytes: dict[Key, Value] = {}
         self.panel_bytes: dict[str, Value] = {}
         self.scalars: dict[int, Value] = {}
 
@@ -162,6 +166,16 @@ class Emitter:
         is_sum = self.program.is_sum(buffer)
         self.bases[key] = base if is_sum else self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
+
+    def panel_at(self, key: Key, panel: Value, row: Value) -> Value:
+        """The address of a buffer's panel at the tile's first row."""
+        b, buffer = self.b, key[0]
+        at = self.bases[key]
+        if self.in_columns(buffer):
+            at = self.advance(at, b.mul(self.panel_bytes[buffer], panel), f"{buffer}.panel")
+        if self.program.is_sum(buffer):
+            return at
+        return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
 
     def begins(self, later: int) -> Value:
         """Whether a step is the first that is added to a sum, in a loop that goes backwards."""

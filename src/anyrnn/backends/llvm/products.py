@@ -1,0 +1,230 @@
+"""Emits the products of a column kernel's tiles:
+
+    put the first values of the sums (biases, or what was hoisted) into the tile, a piece of stack that stays in cache
+    for each operand, for each block of its features:
+        sum products in registers, and now and then fetch some of what the pointwise work will touch
+        add the sums to the tile
+
+Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
+from anyrnn.backends.llvm.emitter import Emitter, is_callers
+from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.shapes import Accumulator, Shaped
+from anyrnn.ir.dims import Dim
+
+OPERAND_WORDS = 5
+"""address, weights, depth, bytes from row to row, bytes from panel to panel"""
+BYTES_AHEAD = 12288
+"""How far ahead weights are fetched: what comes from memory while a core multiplies."""
+BLOCK_FEATURES = 128
+"""Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some panels of a kernel's features, whose weights lie together: its number, its first panel, how many there are."""
+
+    number: Value
+    first_panel: Value
+    panels: Value
+
+
+class Products:
+    """The sums of one tile after the other, in a place of the stack: [accumulator][panel][row][lane]."""
+
+    def __init__(self, kernel: Emitter, shaped: Shaped, hoisting: Value, fetches: Fetches) -> None:
+        """The buffers of `shaped` have been located."""
+        self.kernel, self.shaped, self.hoisting, self.fetches = kernel, shaped, hoisting, fetches
+        self.b, self.element = kernel.b, kernel.element
+        vectors = len(shaped.accumulators) * shaped.width * shaped.heights[0]
+        self.tile = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "tile")
+        self.depths = [self._depth(o.depth, o.foldable) for o in shaped.operands]
+        self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
+        self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
+        biases = [a.bias for a in shaped.accumulators if a.bias]
+        self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
+        self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
+        self.alike = self._alike()
+
+    def _depth(self, dim: Dim, foldable: bool) -> Value:
+        """How far a product goes: not at all when it was hoisted, or when others are."""
+        b, kernel, size, none = self.b, self.kernel, self.kernel.size(dim), i64(0)
+        if not foldable:
+            return b.select(self.hoisting, none, size, "depth") if self.shaped.inits else size
+        hoisted = b.compare("ne", kernel.word(kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
+        return b.select(self.hoisting, size, b.select(hoisted, none, size, "folded"), "depth")
+
+    def _begins_at(self, accumulator: Accumulator) -> tuple[Value, Value, Value] | None:
+        """Where the first values of a sum are: the address, bytes from row to row and from panel to panel."""
+        b, e, kernel = self.b, self.element, self.kernel
+        bias = (self.bias_packs[accumulator.bias], i64(0), i64(e.panel_row)) if accumulator.bias else None
+        if accumulator.init is None or bias is None:
+            return bias
+        init = kernel.bases[accumulator.init], kernel.row_bytes[accumulator.init], kernel.panel_bytes[accumulator.init[0]]
+        address, row_bytes, panel_bytes = (b.select(self.hoisting, x, y, "begin") for x, y in zip(bias, init, strict=True))
+        return address, row_bytes, panel_bytes
+
+    def _alike(self) -> list[tuple[list[int], Value]]:
+        """Operands whose products go to the same sums by the same code, with room for their addresses: see `note`."""
+        together: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+        for k, operand in enumerate(self.shaped.operands):
+            together.setdefault((operand.accumulators, is_callers(self.kernel.program, operand.buffer)), []).append(k)
+        return [
+            (some, self.b.value(PTR, f"alloca [{(len(some) + 1) * OPERAND_WORDS} x i64], align 64", "operands"))
+            for some in together.values()
+        ]
+
+    def tile_at(self, accumulator: int, panel: Value | int, row: int) -> Value:
+        """The address of one vector of the tile."""
+        b, height, e, advance = self.b, self.shaped.heights[0], self.element, self.kernel.advance
+        place = (accumulator * self.shaped.width * height + row) * e.panel_row
+        if isinstance(panel, int):
+            return advance(self.tile, place + panel * height * e.panel_row, "sum_at")
+        return advance(self.tile, b.add(b.mul(panel, height * e.panel_row), place), "sum_at")
+
+    def note(self, group: Group) -> None:
+        """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""
+        b, e, kernel = self.b, self.element, self.kernel
+        self.group = group
+        self.blocks = []
+        product_panels = i64(0)
+        for some, table in self.alike:
+            place, blocks = table, i64(0)
+            for k in some:
+                operand, depth = self.shaped.operands[k], self.depths[k]
+                count = len(operand.accumulators) * self.shaped.width * e.panel_row
+                weights = kernel.advance(self.packs[k], b.mul(b.mul(group.number, self.whole_depths[k]), count), operand.pack)
+                key = operand.buffer, operand.later
+                words = [kernel.bases[key], weights, depth, kernel.row_bytes[key], kernel.panel_bytes[operand.buffer]]
+                for word, value in enumerate(words):
+                    b.store(value, b.at(place, word, I64))
+                blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
+                panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+                product_panels = b.add(product_panels, panels, "product_panels")
+                following = b.at(place, OPERAND_WORDS, I64, "place")
+                place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
+            self.blocks.append(blocks)
+        self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    def sums(self, row: Value, height: int) -> None:
+        """Leave the sums of a tile of so many rows in its place."""
+        for (a, i, k), value in self._begin(row, height).items():
+            self.b.store(value, self.tile_at(a, k, i), self.element.panel_row)
+        for which in range(len(self.alike)):
+            self._add_products(which, row, height)
+
+    def _begin(self, row: Value, height: int) -> dict[tuple[int, int, int], Value]:
+        """The first values of the sums, by (accumulator, row, panel)."""
+        b, e, advance, label = self.b, self.element, self.kernel.advance, self.kernel.label
+        sums: dict[tuple[int, int, int], Value] = {}
+        for a, (accumulator, place) in enumerate(zip(self.shaped.accumulators, self.begins_at, strict=True)):
+            for k in range(self.shaped.width):
+                if place is None:
+                    sums |= {(a, i, k): const(e.vector, 0.0) for i in range(height)}
+                    continue
+                address, row_bytes, panel_bytes = place
+                at = advance(address, b.mul(panel_bytes, b.add(self.group.first_panel, k, "panel")), "begin")
+                if accumulator.init:
+                    at = advance(at, b.mul(row_bytes, row), "begin")
+                value = b.load(e.vector, at, label(accumulator.node), e.panel_row)
+                for i in range(height):
+                    if i and accumulator.init:
+                        here = advance(at, b.mul(row_bytes, i), "begin")
+                        value = b.load(e.vector, here, label(accumulator.node), e.panel_row)
+                    sums[a, i, k] = value
+        return sums
+
+    def _add_products(self, which: int, row: Value, height: int) -> None:
+        """Add the products of operands that are alike to the tile, one operand after the other, block after block.
+
+        Where at most half of a group's panels have features, the highest tile computes no more than that half.
+        """
+        b, e, shaped, advance = self.b, self.element, self.shaped, self.kernel.advance
+        some, table = self.alike[which]
+        operand = shaped.operands[some[0]]
+        ours = not is_callers(self.kernel.program, operand.buffer)
+        block = b.loop("block", 0, self.blocks[which], 1, [("operand", table), ("feature", i64(0))])
+        words, feature = block.values
+        depth = b.load(I64, b.at(words, 2, I64), "depth")
+        row_bytes = i64(e.panel_row) if ours else b.load(I64, b.at(words, 3, I64), "row_bytes")
+        panel_bytes = b.load(I64, b.at(words, 4, I64), "panel_bytes")
+        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
+        first = advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
+        weight_bytes = len(operand.accumulators) * shaped.width * e.panel_row
+        weights = advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
+        features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
+
+        def add(panels: int) -> None:
+            keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
+            vectors = [j * shaped.width + k for j in range(len(operand.accumulators)) for k in range(panels)]
+            names = [f"{self.kernel.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
+            sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row)
+            for (a, i, k), value in zip(keys, sums, strict=True):
+                place = self.tile_at(a, k, i)
+                b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
+
+        if shaped.width > 1 and height == shaped.heights[0]:
+            full, half, done = b.label("full"), b.label("half"), b.label("added")
+            b.branch_if(b.compare("sgt", self.group.panels, i64(shaped.width // 2), "needs_all"), full, half)
+            for label, panels in ((full, shaped.width), (half, shaped.width // 2)):
+                b.place(label)
+                add(panels)
+                b.branch(done)
+            b.place(done)
+        else:
+            add(shaped.width)
+        feature = b.add(feature, BLOCK_FEATURES, "feature")
+        finished = b.compare("sge", feature, depth, "finished")
+        words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
+        b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
+
+    def _chain(
+        self,
+        first: Value,
+        row_bytes: Value,
+        panel_bytes: Value,
+        weights: Value,
+        weight_bytes: int,
+        features: Value,
+        vectors: list[int],
+        names: list[str],
+        first_row: Value,
+    ) -> list[Value]:
+        """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
+        of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
+
+        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where. The
+        first rows, which find the weights in no near cache, fetch them some way ahead; the others multiply what is near already.
+        """
+        b, e, advance, count = self.b, self.element, self.kernel.advance, len(vectors)
+        height = len(names) // count
+        zeros = [(name, const(e.vector, 0.0)) for name in names]
+        ahead = b.select(b.compare("eq", first_row, i64(0)), i64(BYTES_AHEAD), i64(0), "ahead")
+        panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
+        rows = [advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
+        for row in rows:
+            b.prefetch(advance(row, panel_bytes, "next"))
+        if height == self.shaped.heights[0]:
+            self.fetches.some(first_row, height)
+        stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
+        carried = list(zip(["weights", *names], panel.values[1:], strict=True))
+        k = b.loop("k", 0, stop, 1, carried, once=True)
+        here = k.values[0]
+        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in vectors]
+        if height > 1:  # of one row, loads are what takes long
+            coming = b.at(here, ahead, "i8", "coming")
+            for v in vectors:
+                b.prefetch(b.at(coming, v * e.lanes, e.type))
+        following: list[Value] = []
+        for i in range(height):
+            factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
+            before = k.values[1 + i * count : 1 + (i + 1) * count]
+            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
+        after = b.end(k, [advance(here, weight_bytes, "weights"), *following])
+        return b.end(panel, [advance(panel.values[0], panel_bytes, "rows"), *after])[2:]
