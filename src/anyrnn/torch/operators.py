@@ -133,9 +133,11 @@ def run_forward(
     network, x = call.network, inputs[0]
     steps, rows, _ = x.shape
     strides = list(map(Tensor.stride, (*inputs, *first)))
-    if [s[-1] for s in strides] != [1] * len(strides):
-        inputs, first = list(map(readable, inputs)), list(map(readable, first))
-        strides = list(map(Tensor.stride, (*inputs, *first)))
+    for stride in strides:
+        if stride[-1] != 1:
+            inputs, first = list(map(readable, inputs)), list(map(readable, first))
+            strides = list(map(Tensor.stride, (*inputs, *first)))
+            break
     if not contiguous_sources and not all(map(Tensor.is_contiguous, sources)):
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))

@@ -339,18 +339,15 @@ class Frame:
         if packed is not None:
             packed.done = True
 
-    def _enter(self) -> None:
-        if self.short:
-            self.entry(self.address)
-        else:
-            self._call_in_pieces()
-
     def call_again(self, threads: int) -> None:
         """The last call once more, at the same addresses, on at most as many threads as it had."""
         if threads != self.used:
             self.used = threads
             self.stack("threads", threads)
-        self._enter()
+        if self.short:
+            self.entry(self.address)
+        else:
+            self._call_in_pieces()
 
     def _call_in_pieces(self) -> None:
         """Between two of them Python looks whether it is to be interrupted."""
