@@ -13,7 +13,8 @@ from anyrnn.passes.parameters import ParameterPhase, split_parameters
 from anyrnn.passes.plan import Buffer, Program
 from anyrnn.passes.save import BackwardStep, Saves, backward_step, choose_saves
 from anyrnn.passes.simplify import simplify, simplify_roots
-from anyrnn.passes.stage import Step, stage
+from anyrnn.passes.stage import stage
+from anyrnn.passes.step import Step
 
 
 @dataclass(frozen=True)

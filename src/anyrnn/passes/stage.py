@@ -1,153 +1,36 @@
 """Cuts the step of a loop into stages, and what the loop need not wait for out of it.
 
-A product needs every feature of its operand; a reduction needs every feature of its argument. Where columns are split over
-threads, each such need is a barrier, so a stage begins there. `level` is the stage in which a value can be made, column by
-column; `whole` is the stage at whose start a thread can have all its features: the next stage for what a product or a costly op
-made, the same stage for cheap arithmetic on what is whole already (a thread computes it again rather than waits).
-
-What depends on no state, and is needed whole, is made before the steps (hoisted); what no state depends on, and needs
-something whole, is made after them (sunk). Both are done for a chunk of steps at once.
-
 When a backward step begins with pointwise work and ends in products that make nothing but the cotangents of states, as nearly
-every one does, the loop is rotated: the last stage of one step and the first of the next become one, so that products open
-stages.
+every one does, the loop is rotated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Builder, Node, affine_parts, reachable
+from anyrnn.ir.graph import Builder, Node
 from anyrnn.passes.late import make_late
+from anyrnn.passes.levels import AFTER, BEFORE, LOOP, Levels
 from anyrnn.passes.plan import Buffer, GradientProduct, GradientSum, Kernel, Program, Stage, Store
+from anyrnn.passes.rotate import rotate
+from anyrnn.passes.step import Step
 
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a loop as a graph with loads as leaves.
-
-    `states` are carried (buffer, node of the new value). `outputs` are stored at every step (buffer, role, node).
-    `products` are (weight, left, right, heads) and `sums` (weight, value): node indices.
-    """
-
-    nodes: tuple[Node, ...]
-    reverse: bool
-    states: tuple[tuple[str, int], ...]
-    outputs: tuple[tuple[str, str, int], ...]
-    products: tuple[tuple[str, int, int, int], ...] = ()
-    sums: tuple[tuple[str, int], ...] = ()
-
-
-BEFORE, LOOP, AFTER = "before", "loop", "after"
-RECOMPUTED_OPS = 6
-"""Cheap ops on a whole row that every thread may do for itself rather than wait at a barrier for the others."""
 AGAIN_OPS = 3
 """Cheap ops that a stage does again rather than read what an earlier one has made with them."""
 
 
-class Stager:
-    """The working state of `stage`; made for one step, used once."""
+class Stager(Levels):
+    """The working state of `stage`: what stands in memory, and the kernels; made for one step, used once."""
 
     def __init__(self, step: Step) -> None:
-        self.step = step
-        self.nodes = step.nodes
+        super().__init__(step)
         self.write_later = 0 if step.reverse else 1
-        names = {name for name, _ in step.states}
-        self.carried = self._closure(lambda i, n: n.op == "load" and n.attributes[0] in names)
-        """What depends on a state."""
-        self.feeds = reachable(self.nodes, (i for _, i in step.states))
-        """What a state depends on."""
-        self.live = sorted(
-            reachable(
-                self.nodes,
-                [i for _, i in step.states]
-                + [i for _, _, i in step.outputs]
-                + [i for _, *lr, _ in step.products for i in lr]
-                + [i for _, i in step.sums],
-            )
-        )
-        self.region = self._regions()
-        self.level: dict[int, int] = {}
-        self.whole: dict[int, int] = {}
-        self.effort: dict[int, int] = {}
-        for region in (BEFORE, LOOP, AFTER):
-            self._levels(region)
-        self.last_level = max((self.level[i] for i, region in self.region.items() if region == LOOP), default=0)
         self.stored: dict[int, tuple[str, int]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.targets: dict[int, list[tuple[str, int]]] = {}
         self.totals: dict[int, tuple[str, int]] = {}
-
-    # which nodes are where
-
-    def _closure(self, starts: Callable[[int, Node], bool]) -> set[int]:
-        found: set[int] = set()
-        for i, node in enumerate(self.nodes):
-            if starts(i, node) or any(s in found for s in node.inputs):
-                found.add(i)
-        return found
-
-    def needs_whole(self, node: Node) -> list[int]:
-        """The inputs of which a node needs every feature."""
-        if node.op == "affine":
-            return [operand for _, operand, _, _ in affine_parts(node)[0]]
-        return list(node.inputs) if node.row.kind == "reduction" else []
-
-    def _regions(self) -> dict[int, str]:
-        region = {i: LOOP for i in self.live if self.nodes[i].per_sample}
-        free = {i for i in region if i not in self.carried}
-        hoisted: set[int] = set()
-        for i in reversed(self.live):
-            node = self.nodes[i]
-            if i in region and i in free and node.row.kind == "reduction":
-                hoisted.add(i)
-            for s in self.needs_whole(node) if node.per_sample else []:
-                if s in free and node.row.kind != "reduction" and self.nodes[s].op != "load":
-                    hoisted.add(s)
-        for i in sorted(hoisted, reverse=True):
-            hoisted |= {s for s in reachable(self.nodes, [i]) if s in free}
-        for i in hoisted:
-            if self.nodes[i].op != "load":
-                region[i] = BEFORE
-        sunk: set[int] = set()
-        for i in self.live:
-            node = self.nodes[i]
-            if (
-                i in region
-                and i in self.carried
-                and i not in self.feeds
-                and (self.needs_whole(node) or any(s in sunk for s in node.inputs))
-            ):
-                sunk.add(i)
-                region[i] = AFTER
-        return region
-
-    def _levels(self, region: str) -> None:
-        for i in self.live:
-            node = self.nodes[i]
-            if self.region.get(i) != region:
-                continue
-            inside = [s for s in node.inputs if self.region.get(s) == region and self.nodes[s].op != "load"]
-            level = max((self.level[s] for s in inside), default=0)
-            for s in self.needs_whole(node):
-                if s in inside:
-                    level = max(level, self._whole_for(node, s))
-            self.level[i] = level
-            self.effort[i] = 1 + sum(self.effort[s] for s in inside if self.level[s] == level and self.nodes[s].shape)
-            if node.op == "load" or node.shape == ():
-                self.whole[i] = level
-            elif node.op in ("affine", "slice", "concat") or node.row.costly or self.effort[i] > RECOMPUTED_OPS:
-                self.whole[i] = level + 1
-            else:
-                self.whole[i] = max((self.whole[s] for s in inside), default=0)
-
-    def _whole_for(self, node: Node, operand: int) -> int:
-        """A product reads its operand from memory, so whatever is computed must have been stored a stage before."""
-        if node.op == "affine" and self.nodes[operand].op != "load":
-            return self.level[operand] + 1
-        return self.whole[operand]
 
     # what stands in memory
 
@@ -381,7 +264,7 @@ def stage(step: Step, known: Iterable[Buffer]) -> Program:
     core_levels = 1 + max((stager.level[i] for i in stager.feeds if stager.region.get(i) == LOOP), default=0)
     entry = exit = None
     if len(body) > 1 and not opens_with_product and step.reverse and _only_carries(stager, body[-1]):
-        entry, exit, body = _rotate(stager, body)
+        entry, exit, body = rotate(body, [name for name, _ in step.states])
     stages = len(body) if core_levels > 1 or opens_with_product else 0
     products = tuple(
         GradientProduct(w, _access(stager, left), _access(stager, right), heads) for w, left, right, heads in step.products
@@ -417,57 +300,3 @@ def _access(stager: Stager, i: int) -> tuple[str, int]:
     if node.op == "load" and (i not in stager.stored or stager.buffers[stager.stored[i][0]].role != "chunk"):
         return node.attributes[0], node.attributes[1]
     return stager.stored[i]
-
-
-def _rotate(stager: Stager, body: list[Stage]) -> tuple[Stage, Stage, list[Stage]]:
-    """Join the last stage of one step with the first stage of the next: (entry, exit, body)."""
-    first, last = body[0], body[-1]
-    later = 1 if stager.step.reverse else -1
-    made_last = {buffer for kernel in last.kernels for _, buffer, _ in kernel.stores}
-    passed = {name for name, _ in stager.step.states if name in made_last}
-    read = {buffer for stage in body[1:] for kernel in stage.kernels for _, buffer, _ in kernel.loads}
-    shifted = [_shift(kernel, later) for kernel in last.kernels]
-    joined = _join(shifted, list(first.kernels), passed, passed - read)
-    return first, Stage(tuple(shifted)), [Stage(tuple(joined)), *body[1:-1]]
-
-
-def _shift(kernel: Kernel, later: int) -> Kernel:
-    """The same kernel for another step."""
-    nodes = tuple(
-        replace(n, attributes=(n.attributes[0], n.attributes[1] + later)) if n.op in ("load", "choose") else n
-        for n in kernel.nodes
-    )
-    return replace(kernel, nodes=nodes, stores=tuple((i, b, s + later) for i, b, s in kernel.stores))
-
-
-def _join(last: list[Kernel], first: list[Kernel], passed_on: set[str], unstored: set[str]) -> list[Kernel]:
-    """Kernels of both stages, those of one size made one; states pass from the one to the other in registers."""
-    dims = sorted({k.dim for k in last + first}, key=lambda d: (d is not None, str(d)))
-    joined = []
-    for dim in dims:
-        builder = Builder()
-        stores: list[Store] = []
-        passed: dict[tuple[str, int], int] = {}
-        for kernel in [k for k in last if k.dim == dim] + [k for k in first if k.dim == dim]:
-            mapped: dict[int, int] = {}
-            for i, node in enumerate(kernel.nodes):
-                key = node.attributes if node.op == "load" else None
-                mapped[i] = (
-                    passed[key] if key in passed else builder.add(replace(node, inputs=tuple(mapped[s] for s in node.inputs)))
-                )
-            for i, buffer, later in kernel.stores:
-                if buffer in passed_on:
-                    passed[(buffer, later)] = mapped[i]
-                if buffer not in unstored:
-                    stores.append((mapped[i], buffer, later))
-        used = reachable(builder.nodes, (i for i, _, _ in stores))
-        position = {old: new for new, old in enumerate(sorted(used))}
-        nodes = tuple(replace(builder.nodes[i], inputs=tuple(position[s] for s in builder.nodes[i].inputs)) for i in sorted(used))
-        name = "turn" if dim is not None else "turn_scalars"
-        joined.append(Kernel(name, dim, nodes, tuple((position[i], b, s) for i, b, s in stores)))
-    return joined
-
-
-def chain_of(stages: Sequence[Stage]) -> list[Kernel]:
-    """All kernels in order."""
-    return [kernel for stage in stages for kernel in stage.kernels]

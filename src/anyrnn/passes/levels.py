@@ -1,0 +1,117 @@
+"""Where the values of a step can be made: before the loop, in it or after it, and in which of its stages.
+
+A product needs every feature of its operand; a reduction needs every feature of its argument. Where columns are split over
+threads, each such need is a barrier, so a stage begins there. `level` is the stage in which a value can be made, column by
+column; `whole` is the stage at whose start a thread can have all its features: the next stage for what a product or a costly op
+made, the same stage for cheap arithmetic on what is whole already (a thread computes it again rather than waits).
+
+What depends on no state, and is needed whole, is made before the steps (hoisted); what no state depends on, and needs
+something whole, is made after them (sunk). Both are done for a chunk of steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anyrnn.ir.graph import Node, affine_parts, reachable
+from anyrnn.passes.step import Step
+
+BEFORE, LOOP, AFTER = "before", "loop", "after"
+RECOMPUTED_OPS = 6
+"""Cheap ops on a whole row that every thread may do for itself rather than wait at a barrier for the others."""
+
+
+class Levels:
+    """The region of each value of a step, and its stage there."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.nodes = step.nodes
+        names = {name for name, _ in step.states}
+        self.carried = self._closure(lambda i, n: n.op == "load" and n.attributes[0] in names)
+        """What depends on a state."""
+        self.feeds = reachable(self.nodes, (i for _, i in step.states))
+        """What a state depends on."""
+        self.live = sorted(
+            reachable(
+                self.nodes,
+                [i for _, i in step.states]
+                + [i for _, _, i in step.outputs]
+                + [i for _, *lr, _ in step.products for i in lr]
+                + [i for _, i in step.sums],
+            )
+        )
+        self.region = self._regions()
+        self.level: dict[int, int] = {}
+        self.whole: dict[int, int] = {}
+        self.effort: dict[int, int] = {}
+        for region in (BEFORE, LOOP, AFTER):
+            self._levels(region)
+        self.last_level = max((self.level[i] for i, region in self.region.items() if region == LOOP), default=0)
+
+    def _closure(self, starts: Callable[[int, Node], bool]) -> set[int]:
+        found: set[int] = set()
+        for i, node in enumerate(self.nodes):
+            if starts(i, node) or any(s in found for s in node.inputs):
+                found.add(i)
+        return found
+
+    def needs_whole(self, node: Node) -> list[int]:
+        """The inputs of which a node needs every feature."""
+        if node.op == "affine":
+            return [operand for _, operand, _, _ in affine_parts(node)[0]]
+        return list(node.inputs) if node.row.kind == "reduction" else []
+
+    def _regions(self) -> dict[int, str]:
+        region = {i: LOOP for i in self.live if self.nodes[i].per_sample}
+        free = {i for i in region if i not in self.carried}
+        hoisted: set[int] = set()
+        for i in reversed(self.live):
+            node = self.nodes[i]
+            if i in region and i in free and node.row.kind == "reduction":
+                hoisted.add(i)
+            for s in self.needs_whole(node) if node.per_sample else []:
+                if s in free and node.row.kind != "reduction" and self.nodes[s].op != "load":
+                    hoisted.add(s)
+        for i in sorted(hoisted, reverse=True):
+            hoisted |= {s for s in reachable(self.nodes, [i]) if s in free}
+        for i in hoisted:
+            if self.nodes[i].op != "load":
+                region[i] = BEFORE
+        sunk: set[int] = set()
+        for i in self.live:
+            node = self.nodes[i]
+            if (
+                i in region
+                and i in self.carried
+                and i not in self.feeds
+                and (self.needs_whole(node) or any(s in sunk for s in node.inputs))
+            ):
+                sunk.add(i)
+                region[i] = AFTER
+        return region
+
+    def _levels(self, region: str) -> None:
+        for i in self.live:
+            node = self.nodes[i]
+            if self.region.get(i) != region:
+                continue
+            inside = [s for s in node.inputs if self.region.get(s) == region and self.nodes[s].op != "load"]
+            level = max((self.level[s] for s in inside), default=0)
+            for s in self.needs_whole(node):
+                if s in inside:
+                    level = max(level, self._whole_for(node, s))
+            self.level[i] = level
+            self.effort[i] = 1 + sum(self.effort[s] for s in inside if self.level[s] == level and self.nodes[s].shape)
+            if node.op == "load" or node.shape == ():
+                self.whole[i] = level
+            elif node.op in ("affine", "slice", "concat") or node.row.costly or self.effort[i] > RECOMPUTED_OPS:
+                self.whole[i] = level + 1
+            else:
+                self.whole[i] = max((self.whole[s] for s in inside), default=0)
+
+    def _whole_for(self, node: Node, operand: int) -> int:
+        """A product reads its operand from memory, so whatever is computed must have been stored a stage before."""
+        if node.op == "affine" and self.nodes[operand].op != "load":
+            return self.level[operand] + 1
+        return self.whole[operand]

@@ -1,0 +1,23 @@
+"""What goes round in a loop, before it is cut into stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anyrnn.ir.graph import Node
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a loop as a graph with loads as leaves.
+
+    `states` are carried (buffer, node of the new value). `outputs` are stored at every step (buffer, role, node).
+    `products` are (weight, left, right, heads) and `sums` (weight, value): node indices.
+    """
+
+    nodes: tuple[Node, ...]
+    reverse: bool
+    states: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, str, int], ...]
+    products: tuple[tuple[str, int, int, int], ...] = ()
+    sums: tuple[tuple[str, int], ...] = ()
