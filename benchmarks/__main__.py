@@ -13,11 +13,13 @@ from pathlib import Path
 
 from anyrnn._files import written_aside
 from benchmarks import machine, peers, plot, report
+from benchmarks.again import measure_again
 from benchmarks.child import ChildError, measure_memory, time_compiles
 from benchmarks.prove import Proof, prove
 from benchmarks.result import OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
-from benchmarks.suite import SUITES, rows_of
+from benchmarks.suite import SUITES, Row, rows_of
+from benchmarks.targets import Run
 
 FAILED = 1
 HERE = Path()
@@ -56,6 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     proofs += prove(row, settings, results[-1])
         probe.block()
         probe.memory()
+        if not chosen.once:
+
+            def once_more(row: Row) -> Result:
+                _say(f"again: {row.name}")
+                probe.block()
+                return run_row(row, settings, probe.references)
+
+            results = measure_again(
+                Run(results, probe.ceilings, settings.threads, about.get("second_cache_bytes", 2**20)), once_more
+            )
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
                 _say(f"compile of {cell}")
@@ -116,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", action="store_true", help="measure the memory of calls, each in a fresh process")
     parser.add_argument(
         "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="measure rows below target once only (else three times: the middle one counts)"
     )
     parser.add_argument("--no-compile", action="store_true", help="leave out the times of compiles")
     return parser

@@ -138,15 +138,20 @@ def missed(run: Run, compiles: Mapping[str, tuple[float, float]]) -> list[str]:
     return [*_rows(run), *_means(run), *_compiles(compiles)]
 
 
-def _rows(run: Run) -> Iterator[str]:
+def below(run: Run) -> Iterator[tuple[Target, Result, float]]:
+    """The targets of rows that were missed, and by what figure."""
     for target in TARGETS:
         for result in run.results:
-            if result.status != "ok" or not target.rows(result, run):
-                continue
-            value = target.figure(result, run)
-            if value is not None and value < target.least:
-                why = _shares(result, target.what.removeprefix("ratio to "), run.ceilings) if target.explained else ""
-                yield f"{result.row.name}: {target.what} {value:.2f}, should be at least {target.least:.2f}{why}"
+            if result.status == "ok" and target.rows(result, run):
+                value = target.figure(result, run)
+                if value is not None and value < target.least:
+                    yield target, result, value
+
+
+def _rows(run: Run) -> Iterator[str]:
+    for target, result, value in below(run):
+        why = _shares(result, target.what.removeprefix("ratio to "), run.ceilings) if target.explained else ""
+        yield f"{result.row.name}: {target.what} {value:.2f}, should be at least {target.least:.2f}{why}"
 
 
 def _means(run: Run) -> Iterator[str]:

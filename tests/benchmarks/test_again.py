@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.again import measure_again
+from benchmarks.measure import Timing
+from benchmarks.result import Ceilings, Result
+from benchmarks.suite import Row
+from benchmarks.targets import Run
+
+QUICK, SLOW = Row("lstm", 5, 3, 4, 6), Row("gru", 5, 3, 4, 6)
+
+
+def timed(row: Row, ratio: float) -> Result:
+    return Result(row, "ok", "", {"anyrnn": Timing(((1.0,),)), "torch": Timing(((ratio,),))}, 10**6)
+
+
+@pytest.mark.parametrize(("later", "middle"), [((1.5, 1.2), 1.2), ((0.3, 1.2), 0.5), ((0.3, 0.2), 0.3)])
+def test_the_middle_one_of_three_counts(later: tuple[float, float], middle: float) -> None:
+    more: Iterator[float] = iter(later)
+    run = Run([timed(QUICK, 1.3), timed(SLOW, 0.5)], Ceilings(None, None))
+    quick, slow = measure_again(run, lambda row: timed(row, next(more)))
+    assert quick is run.results[0], "a row that meets its targets is left alone"
+    assert slow.row == SLOW
+    assert slow.ratio_to_best == middle
+    first, second = later
+    assert slow.notes == (f"the middle one of 3 runs, ratio to the best 0.50, {first:.2f}, {second:.2f}",)
+
+
+def test_what_goes_wrong_later_is_told() -> None:
+    wrong = Result(SLOW, "wrong", "output differs")
+    assert measure_again(Run([timed(SLOW, 0.5)], Ceilings(None, None)), lambda row: wrong) == [wrong]
