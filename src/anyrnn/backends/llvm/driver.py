@@ -171,12 +171,18 @@ class Driver:
             if self.program.exit is not None:
                 with thread.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
                     self.call_stage(self.program.exit, i64(-1), None)
-            thread.stage_barrier()
+            if not self._ends_waiting():
+                thread.stage_barrier()
             self.ends.states_out()
         if self.program.reverse:
             with thread.only_if(b.binary("and", self.gradients_wanted(), is_last), "sums_out"):
                 self.ends.sums_out()
         b.ret()
+
+    def _ends_waiting(self) -> bool:
+        """Whether the last thing that is done is a step that ends at a barrier."""
+        program = self.program
+        return program.waits and program.exit is None and not (program.after or program.products or self.sums)
 
     def _dims(self) -> list[Dim]:
         dims = [b.dim for b in self.program.buffers if b.dim is not None] + [d for w in self.weights for d in w.shape]

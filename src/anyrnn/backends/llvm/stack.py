@@ -43,7 +43,8 @@ def _emit_work(module: Module, machine: Machine) -> None:
     chunks = [_word(b, words, "chunk_from"), _word(b, words, "chunk_to")]
     loop = _blocks(b, words)
     b.call("run", [_block(b, words, loop), id, count, barrier, *chunks])
-    b.call("barrier", [barrier, count])
+    is_last = b.compare("eq", b.add(loop.index, 1), loop.stop, "is_last")
+    b.call("barrier", [barrier, b.select(is_last, i64(1), count, "waiting")])  # the team ends together anyway
     b.end(loop)
     restore_mode(b, machine, mode)
     b.ret()
