@@ -58,16 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     proofs += prove(row, settings, results[-1])
         probe.block()
         probe.memory()
-        if not chosen.once:
+        if chosen.again:
 
             def once_more(row: Row) -> Result:
                 _say(f"again: {row.name}")
                 probe.block()
                 return run_row(row, settings, probe.references)
 
-            results = measure_again(
-                Run(results, probe.ceilings, settings.threads, about.get("second_cache_bytes", 2**20)), once_more
-            )
+            results = measure_again(Run.on(about, results, probe.ceilings, settings.threads), once_more)
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
                 _say(f"compile of {cell}")
@@ -130,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
     )
     parser.add_argument(
-        "--once", action="store_true", help="measure rows below target once only (else three times: the middle one counts)"
+        "--again", action="store_true", help="measure rows below target twice more; of the three the middle one counts"
     )
     parser.add_argument("--no-compile", action="store_true", help="leave out the times of compiles")
     return parser

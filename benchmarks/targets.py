@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.measure import geometric_mean
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
@@ -19,6 +20,11 @@ class Run:
     threads: int = 2
     second_cache_bytes: int = 2**20
     """Of one core."""
+
+    @classmethod
+    def on(cls, machine: Mapping[str, Any], results: Sequence[Result], ceilings: Ceilings, threads: int) -> Run:
+        """A run on what `machine.describe` found."""
+        return cls(results, ceilings, threads, machine.get("second_cache_bytes", cls.second_cache_bytes))
 
     def lstm_like(self, row: Row) -> Result | None:
         """The result of an LSTM of a row's sizes."""

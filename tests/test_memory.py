@@ -1,10 +1,8 @@
 """Memory that is used again, and memory that comes in large pages."""
 
 import mmap
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from anyrnn import _memory
@@ -47,11 +45,8 @@ def test_only_whole_pages_inside_an_array_are_asked_for(monkeypatch: pytest.Monk
     assert asked or bytes < 2 * 4096
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the account of a process's memory is Linux's")
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no large pages")
 def test_large_outputs_and_gradients_come_in_large_pages() -> None:
-    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    if not enabled.exists() or "[never]" in enabled.read_text():
-        pytest.skip("this system has no large pages")
     import torch
 
     from anyrnn.torch import GRU
@@ -62,7 +57,6 @@ def test_large_outputs_and_gradients_come_in_large_pages() -> None:
     for tensor in (output, layer.weight_hh_l0.grad):
         assert tensor is not None
         assert "hg" in flags(tensor.data_ptr() + tensor.nbytes // 2)
-    assert np.isfinite(output.detach().numpy()).all()
 
 
 def flags(address: int) -> list[str]:

@@ -154,3 +154,13 @@ def test_memory_of_calls(suite: Callable[..., None], monkeypatch: pytest.MonkeyP
     shown = capsys.readouterr().out
     assert re.search(r"\nlstm 5x3x4x6 training +3.0 +2.0\n", shown)
     assert "a step takes 3.0 MiB at the most, should be no more than torch's 2.0 MiB" in shown
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_rows_are_measured_again_when_asked(
+    again: bool, suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(ROWS[0])
+    monkeypatch.setattr(program, "measure_again", lambda run, measure: [measure(result.row) for result in run.results])
+    assert main(["--no-compile", "--peers", "torch", *(["--again"] if again else [])]) == 0
+    assert (f"again: {ROWS[0].name}\n" in capsys.readouterr().err) is again
