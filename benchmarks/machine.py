@@ -93,7 +93,7 @@ def describe() -> dict[str, Any]:
 
     features = llvm.get_host_cpu_features()
     return {
-        "cpu": _cpu_model(),
+        "cpu": f"{_cpu_model()} ({llvm.get_host_cpu_name()})",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "features": sorted(name for name, present in features.items() if present),
         "second_cache_bytes": cache_bytes(2),

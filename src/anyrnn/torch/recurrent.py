@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
-from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
@@ -18,12 +17,12 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
 from anyrnn.torch import autograd, operators
+from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-States = Tensor | tuple[Tensor, ...]
 DERIVED = (
     "network",
     "_number",
@@ -33,6 +32,7 @@ DERIVED = (
     "_plain",
     "_source_names",
     "_source_shapes",
+    "_tensors",
     "_further_inputs",
     "_as_before",
     "_likenesses",
@@ -119,6 +119,7 @@ class Recurrent(torch.nn.Module):
         self._plain = not network.plan.phase.computed
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
         self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+        self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs = network.further_inputs
         self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
         _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
@@ -219,54 +220,22 @@ class Recurrent(torch.nn.Module):
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
         if not isinstance(input, Tensor):
-            raise self._no_tensor(input)
+            raise self._tensors.no_tensor(input)
         sources = self._sources(input)
         weight = sources[0] if sources else self._without_parameters(input)
         plain_sources = not is_compiling() and self._as_before(*sources)
         if not plain_sources:
             self._check_sources(sources, weight)
-        batched = self._check_input(input, weight)
-        x = self._time_major(input, batched, weight)
-        first = self._first(hx, x, batched)
-        inputs = [x, *self._further(steps, x, batched, weight)] if steps or self._further_inputs else [x]
+        batched = self._tensors.check_input(input, weight)
+        x = self._tensors.time_major(input, batched, weight)
+        first = self._tensors.states(hx, x, batched)
+        inputs = [x, *self._tensors.further(steps, x, batched, weight)] if steps or self._further_inputs else [x]
         output, last = self._run(inputs, first, sources, plain_sources)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [s.squeeze(1) for s in last]
         return output, last[0] if len(last) == 1 else tuple(last)
-
-    def _time_major(self, input: Tensor, batched: bool, weight: Tensor) -> Tensor:
-        """[T, N, features], of the weights' dtype."""
-        if input.dtype != weight.dtype:  # under autocast
-            input = input.to(weight.dtype)
-        if not batched:
-            return input.unsqueeze(1)
-        return input.transpose(0, 1) if self.batch_first else input
-
-    def _further(self, steps: dict[str, Tensor], x: Tensor, batched: bool, weight: Tensor) -> list[Tensor]:
-        """The cell's further per-step inputs, [T, N, size], checked."""
-        who = f"{self._label}: the cell {self.cell.name!r}"
-        unknown = steps.keys() - dict(self._further_inputs).keys()
-        if unknown:
-            known = ", ".join(dict(self._further_inputs)) or "none"
-            raise TypeError(f"{who} has no per-step input {min(unknown)!r}; it has: {known}")
-        return [self._one_further(steps.get(name), name, size, x, batched, weight) for name, size in self._further_inputs]
-
-    def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
-        if tensor is None:
-            raise TypeError(f"{self._label}: the cell {self.cell.name!r} needs the per-step input {name} as keyword argument")
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{self._label}: {name} should be a Tensor, got {type(tensor).__name__}")
-        steps, rows = x.shape[:2]
-        expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
-        if tensor.shape != expected:
-            raise RuntimeError(f"{self._label}: expected {name} to have shape {expected}, got {list(tensor.shape)}")
-        if tensor.device != weight.device:
-            raise RuntimeError(f"{self._label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
-        if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
-            raise ValueError(f"{self._label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
-        return self._time_major(tensor, batched, weight)
 
     def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form; remember what they are like."""
@@ -285,73 +254,6 @@ class Recurrent(torch.nn.Module):
     @property
     def _label(self) -> str:
         return type(self).__name__
-
-    def _no_tensor(self, input: Any) -> Exception:
-        if isinstance(input, PackedSequence):
-            return UnsupportedError(
-                f"{self._label}: input is a PackedSequence, which is not supported yet; pad the batch "
-                "(torch.nn.utils.rnn.pad_packed_sequence) and give a [T, N, D] tensor"
-            )
-        return TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
-
-    def _check_input(self, input: Tensor, weight: Tensor) -> bool:
-        """Refuse what does not fit; say whether there is a batch."""
-        shape = input.shape
-        batched = len(shape) == 3
-        if not batched and len(shape) != 2:
-            raise ValueError(f"{self._label}: Expected input to be 2D or 3D, got {input.dim()}D instead")
-        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
-            raise ValueError(
-                f"{self._label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
-            )
-        if not (input.is_cpu and weight.is_cpu) and input.device != weight.device:
-            raise RuntimeError(
-                f"{self._label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
-            )
-        if shape[-1] != self.input_size:
-            sides = f"Expected {self.input_size}, got {shape[-1]}"
-            raise RuntimeError(f"{self._label}: input.size(-1) must be equal to input_size. {sides}")
-        if shape[1 if self.batch_first and batched else 0] == 0:
-            raise RuntimeError(
-                f"{self._label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(shape)}"
-            )
-        return batched
-
-    def _first(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
-        """The initial states [units, N, size], checked; nothing when they are the cell's own."""
-        if hx is None:
-            return ()
-        states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
-        if not listed and not isinstance(hx, Tensor):
-            raise TypeError(f"{self._label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
-        given: Any = hx if listed else (hx,)
-        if len(given) != len(states) or (not listed and len(states) > 1):
-            names = ", ".join(s.name for s in states)
-            form = "1 initial state" if len(states) == 1 else f"a tuple of {len(states)} initial states"
-            came = f"{len(given)} state{'s' * (len(given) != 1)}" if listed else "one tensor"
-            raise RuntimeError(f"{self._label}: expected hx to be {form} ({names}), got {came}")
-        units, rows, dtype, device = len(self.network.units), x.size(1), x.dtype, x.device
-        dimensions, result = 3 if batched else 2, []
-        for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"{self._label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
-            if tensor.dim() != dimensions:
-                kind = "batched" if batched else "unbatched"
-                sides = f"For {kind} {dimensions}-D input, hx should also be {dimensions}-D but got {tensor.dim()}-D tensor"
-                raise RuntimeError(f"{self._label}: {sides} (state {state.name})")
-            full = tensor if batched else tensor.unsqueeze(1)
-            if full.shape != (units, rows, size):
-                shape = (units, rows, size) if batched else (units, size)
-                sides = f"Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
-                raise RuntimeError(f"{self._label}: {sides}")
-            if tensor.dtype != dtype or tensor.device != device:
-                if tensor.device != device or not torch.is_autocast_enabled(device.type):
-                    sides = f"is {tensor.dtype} on {tensor.device}, but the input is {dtype} on {device}"
-                    raise RuntimeError(f"{self._label}: state {state.name} of hx {sides}; convert it with .to()")
-                full = full.to(dtype)
-            result.append(full)
-        return result
 
     def _without_parameters(self, input: Tensor) -> Tensor:
         """What tells the dtype and the device where no parameter does: the input."""

@@ -58,6 +58,15 @@ BUFFER_WORDS = 5
 WEIGHT_WORDS = 4
 
 
+def first_of(state: str) -> str:
+    """The name of the caller's array with a state's first value."""
+    return f"{state}.first"
+
+
+def last_of(state: str) -> str:
+    return f"{state}.last"
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where each word stands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.emitter import Element, first_lanes, lanes_left, load_lanes
+from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
@@ -49,7 +50,7 @@ class Copies:
         if checks:
             features = b.mul(width, e.lanes)
             found = self._unless_packed(b, matrix, size, depth, features, group.index, prints, pack_it, packed)
-        target = b.at(pack, b.mul(b.mul(group.index, depth), k_bytes), "i8", "target")
+        target = b.at(pack, b.mul(b.mul(group.index, b.add(depth, OF_ZEROS)), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
             self._pack_rows(
@@ -142,22 +143,29 @@ class Copies:
         b.end(k)
 
     def _pack_columns(self, b: Function, target: Value, rows: list[Value], mask: Value, depth: Value, k_bytes: Value) -> None:
-        """One vector of a number of each row (zero where the mask is not set) for each k, square after square."""
+        """One vector of a number of each row (zero where the mask is not set) for each k, square after square; then their
+        product with zeros.
+        """
         e = self.element
+        zero = const(e.vector, 0.0)
         whole = b.mul(b.binary("sdiv", depth, i64(e.lanes)), e.lanes, "whole")
-        square = b.loop("square", 0, whole, e.lanes)
+        square = b.loop("square", 0, whole, e.lanes, [("of_zeros", zero)])
+        (of_zeros,) = square.values
         loaded = [b.load(e.vector, b.at(row, square.index, e.type), "weights") for row in rows]
         to = b.at(target, b.mul(square.index, k_bytes), "i8", "to")
         for number, value in enumerate(transposed_square(b, loaded)):
-            b.store(b.select(mask, value, const(e.vector, 0.0)), b.at(to, b.mul(k_bytes, number), "i8"), e.panel_row)
-        b.end(square)
-        k = b.loop("k", whole, depth)
+            value = b.select(mask, value, zero)
+            of_zeros = b.fma(value, zero, of_zeros, "of_zeros")
+            b.store(value, b.at(to, b.mul(k_bytes, number), "i8"), e.panel_row)
+        k = b.loop("k", whole, depth, 1, [("of_zeros", b.end(square, [of_zeros])[0])])
         value = Value("poison", e.vector)
         for lane, row in enumerate(rows):
             one = b.load(e.type, b.at(row, k.index, e.type), "weight")
             value = b.value(e.vector, f"insertelement {value.typed}, {one.typed}, i64 {lane}", "weights")
-        b.store(b.select(mask, value, const(e.vector, 0.0)), b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
-        b.end(k)
+        value = b.select(mask, value, zero)
+        b.store(value, b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
+        (of_zeros,) = b.end(k, [b.fma(value, zero, k.values[0], "of_zeros")])
+        b.store(of_zeros, b.at(target, b.mul(depth, k_bytes), "i8"), e.panel_row)
 
     def add_bias(self) -> str:
         """`void(ptr pack, ptr bias, i64 size, i64 panels, i64 first)`: pack = bias, or += bias unless `first`; zero beyond

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm import threads
-from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.block import Layout, first_of, last_of
 from anyrnn.backends.llvm.builder import I64, Module, Value, i64
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.emitter import Element
-from anyrnn.backends.llvm.ends import Ends, first_of, last_of
+from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
@@ -64,7 +64,8 @@ class Driver:
         self.machine = machine
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
-        shaper = Shaper(program, machine)
+        zeros = {state for state in program.states if not state_values.get(state, 0.0)}
+        shaper = Shaper(program, machine, frozenset(zeros if not program.reverse else ()))
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:

@@ -7,24 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.gradients import Sums
-from anyrnn.backends.llvm.shapes import BiasPack, MatrixPack
+from anyrnn.backends.llvm.shapes import OF_ZEROS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.passes.plan import Program
 
 CHECKED, TRUSTED = 1, 2
 """What `kept` says of packed weights that are left from an earlier call: pack anew if they look changed, or never."""
-
-
-def first_of(state: str) -> str:
-    """The name of the caller's array with a state's first value."""
-    return f"{state}.first"
-
-
-def last_of(state: str) -> str:
-    return f"{state}.last"
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Ends:
         address, size, depth = thread.pack(pack.name), thread.size(pack.size), thread.size(pack.depth)
         panel_row = thread.element.panel_row
         k_bytes = len(pack.weights) * pack.width * panel_row
-        prints = b.at(address, b.mul(b.mul(groups, depth), k_bytes), "i8", "prints")
+        prints = b.at(address, b.mul(b.mul(groups, b.add(depth, OF_ZEROS)), k_bytes), "i8", "prints")
         for k, (weight, transposed) in enumerate(pack.weights):
             target = b.at(address, k * pack.width * panel_row, "i8", "pack_at")
             of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), Value("null", PTR), "prints")

@@ -16,8 +16,9 @@ import numpy as np
 
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
+from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.driver import Code
-from anyrnn.backends.llvm.ends import CHECKED, TRUSTED, first_of, last_of
+from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Scratch
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.stack import STACK, STACK_WORDS

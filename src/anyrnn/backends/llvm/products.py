@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
-from anyrnn.backends.llvm.shapes import Accumulator, Shaped
-from anyrnn.ir.dims import Dim
+from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 
 OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
@@ -44,18 +44,29 @@ class Products:
         self.b, self.element = kernel.b, kernel.element
         vectors = len(shaped.accumulators) * shaped.width * shaped.heights[0]
         self.tile = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "tile")
-        self.depths = [self._depth(o.depth, o.foldable) for o in shaped.operands]
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
+        self.zeros = [self._is_zero(o) for o in shaped.operands]
+        self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         self.alike = self._alike()
 
-    def _depth(self, dim: Dim, foldable: bool) -> Value:
-        """How far a product goes: not at all when it was hoisted, or when others are."""
-        b, kernel, size, none = self.b, self.kernel, self.kernel.size(dim), i64(0)
-        if not foldable:
+    def _is_zero(self, operand: Operand) -> Value | None:
+        """Whether an operand is zero now: a state in the first step that the caller gave no first value for."""
+        if not operand.zeros_first:
+            return None
+        b, kernel = self.b, self.kernel
+        not_given = b.compare("eq", kernel.word(kernel.layout.buffer(first_of(operand.buffer)), "first"), i64(0), "not_given")
+        return b.binary("and", b.compare("eq", kernel.t, i64(0), "is_first"), not_given, "is_zero")
+
+    def _depth(self, operand: Operand, size: Value, is_zero: Value | None) -> Value:
+        """How far a product goes: not at all if it was hoisted, or if others are; with zeros as far as what is packed for it."""
+        b, kernel, none = self.b, self.kernel, i64(0)
+        if is_zero is not None:
+            size = b.select(is_zero, i64(OF_ZEROS), size, "depth")
+        if not operand.foldable:
             return b.select(self.hoisting, none, size, "depth") if self.shaped.inits else size
         hoisted = b.compare("ne", kernel.word(kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
         return b.select(self.hoisting, size, b.select(hoisted, none, size, "folded"), "depth")
@@ -99,7 +110,11 @@ class Products:
             for k in some:
                 operand, depth = self.shaped.operands[k], self.depths[k]
                 count = len(operand.accumulators) * self.shaped.width * e.panel_row
-                weights = kernel.advance(self.packs[k], b.mul(b.mul(group.number, self.whole_depths[k]), count), operand.pack)
+                before = b.mul(group.number, b.add(self.whole_depths[k], OF_ZEROS))
+                is_zero = self.zeros[k]
+                if is_zero is not None:
+                    before = b.add(before, b.select(is_zero, self.whole_depths[k], i64(0), "skipped"))
+                weights = kernel.advance(self.packs[k], b.mul(before, count), operand.pack)
                 key = operand.buffer, operand.later
                 words = [kernel.bases[key], weights, depth, kernel.row_bytes[key], kernel.panel_bytes[operand.buffer]]
                 for word, value in enumerate(words):

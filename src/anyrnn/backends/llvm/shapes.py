@@ -33,9 +33,16 @@ def tile_heights(machine: Machine, vectors: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([highest, *(h for h in (4, 2, 1) if 3 * h <= 2 * highest), 1]))
 
 
+OF_ZEROS = 1
+"""Behind the weights of a group stands room for so many k more: what the group's weights give when they multiply zeros."""
+
+
 @dataclass(frozen=True)
 class MatrixPack:
-    """Weights for one operand: [group of `width` panels][k][accumulator][width * lanes], zero where there is no feature."""
+    """Weights for one operand: [group of `width` panels][k][accumulator][width * lanes], zero where there is no feature.
+
+    Where weights are not transposed, a group ends with its product with zeros: zeros too, unless a weight is infinite or NaN.
+    """
 
     name: str
     weights: tuple[tuple[str, bool], ...]
@@ -56,7 +63,9 @@ class BiasPack:
 
 @dataclass(frozen=True)
 class Operand:
-    """A vector in memory that a kernel multiplies, and the accumulators that its products go to."""
+    """A vector in memory that a kernel multiplies, and the accumulators that its products go to. `zeros_first`: where the caller
+    gives no array for it, it is zero in the first step.
+    """
 
     buffer: str
     later: int
@@ -64,6 +73,7 @@ class Operand:
     foldable: bool
     accumulators: tuple[int, ...]
     pack: str
+    zeros_first: bool
 
 
 @dataclass(frozen=True)
@@ -104,9 +114,9 @@ class Init:
 class Shaper:
     """Shapes kernels one by one; collects the packs and the init buffers that they share."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        self.program = program
-        self.machine = machine
+    def __init__(self, program: Program, machine: Machine, zeros_first: frozenset[str]) -> None:
+        """`zeros_first`: the states that begin as zeros where the caller does not give them."""
+        self.program, self.machine, self.zeros_first = program, machine, zeros_first
         self.packs: dict[tuple[object, ...], MatrixPack] = {}
         self.biases: dict[tuple[object, ...], BiasPack] = {}
         self.inits: dict[tuple[object, ...], Init] = {}
@@ -142,7 +152,8 @@ class Shaper:
         for key, uses in sorted(grouped.items(), key=lambda item: not item[0][2]):
             assert kernel.dim is not None
             pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width)
-            operands.append(Operand(key[0], key[1], depths[key], key[2], tuple(p for p, _, _ in uses), pack))
+            zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
+            operands.append(Operand(key[0], key[1], depths[key], key[2], tuple(p for p, _, _ in uses), pack, zeros))
         return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:

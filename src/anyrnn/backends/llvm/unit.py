@@ -8,7 +8,7 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
-from anyrnn.backends.llvm.shapes import MatrixPack
+from anyrnn.backends.llvm.shapes import OF_ZEROS, MatrixPack
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 
@@ -107,7 +107,7 @@ class Unit:
 
     def _pack_bytes(self, pack: MatrixPack, e: Element) -> int:
         groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
-        return groups * pack.depth.evaluate(self.sizes) * len(pack.weights) * pack.width * e.panel_row
+        return groups * (pack.depth.evaluate(self.sizes) + OF_ZEROS) * len(pack.weights) * pack.width * e.panel_row
 
     def sizes_of_early(self) -> int:
         """Features of the widest operand that is known before the loop."""

@@ -1,0 +1,127 @@
+"""What a module is called with: checked, and seen as sequences [T, N, features] and states [units, N, size]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from anyrnn.errors import UnsupportedError
+from anyrnn.sequence.network import Network
+
+States = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Of one network and layout. `label` is the module's class, which messages begin with."""
+
+    network: Network
+    input_size: int
+    batch_first: bool
+    label: str
+
+    def no_tensor(self, input: Any) -> Exception:
+        """What to raise for an input of another type."""
+        if isinstance(input, PackedSequence):
+            return UnsupportedError(
+                f"{self.label}: input is a PackedSequence, which is not supported yet; pad the batch "
+                "(torch.nn.utils.rnn.pad_packed_sequence) and give a [T, N, D] tensor"
+            )
+        return TypeError(f"{self.label}: input should be a Tensor, got {type(input).__name__}")
+
+    def check_input(self, input: Tensor, weight: Tensor) -> bool:
+        """Refuse what does not fit; say whether there is a batch."""
+        shape = input.shape
+        batched = len(shape) == 3
+        if not batched and len(shape) != 2:
+            raise ValueError(f"{self.label}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
+            raise ValueError(
+                f"{self.label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+            )
+        if not (input.is_cpu and weight.is_cpu) and input.device != weight.device:
+            raise RuntimeError(
+                f"{self.label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
+            )
+        if shape[-1] != self.input_size:
+            sides = f"Expected {self.input_size}, got {shape[-1]}"
+            raise RuntimeError(f"{self.label}: input.size(-1) must be equal to input_size. {sides}")
+        if shape[1 if self.batch_first and batched else 0] == 0:
+            raise RuntimeError(
+                f"{self.label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(shape)}"
+            )
+        return batched
+
+    def time_major(self, input: Tensor, batched: bool, weight: Tensor) -> Tensor:
+        """[T, N, features], of the weights' dtype."""
+        if input.dtype != weight.dtype:  # under autocast
+            input = input.to(weight.dtype)
+        if not batched:
+            return input.unsqueeze(1)
+        return input.transpose(0, 1) if self.batch_first else input
+
+    def further(self, steps: dict[str, Tensor], x: Tensor, batched: bool, weight: Tensor) -> list[Tensor]:
+        """The cell's further per-step inputs, [T, N, size], checked."""
+        names, who = dict(self.network.further_inputs), f"{self.label}: the cell {self.network.graph.name!r}"
+        unknown = steps.keys() - names.keys()
+        if unknown:
+            known = ", ".join(names) or "none"
+            raise TypeError(f"{who} has no per-step input {min(unknown)!r}; it has: {known}")
+        missing = [name for name in names if steps.get(name) is None]
+        if missing:
+            raise TypeError(f"{who} needs the per-step input {missing[0]} as keyword argument")
+        return [self._one_further(steps[name], name, size, x, batched, weight) for name, size in names.items()]
+
+    def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{self.label}: {name} should be a Tensor, got {type(tensor).__name__}")
+        steps, rows = x.shape[:2]
+        expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
+        if tensor.shape != expected:
+            raise RuntimeError(f"{self.label}: expected {name} to have shape {expected}, got {list(tensor.shape)}")
+        if tensor.device != weight.device:
+            raise RuntimeError(f"{self.label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
+        if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+            raise ValueError(f"{self.label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
+        return self.time_major(tensor, batched, weight)
+
+    def states(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
+        """The initial states [units, N, size], checked; nothing when they are the cell's own."""
+        if hx is None:
+            return ()
+        states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
+        if not listed and not isinstance(hx, Tensor):
+            raise TypeError(f"{self.label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
+        given: Any = hx if listed else (hx,)
+        if len(given) != len(states) or (not listed and len(states) > 1):
+            names = ", ".join(s.name for s in states)
+            form = "1 initial state" if len(states) == 1 else f"a tuple of {len(states)} initial states"
+            came = f"{len(given)} state{'s' * (len(given) != 1)}" if listed else "one tensor"
+            raise RuntimeError(f"{self.label}: expected hx to be {form} ({names}), got {came}")
+        units, rows, dtype, device = len(self.network.units), x.size(1), x.dtype, x.device
+        dimensions, result = 3 if batched else 2, []
+        for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{self.label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
+            if tensor.dim() != dimensions:
+                kind = "batched" if batched else "unbatched"
+                sides = f"For {kind} {dimensions}-D input, hx should also be {dimensions}-D but got {tensor.dim()}-D tensor"
+                raise RuntimeError(f"{self.label}: {sides} (state {state.name})")
+            full = tensor if batched else tensor.unsqueeze(1)
+            if full.shape != (units, rows, size):
+                shape = (units, rows, size) if batched else (units, size)
+                sides = f"Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
+                raise RuntimeError(f"{self.label}: {sides}")
+            if tensor.dtype != dtype or tensor.device != device:
+                if tensor.device != device or not torch.is_autocast_enabled(device.type):
+                    sides = f"is {tensor.dtype} on {tensor.device}, but the input is {dtype} on {device}"
+                    raise RuntimeError(f"{self.label}: state {state.name} of hx {sides}; convert it with .to()")
+                full = full.to(dtype)
+            result.append(full)
+        return result
