@@ -75,11 +75,13 @@ class Job:
 
     @property
     def weight_bytes(self) -> int:
-        """Read of the matrices: in every step the recurrent ones, once those of the input; in training forward and backward."""
+        """Read of the matrices: the recurrent ones in every step but the first, which begins with zeros, once those of the input;
+        in training forward and backward.
+        """
         elements = 0
         for layer, _ in self.network.units:
             for of_input, shape in self._matrices(layer):
-                elements += prod(shape) * (1 if of_input else self.row.steps)
+                elements += prod(shape) * (1 if of_input else self.row.steps - 1)
         return elements * self.dtype.itemsize * (2 if self.row.mode == "training" else 1)
 
     @property

@@ -70,12 +70,15 @@ class Result:
 
     @property
     def bandwidth_fraction(self) -> float | None:
-        """The time of reading the weights in every step, and of the products with the input at the rate of a large product, over
-        ours; None where many samples share the weights.
+        """The time of reading the weights in every step but the first, which begins with zeros (or of multiplying by them at the
+        rate of a large product, if that takes longer), and of the products with the input at that rate, over ours; None where
+        many samples share the weights.
         """
         if not self.seconds or not self.read_rate or not self.product_rate:
             return None
-        return (self.weight_bytes / self.read_rate + self.input_flops / self.product_rate) / self.seconds
+        multiplied = (self.flops - self.input_flops) * (1 - 1 / self.row.steps)
+        in_steps = max(self.weight_bytes / self.read_rate, multiplied / self.product_rate)
+        return (in_steps + self.input_flops / self.product_rate) / self.seconds
 
     @property
     def ratios(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Scratch memory of the llvm backend reads as NaN before every call, and small calls use all threads."""
+"""Scratch memory of the llvm backend reads as NaN before every call, and small calls use all threads, which help each other."""
 
 import pytest
 
@@ -13,6 +13,7 @@ def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     pools.RESTING.clear()
     monkeypatch.setattr(split, "START", 0.0)
     monkeypatch.setattr(split, "WAIT", 0.0)
+    monkeypatch.setattr(split, "SHARED", 0.0)
     run.POOLS.known.clear()
 
 

@@ -19,7 +19,7 @@ def test_flops_of_layers_directions_and_lengths() -> None:
 
 def test_bytes_of_the_weights() -> None:
     job = Job(Row("gru", 5, 1, 4, 6), torch.float64, 1)
-    assert job.weight_bytes == 8 * 3 * 6 * (4 + 5 * 6)
+    assert job.weight_bytes == 8 * 3 * 6 * (4 + 4 * 6)
     assert Job(Row("indrnn", 5, 1, 4, 6), torch.float32, 1).weight_bytes == 4 * 6 * 4
 
 

@@ -136,7 +136,7 @@ def test_a_picture_and_a_file_of_the_day(suite: Callable[..., None], monkeypatch
     assert main(["--no-compile", "--plot", str(tmp_path / "picture.png"), "--json"]) == 0
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     (file,) = (tmp_path / "benchmarks" / "results").iterdir()
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d-a-cpu-tm-9000\.json", file.name)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d-a-cpu-tm-9000-[a-z0-9-]+\.json", file.name)
     assert len(json.loads(file.read_text())["rows"]) == len(ROWS)
 
 

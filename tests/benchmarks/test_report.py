@@ -44,6 +44,7 @@ def test_figures(report: Report) -> None:
     assert lstm.ratios == {"torch": pytest.approx(1.5)}
     assert stream.bandwidth_fraction == pytest.approx(0.5)
     assert replace(stream, input_flops=6 * 10**8).bandwidth_fraction == pytest.approx(0.7), "the input's products take time too"
+    assert replace(stream, flops=3 * 10**9).bandwidth_fraction == pytest.approx(0.99), "reading takes less than multiplying"
     assert wrong.peak_fraction is None
 
 

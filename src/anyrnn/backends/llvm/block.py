@@ -38,6 +38,8 @@ HEADER = (
     "threshold",
     "scale",
     "turn",
+    "shared",
+    "ahead",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -53,6 +55,8 @@ cotangent_from, cotangent_to: the steps at which the caller's cotangent is read;
 seed, stream, first_step, step_sign: of random choices; the sequence's step at t = 0, and 1 or -1 for later t
 threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
+shared: 1 when threads that split columns help each other, see `claims`
+ahead: how many bytes ahead the first rows of a group fetch its weights
 """
 BUFFER_WORDS = 5
 WEIGHT_WORDS = 4

@@ -34,6 +34,7 @@ from anyrnn.backends.llvm.emitter import (
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
+from anyrnn.backends.llvm.thread_code import turned
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Program
 
@@ -82,11 +83,10 @@ class ColumnKernel(Emitter):
             for i in self.needed
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
-        turn = b.binary("and", b.add(self.t, self.word(self.layout.header("turn"), "turn")), i64(1), "turn")
-        turned = b.compare("ne", turn, i64(0), "turned")
+        from_last = turned(b, self.t, self.word(self.layout.header("turn"), "turn"))
         loop = b.loop("group", self.group0, self.group1)
         from_end = b.sub(b.add(self.group0, b.sub(self.group1, 1)), loop.index, "from_end")
-        number = b.select(turned, from_end, loop.index, "group")
+        number = b.select(from_last, from_end, loop.index, "group")
         first_panel = b.mul(number, shaped.width, "first_panel")
         all_panels = b.binary("sdiv", b.add(self.features, e.lanes - 1), i64(e.lanes), "panels")
         self.group = Group(number, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))

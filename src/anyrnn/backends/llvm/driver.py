@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout, first_of, last_of
 from anyrnn.backends.llvm.builder import I64, Module, Value, i64
+from anyrnn.backends.llvm.claims import MOST_STAGES, Claims
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.emitter import Element
@@ -156,6 +158,7 @@ class Driver:
         self.ends = Ends(
             thread, self.program, self.copies, self.matrices, self.biases, self.sums, frozenset(self.summed), self.state_values
         )
+        self.claims = Claims(thread)
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
         for shaped in self.shaped.values():
             self.group_range(shaped)
@@ -166,12 +169,13 @@ class Driver:
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
             self.ends.states_in()
+            self.claims.reset()
             thread.barrier()
         self.chunks(count, chunk_from, chunk_to)
         with thread.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
             if self.program.exit is not None:
                 with thread.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
-                    self.call_stage(self.program.exit, i64(-1), None)
+                    self.call_kernels(self.program.exit, i64(-1))
             if not self._ends_waiting():
                 thread.stage_barrier()
             self.ends.states_out()
@@ -228,39 +232,56 @@ class Driver:
         loop = b.loop("step", 0, b.sub(t1, t0, "steps"))
         t = b.sub(b.sub(t1, 1), loop.index, "t") if program.reverse else b.add(t0, loop.index, "t")
         for position, stage in enumerate(program.body):
-            self.call_stage(stage, t, program.entry if position == 0 else None)
+            self.call_stage(stage, t, program.entry if position == 0 else None, position)
             if program.waits:
                 self.thread.stage_barrier()
         b.end(loop)
 
-    def call_stage(self, stage: Stage, t: Value, entry: Stage | None) -> None:
+    def call_stage(self, stage: Stage, t: Value, entry: Stage | None, position: int) -> None:
         """A stage for one step; in the first step of a rotated loop, `entry` instead."""
         b = self.b
         if entry is None:
-            self.call_kernels(stage, t)
+            self.call_kernels(stage, t, position)
             return
         newest = b.compare("eq", t, b.sub(self.thread.steps, 1), "newest")
         first, other, done = b.label("entry"), b.label("turn"), b.label("turned")
         b.branch_if(newest, first, other)
         b.place(first)
-        self.call_kernels(entry, t)
+        self.call_kernels(entry, t, position)
         b.branch(done)
         b.place(other)
-        self.call_kernels(stage, t)
+        self.call_kernels(stage, t, position)
         b.branch(done)
         b.place(done)
 
-    def call_kernels(self, stage: Stage, t: Value) -> None:
-        for kernel in stage.kernels:
-            self.call_kernel(kernel, t, self.thread.row0, self.thread.own_rows)
+    def call_kernels(self, stage: Stage, t: Value, position: int | None = None) -> None:
+        """A stage for one step. Threads may help each other in a stage of the loop at that `position`, if it has one kernel and a
+        barrier after it: then nothing depends on who did which columns.
+        """
+        first, row0, rows = stage.kernels[0], self.thread.row0, self.thread.own_rows
+        if position is None or position >= MOST_STAGES or not self.program.waits or len(stage.kernels) > 1 or first.dim is None:
+            for kernel in stage.kernels:
+                self.call_kernel(kernel, t, row0, rows)
+            return
+        shaped = self.shaped[id(first)]
+        groups = self.thread.groups(first.dim, shaped.width)
+        self.claims.call(position, t, groups, self.group_range(shaped), partial(self.call_kernel, first, t, row0, rows))
 
-    def call_kernel(self, kernel: Kernel, t: Value, row0: Value, rows: Value, hoisting: bool = False) -> None:
-        """`hoisting`: only the products with what is known before the loop."""
+    def call_kernel(
+        self,
+        kernel: Kernel,
+        t: Value,
+        row0: Value,
+        rows: Value,
+        groups: tuple[Value, Value] | None = None,
+        hoisting: bool = False,
+    ) -> None:
+        """By default for this thread's `groups`. `hoisting`: only the products with what is known before the loop."""
         if kernel.dim is None:
             arguments = [i64(0), i64(1)]
         else:
             shaped = self.shaped[id(kernel)]
-            arguments = [*self.group_range(shaped), *([i64(int(hoisting))] if shaped.inits else [])]
+            arguments = [*(groups or self.group_range(shaped)), *([i64(int(hoisting))] if shaped.inits else [])]
             if hoisting:
                 t = self.b.sub(t, shaped.inits[0][1], "t")
         self.b.call(self.names[id(kernel)], [self.thread.block, t, row0, rows, *arguments])
@@ -276,7 +297,7 @@ class Driver:
         for kernel in stage.kernels:
             with self.thread.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
-                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.thread.row0, rows, hoisting)
+                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.thread.row0, rows, hoisting=hoisting)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:

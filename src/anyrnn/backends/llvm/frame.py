@@ -17,6 +17,7 @@ import numpy as np
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import first_of, last_of
+from anyrnn.backends.llvm.claims import STATE_BYTES
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Scratch
@@ -88,7 +89,7 @@ class Frame:
         self._number_bases()
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
-        barrier = fixed.take(128)
+        barrier = fixed.take(STATE_BYTES)
         self.own_bytes, self.packed_bytes = scratch.bytes, packed.bytes
         self.kept = 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
@@ -328,9 +329,10 @@ class Frame:
             self.asked = asked
             self.threads = self.work.threads(asked, kept > 0)
             self.threads_asleep = self.work.threads(asked, kept > 0, split.WAKE)
-            for number, unit in enumerate(self.units):
+            for number, unit in zip(self.order, self.work.units, strict=True):
                 columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
                 self.header(number, "columns", int(columns))
+                self.header(number, "shared", int(columns and self.work.shares(unit, self.threads)))
             self.used = 0
         if self.threads > 1:
             self.stack("team", threads.runner())

@@ -20,8 +20,6 @@ from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 
 OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
-BYTES_AHEAD = 12288
-"""How far ahead weights are fetched: what comes from memory while a core multiplies."""
 BLOCK_FEATURES = 128
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 
@@ -47,6 +45,7 @@ class Products:
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
         self.zeros = [self._is_zero(o) for o in shaped.operands]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead")
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
@@ -215,12 +214,12 @@ class Products:
         of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where. The
-        first rows, which find the weights in no near cache, fetch them some way ahead; the others multiply what is near already.
+        first rows, which may find the weights in no cache, fetch them some way ahead; the others multiply what is near already.
         """
         b, e, advance, count = self.b, self.element, self.kernel.advance, len(vectors)
         height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
-        ahead = b.select(b.compare("eq", first_row, i64(0)), i64(BYTES_AHEAD), i64(0), "ahead")
+        ahead = b.select(b.compare("eq", first_row, i64(0)), self.ahead, i64(0), "ahead")
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
         rows = [advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
         for row in rows:

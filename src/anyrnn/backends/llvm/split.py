@@ -15,6 +15,8 @@ START, WAIT = 5e-6, 0.15e-6
 """Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
 WAKE, DOZE = 60e-6, 1e-3
 """Seconds to begin on threads that sleep, and how long they look for work before they do."""
+SHARED = 4e-5
+"""A thread's part of a stage that takes so many seconds is worth being shared with others that are done with theirs."""
 PIECE = 0.1
 """A call of more seconds is done in pieces of so many, between which it may be interrupted."""
 LONG = 50e-6
@@ -70,6 +72,10 @@ class Work:
             some = max(1, int(PIECE / (self._step(unit) * self.chunk / threads)))
             for first in range(0, chunks, some):
                 yield number, first, min(first + some, chunks)
+
+    def shares(self, unit: Unit, threads: int) -> bool:
+        """Whether threads that split columns should help each other in a stage."""
+        return unit.stages > 0 and self._step(unit) >= SHARED * unit.stages * threads
 
     def _step(self, unit: Unit) -> float:
         once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time

@@ -11,6 +11,11 @@ from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
 from anyrnn.ir.dims import Dim
 
 
+def turned(b: Function, t: Value, turn: Value) -> Value:
+    """Whether groups are gone through from the last to the first in step t; `turn` counts the steps of earlier calls."""
+    return b.compare("ne", b.binary("and", b.add(t, turn), i64(1), "turn"), i64(0), "turned")
+
+
 class ThreadCode:
     """Of the function that begins with (block, id, count, barrier).
 
@@ -51,11 +56,15 @@ class ThreadCode:
         span = width * self.element.lanes
         return self.b.binary("sdiv", self.b.add(self.size(dim), span - 1), i64(span), "groups")
 
-    def share(self, count: Value, name: str) -> tuple[Value, Value]:
-        """This thread's part of `count` things."""
-        b = self.b
-        first = b.binary("sdiv", b.mul(count, self.id), self.count, f"{name}.from")
-        return first, b.binary("sdiv", b.mul(count, b.add(self.id, 1)), self.count, f"{name}.to")
+    def share(self, count: Value, name: str, id: Value | None = None) -> tuple[Value, Value]:
+        """A thread's part of `count` things, by default this one's."""
+        b, id = self.b, self.id if id is None else id
+        first = b.binary("sdiv", b.mul(count, id), self.count, f"{name}.from")
+        return first, b.binary("sdiv", b.mul(count, b.add(id, 1)), self.count, f"{name}.to")
+
+    def turned(self, t: Value) -> Value:
+        """Whether kernels go through their groups from the last to the first in step t."""
+        return turned(self.b, t, self.header("turn"))
 
     def _share_of_rows(self, row_sums: bool) -> tuple[Value, Value]:
         if not row_sums:

@@ -8,12 +8,16 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
-from anyrnn.backends.llvm.shapes import OF_ZEROS, MatrixPack
+from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
+FAR_BYTES, BYTES_AHEAD = 3 * 2**23, 12288
+"""Recurrent weights of more bytes come from memory in every step, and are fetched so many bytes ahead; those that the last cache
+holds arrive sooner without.
+"""
 
 
 class Unit:
@@ -56,6 +60,7 @@ class Unit:
                 self.words[start : start + 5] = where.words
                 memory.append(start)
         self._matrices(e, packed)
+        self.set("ahead", BYTES_AHEAD if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
@@ -73,13 +78,15 @@ class Unit:
         self.set("block_steps", extent.block)
 
     def _matrices(self, e: Element, packed: Arena) -> None:
-        """Room for packed weights, and behind them a number for each weight and group."""
+        """Room for packed weights and their products with zeros, and behind them a number for each weight and group."""
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
         for pack in self.code.matrices:
-            index, bytes = self.layout.pack(pack.name), self._pack_bytes(pack, e)
+            index = self.layout.pack(pack.name)
             groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
-            self.words[index] = packed.take(bytes + 8 * groups * len(pack.weights))
+            depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
+            bytes = groups * depth * k_bytes
+            self.words[index] = packed.take(bytes + groups * (OF_ZEROS * k_bytes + 8 * len(pack.weights)))
             self.in_packed.append(index)
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
@@ -104,10 +111,6 @@ class Unit:
             else:
                 self.words[start : start + 5] = (bias_at[init.bias], 0, 0, 0, e.panel_row)
             self.in_scratch.append(start)
-
-    def _pack_bytes(self, pack: MatrixPack, e: Element) -> int:
-        groups = -(-pack.size.evaluate(self.sizes) // (pack.width * e.lanes))
-        return groups * (pack.depth.evaluate(self.sizes) + OF_ZEROS) * len(pack.weights) * pack.width * e.panel_row
 
     def sizes_of_early(self) -> int:
         """Features of the widest operand that is known before the loop."""

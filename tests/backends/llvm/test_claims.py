@@ -1,0 +1,58 @@
+"""Threads that split the columns of a step help each other: what is left of a share is claimed by whoever is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import c_int64
+
+import numpy as np
+import pytest
+import torch
+
+from anyrnn import Recurrent, Stream
+from anyrnn.backends.llvm import run, split, target
+from anyrnn.backends.llvm.claims import BARRIER_BYTES, LINE_BYTES, SHARE
+from anyrnn.backends.llvm.stack import STACK
+
+GROUPS = 12
+THREADS = 2
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    yield
+    torch.set_num_threads(before)
+
+
+def stream() -> Stream:
+    return Recurrent("lstm", 3, GROUPS * target.machine().lanes(4), seed=0, backend="llvm").stream()
+
+
+def claims(of: Stream) -> list[int]:
+    """How often a group of each thread was claimed in the last step, and a claim came too late."""
+    assert of._native is not None
+    frame = of._native.frame
+    state = int(frame.view[STACK.index("barrier")]) + BARRIER_BYTES
+    return [c_int64.from_address(state + LINE_BYTES * thread).value for thread in range(THREADS)]
+
+
+def test_a_part_of_each_share_is_claimed() -> None:
+    """Then as many claims as there are threads find that nothing is left."""
+    ours = stream()
+    for _ in range(3):
+        ours(np.ones((1, 3), np.float32))
+        assert claims(ours) == [GROUPS // THREADS // SHARE + THREADS] * THREADS
+
+
+def test_helping_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((20, 1, 3), np.float32)
+    helped = stream()
+    outputs = [helped(step).copy() for step in x]
+    run.POOLS.known.clear()
+    monkeypatch.setattr(split, "SHARED", np.inf)
+    alone = stream()
+    for step, output in zip(x, outputs, strict=True):
+        np.testing.assert_array_equal(alone(step), output)
+    assert claims(alone) == [0] * THREADS
