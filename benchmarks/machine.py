@@ -43,7 +43,7 @@ class Probe:
 
     def memory(self) -> None:
         """Measure reading an array that no cache holds."""
-        reference = self.reading.reference(MEMORY_BYTES)
+        reference = self.reading.reference(MEMORY_BYTES, 0, 0)
         self.memory_rate = reference.amount / _best(reference.call)
 
     def references(self, result: Result) -> dict[str, Reference]:
@@ -52,7 +52,9 @@ class Probe:
         if row.mode in STREAMS or row.steps == row.samples == 1:
             return {}
         if row.samples <= FEW_SAMPLES and row.mode == "inference" and result.step_bytes:
-            return {"product": self.product, "reading": self.reading.reference(result.step_bytes)}
+            steps = row.steps - 1
+            once = result.weight_bytes - steps * result.step_bytes
+            return {"product": self.product, "reading": self.reading.reference(once, result.step_bytes, steps)}
         return {"product": self.product} if row.samples > FEW_SAMPLES else {}
 
     @property

@@ -1,12 +1,12 @@
-"""How fast the machine reads: an array of some size again and again, each thread its own part, as a recurrent network of one
-sample reads its weights. The rate depends on which caches hold the array.
+"""How fast the machine reads: one array once and another again and again, each thread its own part, as a recurrent network of
+one sample reads its weights. The rate depends on which caches hold the arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -51,14 +51,12 @@ class Reading:
         self.pool = ThreadPoolExecutor(threads)
         self.out = [aligned(machine().vector_bytes) for _ in range(threads)]
 
-    def reference(self, bytes: int) -> Reference:
-        """A call that reads an array of so many bytes, as often as takes some time."""
-        array = aligned(bytes)
-        array.view(np.uint8).fill(0)
-        rounds = max(1, bytes // self.threads // self.bytes)
+    def reference(self, once: int, again: int, steps: int) -> Reference:
+        """A call that reads `once` bytes and then `steps` times some `again` bytes, all of it as often as takes some time."""
+        arrays = [(self._array(once), 1), (self._array(again), steps)]
 
         def read(times: int) -> None:
-            list(self.pool.map(partial(self._part, array, rounds, times), range(self.threads)))
+            list(self.pool.map(partial(self._part, arrays, times), range(self.threads)))
 
         times, seconds = 1, 0.0
         while seconds < LEAST_SECONDS / 2:
@@ -66,7 +64,16 @@ class Reading:
             read(times)
             seconds = time.perf_counter() - start
             times = max(times + 1, min(10**6, int(times * LEAST_SECONDS / seconds) + 1))
-        return Reference(partial(read, times), rounds * self.bytes * self.threads * times)
+        return Reference(partial(read, times), times * sum(array.size * often for array, often in arrays))
 
-    def _part(self, array: npt.NDArray[np.uint8], rounds: int, times: int, part: int) -> None:
-        self.function(array.ctypes.data + part * rounds * self.bytes, rounds, times, self.out[part].ctypes.data)
+    def _array(self, bytes: int) -> npt.NDArray[np.uint8]:
+        """Of about so many bytes: every thread has a whole number of rounds."""
+        array = aligned(max(1, bytes // self.threads // self.bytes) * self.threads * self.bytes).view(np.uint8)
+        array.fill(0)
+        return array
+
+    def _part(self, arrays: Sequence[tuple[npt.NDArray[np.uint8], int]], times: int, part: int) -> None:
+        for _ in range(times):
+            for array, often in arrays:
+                bytes = array.size // self.threads
+                self.function(array.ctypes.data + part * bytes, bytes // self.bytes, often, self.out[part].ctypes.data)

@@ -44,7 +44,9 @@ class Result:
     product_rate: float | None = None
     """Flops a second of a library's large product, timed in turn with the row."""
     read_rate: float | None = None
-    """Bytes a second of reading an array of `step_bytes` again and again, timed in turn with the row."""
+    """Bytes a second of reading `weight_bytes` as the row does, those of the input once and `step_bytes` again and again; timed
+    in turn with the row.
+    """
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()

@@ -36,6 +36,8 @@ class Machine:
     vector_bytes: int
     registers: int
     fused: bool
+    cpu: str = ""
+    """LLVM's name of the processor, which can be wrong in a virtual machine: good for nothing but speed."""
 
     @property
     def masks(self) -> bool:
@@ -48,18 +50,19 @@ class Machine:
 
 @lru_cache(maxsize=1)
 def machine() -> Machine:
-    """The host, from its feature flags (its name can be wrong in a virtual machine)."""
+    """The host, from its feature flags."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    cpu = llvm.get_host_cpu_name()
     if "avx512f" in features and "avx512vl" in features:
-        return Machine(features, 64, 32, True)
+        return Machine(features, 64, 32, True, cpu)
     if "avx2" in features:
-        return Machine(features, 32, 16, "fma" in features)
+        return Machine(features, 32, 16, "fma" in features, cpu)
     if "neon" in features:
-        return Machine(features, 16, 32, True)
-    return Machine(features, 16, 16, "fma" in features)
+        return Machine(features, 16, 32, True, cpu)
+    return Machine(features, 16, 16, "fma" in features, cpu)
 
 
 OPTIMISATION = 2
