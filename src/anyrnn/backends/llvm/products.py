@@ -1,9 +1,9 @@
 """Emits the products of a column kernel's tiles:
 
-    put the first values of the sums (biases, or what was hoisted) into the tile, a piece of stack that stays in cache
     for each operand, for each block of its features:
         sum products in registers, and now and then fetch some of what the pointwise work will touch
-        add the sums to the tile
+        add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them into the
+        tile, a piece of stack that stays in cache
 
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
 """
@@ -128,31 +128,43 @@ class Products:
 
     def sums(self, row: Value, height: int) -> None:
         """Leave the sums of a tile of so many rows in its place."""
-        for (a, i, k), value in self._begin(row, height).items():
-            self.b.store(value, self.tile_at(a, k, i), self.element.panel_row)
+        for a, accumulator in enumerate(self.shaped.accumulators):
+            if accumulator.init and all(o.foldable for o in self.shaped.operands if a in o.accumulators):
+                self._begin(a, row, height)
         for which in range(len(self.alike)):
             self._add_products(which, row, height)
 
-    def _begin(self, row: Value, height: int) -> dict[tuple[int, int, int], Value]:
-        """The first values of the sums, by (accumulator, row, panel)."""
-        b, e, advance, label = self.b, self.element, self.kernel.advance, self.kernel.label
-        sums: dict[tuple[int, int, int], Value] = {}
-        for a, (accumulator, place) in enumerate(zip(self.shaped.accumulators, self.begins_at, strict=True)):
-            for k in range(self.shaped.width):
-                if place is None:
-                    sums |= {(a, i, k): const(e.vector, 0.0) for i in range(height)}
-                    continue
-                address, row_bytes, panel_bytes = place
-                at = advance(address, b.mul(panel_bytes, b.add(self.group.first_panel, k, "panel")), "begin")
-                if accumulator.init:
-                    at = advance(at, b.mul(row_bytes, row), "begin")
-                value = b.load(e.vector, at, label(accumulator.node), e.panel_row)
-                for i in range(height):
-                    if i and accumulator.init:
-                        here = advance(at, b.mul(row_bytes, i), "begin")
-                        value = b.load(e.vector, here, label(accumulator.node), e.panel_row)
-                    sums[a, i, k] = value
-        return sums
+    def _first(self, a: int, row: Value) -> list[tuple[Value, Value]]:
+        """Where the first values of a sum are, for each panel: the address at a row, and bytes from row to row."""
+        b, kernel, advance = self.b, self.kernel, self.kernel.advance
+        place = self.begins_at[a]
+        if place is None:
+            return [(kernel.pointer(kernel.layout.header("zeros"), "zeros"), i64(0))] * self.shaped.width
+        address, row_bytes, panel_bytes = place
+        panels = [b.add(self.group.first_panel, k, "panel") for k in range(self.shaped.width)]
+        starts = [advance(address, b.mul(panel_bytes, panel), "begin") for panel in panels]
+        return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start in starts]
+
+    def _begin(self, a: int, row: Value, height: int) -> None:
+        """Where all products of a sum were hoisted, its first values are the sum."""
+        b, e = self.b, self.element
+        hoisted, begun = b.label("hoisted"), b.label("begun")
+        b.branch_if(b.compare("eq", self._blocks_of(a, len(self.alike)), i64(0), "none_left"), hoisted, begun)
+        b.place(hoisted)
+        for k, (start, row_bytes) in enumerate(self._first(a, row)):
+            for i in range(height):
+                value = b.load(e.vector, self.kernel.advance(start, b.mul(row_bytes, i), "begin"), "begin", e.panel_row)
+                b.store(value, self.tile_at(a, k, i), e.panel_row)
+        b.branch(begun)
+        b.place(begun)
+
+    def _blocks_of(self, a: int, tables: int) -> Value:
+        """How many blocks go to a sum from the first tables."""
+        total = i64(0)
+        for (some, _), blocks in zip(self.alike[:tables], self.blocks, strict=False):
+            if a in self.shaped.operands[some[0]].accumulators:
+                total = self.b.add(total, blocks, "blocks")
+        return total
 
     def _add_products(self, which: int, row: Value, height: int) -> None:
         """Add the products of operands that are alike to the tile, one operand after the other, block after block.
@@ -173,6 +185,7 @@ class Products:
         weight_bytes = len(operand.accumulators) * shaped.width * e.panel_row
         weights = advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
+        before = self._before(which, block.index, row)
 
         def add(panels: int) -> None:
             keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
@@ -180,8 +193,9 @@ class Products:
             names = [f"{self.kernel.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
             sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row)
             for (a, i, k), value in zip(keys, sums, strict=True):
-                place = self.tile_at(a, k, i)
-                b.store(b.fadd(b.load(e.vector, place, "before", e.panel_row), value), place, e.panel_row)
+                start, apart = before[a][k]
+                total = b.fadd(b.load(e.vector, advance(start, b.mul(apart, i), "before"), "before", e.panel_row), value)
+                b.store(total, self.tile_at(a, k, i), e.panel_row)
 
         if shaped.width > 1 and height == shaped.heights[0]:
             full, half, done = b.label("full"), b.label("half"), b.label("added")
@@ -197,6 +211,21 @@ class Products:
         finished = b.compare("sge", feature, depth, "finished")
         words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
         b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
+
+    def _before(self, which: int, block: Value, row: Value) -> dict[int, list[tuple[Value, Value]]]:
+        """What a block's products are added to: the first values, or what is in the tile; as `_first`."""
+        b, e, found = self.b, self.element, {}
+        some, _ = self.alike[which]
+        for a in self.shaped.operands[some[0]].accumulators:
+            is_first = b.compare("eq", b.add(block, self._blocks_of(a, which)), i64(0), "is_first")
+            found[a] = [
+                (
+                    b.select(is_first, start, self.tile_at(a, k, 0), "before"),
+                    b.select(is_first, row_bytes, i64(e.panel_row), "apart"),
+                )
+                for k, (start, row_bytes) in enumerate(self._first(a, row))
+            ]
+        return found
 
     def _chain(
         self,
