@@ -70,11 +70,13 @@ class Products:
         hoisted = b.compare("ne", kernel.word(kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
         return b.select(self.hoisting, size, b.select(hoisted, none, size, "folded"), "depth")
 
-    def _begins_at(self, accumulator: Accumulator) -> tuple[Value, Value, Value] | None:
+    def _begins_at(self, accumulator: Accumulator) -> tuple[Value, Value, Value]:
         """Where the first values of a sum are: the address, bytes from row to row and from panel to panel."""
         b, e, kernel = self.b, self.element, self.kernel
-        bias = (self.bias_packs[accumulator.bias], i64(0), i64(e.panel_row)) if accumulator.bias else None
-        if accumulator.init is None or bias is None:
+        if accumulator.bias is None:
+            return kernel.pointer(kernel.layout.header("zeros"), "zeros"), i64(0), i64(0)
+        bias = self.bias_packs[accumulator.bias], i64(0), i64(e.panel_row)
+        if accumulator.init is None:
             return bias
         init = kernel.bases[accumulator.init], kernel.row_bytes[accumulator.init], kernel.panel_bytes[accumulator.init[0]]
         address, row_bytes, panel_bytes = (b.select(self.hoisting, x, y, "begin") for x, y in zip(bias, init, strict=True))
@@ -124,7 +126,14 @@ class Products:
                 following = b.at(place, OPERAND_WORDS, I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
             self.blocks.append(blocks)
+        self.starts = [self._starts(place) for place in self.begins_at]
         self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    def _starts(self, place: tuple[Value, Value, Value]) -> list[tuple[Value, Value]]:
+        """The addresses of a group's panels in a place of first values, and bytes from row to row."""
+        b, (address, row_bytes, panel_bytes) = self.b, place
+        panels = [b.add(self.group.first_panel, k, "panel") for k in range(self.shaped.width)]
+        return [(self.kernel.advance(address, b.mul(panel_bytes, panel), "begin"), row_bytes) for panel in panels]
 
     def sums(self, row: Value, height: int) -> None:
         """Leave the sums of a tile of so many rows in its place."""
@@ -136,14 +145,10 @@ class Products:
 
     def _first(self, a: int, row: Value) -> list[tuple[Value, Value]]:
         """Where the first values of a sum are, for each panel: the address at a row, and bytes from row to row."""
-        b, kernel, advance = self.b, self.kernel, self.kernel.advance
-        place = self.begins_at[a]
-        if place is None:
-            return [(kernel.pointer(kernel.layout.header("zeros"), "zeros"), i64(0))] * self.shaped.width
-        address, row_bytes, panel_bytes = place
-        panels = [b.add(self.group.first_panel, k, "panel") for k in range(self.shaped.width)]
-        starts = [advance(address, b.mul(panel_bytes, panel), "begin") for panel in panels]
-        return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start in starts]
+        b, advance = self.b, self.kernel.advance
+        if self.shaped.accumulators[a].init is None:  # the same for all rows
+            return self.starts[a]
+        return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start, row_bytes in self.starts[a]]
 
     def _begin(self, a: int, row: Value, height: int) -> None:
         """Where all products of a sum were hoisted, its first values are the sum."""
