@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -96,7 +97,16 @@ def test_pieces_change_no_bit(cell: str, rows: int, monkeypatch: pytest.MonkeyPa
     assert all(np.array_equal(a, b) for a, b in zip(expected, everything(), strict=True))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that was started in the background may ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.timing
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("which", ["inference", "backward_data"])
 def test_a_long_call_can_be_interrupted(which: str) -> None:
     layer = anyrnn.Recurrent("lstm", 1, 1024, seed=0, backend="llvm")
