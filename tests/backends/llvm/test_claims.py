@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from anyrnn import Recurrent, Stream
-from anyrnn.backends.llvm import run, split, target
+from anyrnn.backends.llvm import memory, run, split, target
 from anyrnn.backends.llvm.claims import BARRIER_BYTES, LINE_BYTES, SHARE
+from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.stack import STACK
 
 GROUPS = 12
@@ -56,3 +57,24 @@ def test_helping_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for step, output in zip(x, outputs, strict=True):
         np.testing.assert_array_equal(alone(step), output)
     assert claims(alone) == [0] * THREADS
+
+
+def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces may have different threads, so a thread may find what it counted long ago."""
+    layer = Recurrent("lstm", 3, GROUPS * target.machine().lanes(4), seed=0, backend="llvm")
+    x = np.random.default_rng(0).standard_normal((9, 1, 3), np.float32)
+    expected = layer(x)[0]
+    run.POOLS.known.clear()
+    monkeypatch.setattr(split, "PIECE", 1e-9)
+    monkeypatch.setattr(memory, "CHUNK_ROWS", 2)
+    set_word = Frame.stack
+
+    def stack(frame: Frame, name: str, value: int) -> None:
+        set_word(frame, name, value)
+        if name == "chunk_to":
+            counts = int(frame.view[STACK.index("barrier")]) + BARRIER_BYTES
+            for word in range(THREADS * LINE_BYTES // 8):
+                c_int64.from_address(counts + 8 * word).value = GROUPS
+
+    monkeypatch.setattr(Frame, "stack", stack)
+    np.testing.assert_array_equal(layer(x)[0], expected)

@@ -35,10 +35,11 @@ class Claims:
         self.shared = b.binary("and", wanted, some, "shared")
 
     def reset(self) -> None:
-        """Before the first step; a barrier must follow."""
+        """Before the first step of each piece of a call: the piece before may have had other threads."""
         with self.thread.only_if(self.shared, "no_claims"):
             for word in range(2 * MOST_STAGES):
                 self.thread.b.store(i64(0), self._count(self.thread.id, i64(word)))
+            self.thread.barrier()
 
     def call(self, stage: int, t: Value, groups: Value, own: Range, call: Callable[[Range], None]) -> None:
         """Have `call` emit calls for a thread's `own` part of `groups`, less what is to be claimed, and for what it claims."""

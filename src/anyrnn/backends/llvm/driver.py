@@ -169,8 +169,8 @@ class Driver:
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
             self.ends.states_in()
-            self.claims.reset()
             thread.barrier()
+        self.claims.reset()
         self.chunks(count, chunk_from, chunk_to)
         with thread.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
             if self.program.exit is not None:
