@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import math
 import mmap
 import os
 import threading
@@ -17,44 +17,16 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
 
 
-def aligned(bytes: int) -> npt.NDArray[Any]:
-    """Uninitialised bytes that begin at a multiple of `ALIGNMENT`."""
-    raw = np.empty(bytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + bytes]
-
-
-def _find_madvise() -> Any:
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return None
-    function = getattr(ctypes.CDLL(None), "madvise", None)
-    if function is not None:
-        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function
-
-
-_madvise = _find_madvise()
-
-
-def in_large_pages(address: int, bytes: int) -> None:
-    """Ask the system to give memory that was never touched in large pages: it comes page by page when it is first written, and
-    in small pages `LARGE` arrays take up to a fifth of a call. Nothing where the system has none.
-    """
-    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
-    whole = (address + bytes - start) // mmap.PAGESIZE * mmap.PAGESIZE
-    if _madvise is not None and whole > 0:
-        _madvise(start, whole, mmap.MADV_HUGEPAGE)
-
-
 class Recycler:
     """Large blocks that are used again when the array on them is gone.
 
-    The C library gives every block above 32 MB back to the system at once, and touching it anew for each training step costs a
-    tenth of the step. At most `blocks` of at most `bytes` in all rest here.
+    The C library gives large blocks back to the system, which hands out memory page by page when it is first written, and clears
+    it: for the output of a quick layer that takes longer than to compute it. What rests here is at most `bytes`, and never makes
+    more of what was in use at one time: a new block comes in place of resting ones.
     """
 
-    def __init__(self, blocks: int = 4, bytes: int = 2**30) -> None:
-        self.blocks, self.bytes = blocks, bytes
+    def __init__(self, bytes: int = 2**30) -> None:
+        self.bytes = bytes
         self.rest: list[mmap.mmap] = []
         self._new_lock()
         if hasattr(os, "register_at_fork"):
@@ -75,8 +47,12 @@ class Recycler:
             fitting = [b for b in self.rest if bytes <= len(b) <= 2 * bytes]
             if fitting:
                 best = min(fitting, key=len)
-                self.rest.remove(best)
-                return best
+                with suppress(ValueError):  # a finalizer let it go just now
+                    self.rest.remove(best)
+                    return best
+            released = 0
+            while self.rest and released < bytes:
+                released += len(self.rest.pop(0))
         block = mmap.mmap(-1, bytes, **PRIVATE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel without them
@@ -86,7 +62,7 @@ class Recycler:
     def _give(self, block: mmap.mmap) -> None:
         with self.lock:
             self.rest.append(block)
-            while len(self.rest) > self.blocks or sum(map(len, self.rest)) > self.bytes:
+            while sum(map(len, self.rest)) > self.bytes:
                 self.rest.pop(0)
 
 
@@ -95,3 +71,18 @@ PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP
 LARGE = 4 * 2**20
 """Bytes from which on it pays."""
 RECYCLER = Recycler()
+
+
+def aligned(bytes: int) -> npt.NDArray[Any]:
+    """Uninitialised bytes that begin at a multiple of `ALIGNMENT`, from `LARGE` on in recycled memory."""
+    if bytes >= LARGE:
+        return RECYCLER.array(bytes)
+    raw = np.empty(bytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + bytes]
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An uninitialised array, from `LARGE` bytes on in recycled memory."""
+    bytes = math.prod(shape) * dtype.itemsize
+    return np.empty(shape, dtype) if bytes < LARGE else aligned(bytes).view(dtype).reshape(shape)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn._memory import empty
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
@@ -78,8 +79,8 @@ class Arrays:
     def new_sequence(self, steps: int, rows: int, features: int) -> Array:
         """A new [T, N, features] view, in the layer's layout."""
         if self.batch_first:
-            return np.empty((rows, steps, features), self.dtype).swapaxes(0, 1)
-        return np.empty((steps, rows, features), self.dtype)
+            return empty((rows, steps, features), self.dtype).swapaxes(0, 1)
+        return empty((steps, rows, features), self.dtype)
 
     def new_states(self, rows: int) -> list[Array]:
         """A new [units, N, size] array for each state."""

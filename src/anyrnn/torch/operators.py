@@ -5,14 +5,16 @@ and the interpreter on torch, for what no kernel computes.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from anyrnn._memory import LARGE, RECYCLER, in_large_pages
+from anyrnn._memory import LARGE, aligned, empty
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Extent
@@ -91,15 +93,18 @@ def handle(call: Call) -> int:
 def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
     """A new [T, N, features] tensor; with `batch_first` it is the transpose of a contiguous [N, T, features] one."""
     if batch_first:
-        return like.new_empty(rows, steps, features).transpose(0, 1)
-    return like.new_empty(steps, rows, features)  # quicker than with a tuple
+        return empty_like(like, rows, steps, features).transpose(0, 1)
+    return empty_like(like, steps, rows, features)
 
 
-def paged(new: Tensor) -> Tensor:
-    """The same new tensor; if it is large, its memory will come in large pages."""
-    if new.nbytes >= LARGE:
-        in_large_pages(new.data_ptr(), new.nbytes)
-    return new
+def empty_like(like: Tensor, *shape: int) -> Tensor:
+    """A new contiguous tensor of this shape, from `LARGE` bytes on in recycled memory. Tensors that only say what a program will
+    compute are of another type, and have no memory.
+    """
+    bytes = math.prod(shape) * like.element_size()
+    if bytes < LARGE or type(like) not in (Tensor, torch.nn.Parameter):
+        return like.new_empty(*shape)  # quicker than with a tuple
+    return torch.from_numpy(empty(shape, np.dtype(DTYPES[like.dtype])))
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -142,13 +147,13 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = paged(sequence_like(steps, rows, call.width, x, call.batch_first))
+    output = sequence_like(steps, rows, call.width, x, call.batch_first)
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
     if keep:
         bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows)
-        reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(RECYCLER.array(bytes))
+        reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
     key = (number, keep, x.dtype, x.shape, *strides)
     pool = llvm.POOLS.get(key)
@@ -171,7 +176,7 @@ def run_forward(
 
 def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zero where kernels add to it."""
-    gradients = [paged(torch.empty_like(t)) for t in sources]
+    gradients = [empty_like(t, *t.shape) for t in sources]
     for k in call.summed:
         gradients[k].zero_()
     return gradients
@@ -197,7 +202,7 @@ def run_backward(
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last]
-    d_inputs = [paged(sequence_like(steps, rows, t.shape[-1], t, call.batch_first)) for t in inputs] if wanted[0] else []
+    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []
     given = [t for t in (d_output, *d_ends) if t is not None]
