@@ -5,7 +5,6 @@ and the interpreter on torch, for what no kernel computes.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,21 +88,24 @@ def handle(call: Call) -> int:
 
 # memory of the caller
 
+MANY = LARGE // 4
+"""Numbers in a tensor that make it large."""
+
 
 def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
     """A new [T, N, features] tensor; with `batch_first` it is the transpose of a contiguous [N, T, features] one."""
+    new = recycled if steps * rows * features >= MANY else Tensor.new_empty
     if batch_first:
-        return empty_like(like, rows, steps, features).transpose(0, 1)
-    return empty_like(like, steps, rows, features)
+        return new(like, rows, steps, features).transpose(0, 1)
+    return new(like, steps, rows, features)  # quicker than with a tuple
 
 
-def empty_like(like: Tensor, *shape: int) -> Tensor:
-    """A new contiguous tensor of this shape, from `LARGE` bytes on in recycled memory. Tensors that only say what a program will
-    compute are of another type, and have no memory.
+def recycled(like: Tensor, *shape: int) -> Tensor:
+    """A new contiguous tensor on memory that is used again when the tensor is gone. Tensors that only say what a program will
+    compute are of a type of their own, and have no memory.
     """
-    bytes = math.prod(shape) * like.element_size()
-    if bytes < LARGE or type(like) not in (Tensor, torch.nn.Parameter):
-        return like.new_empty(*shape)  # quicker than with a tuple
+    if type(like) not in (Tensor, torch.nn.Parameter):
+        return like.new_empty(*shape)
     return torch.from_numpy(empty(shape, np.dtype(DTYPES[like.dtype])))
 
 
@@ -176,7 +178,7 @@ def run_forward(
 
 def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zero where kernels add to it."""
-    gradients = [empty_like(t, *t.shape) for t in sources]
+    gradients = [torch.empty_like(t) if t.numel() < MANY else recycled(t, *t.shape) for t in sources]
     for k in call.summed:
         gradients[k].zero_()
     return gradients
