@@ -232,6 +232,30 @@ def test_a_cell_with_other_names_shows_its_own(place: Path) -> None:
         trained(cell)
 
 
+def test_code_of_a_cell_with_other_names_is_not_used(place: Path) -> None:
+    """Where things stand in memory goes by names: those of two gates are exchanged here, one gate has another name."""
+
+    def one(x, h, c):  # type: ignore[no-untyped-def]
+        i, f = anyrnn.sigmoid(anyrnn.affine("i", x, h)), anyrnn.sigmoid(anyrnn.affine("f", x, h))
+        g = anyrnn.tanh(anyrnn.affine("g", x, h))
+        c = f * c + i * g
+        h = anyrnn.tanh(c)
+        return h, anyrnn.State(h=h, c=c)
+
+    def other(x, h, c):  # type: ignore[no-untyped-def]
+        f, i = anyrnn.sigmoid(anyrnn.affine("i", x, h)), anyrnn.sigmoid(anyrnn.affine("f", x, h))
+        candidate = anyrnn.tanh(anyrnn.affine("g", x, h))
+        c = i * c + f * candidate
+        h = anyrnn.tanh(c)
+        return h, anyrnn.State(h=h, c=c)
+
+    results = []
+    for body in (one, other):
+        forget()
+        results.append(trained(anyrnn.cell(body)))
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
 PROCESS = """
 import numpy as np, anyrnn
 layer = anyrnn.Recurrent("rnn_tanh", 3, 5, seed=0, backend="llvm")

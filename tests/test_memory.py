@@ -2,6 +2,8 @@
 
 import io
 import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,28 @@ def test_a_large_output_is_a_tensor_as_any() -> None:
     buffer.seek(0)
     for same in (torch.load(buffer), output.detach().clone().share_memory_(), output.detach().share_memory_()):
         torch.testing.assert_close(same, values * 2, rtol=0, atol=0)
+
+
+def test_what_lives_when_python_ends_is_not_given_out() -> None:
+    program = """
+import atexit
+from anyrnn._memory import LARGE, RECYCLER
+
+@atexit.register
+def late():  # runs after all that is registered later, as finalizers are
+    RECYCLER.array(LARGE)[:] = 8
+    print(array[0])
+
+array = RECYCLER.array(LARGE)
+array[:] = 7
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["7"]
+
+
+def test_without_memory_it_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="the system has no 4611686018427387904 bytes"):
+        Recycler().array(2**62)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

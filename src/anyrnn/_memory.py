@@ -39,7 +39,7 @@ class Recycler:
         """Uninitialised bytes at a page's beginning."""
         block = self._take(bytes)
         array = np.frombuffer(block, np.uint8, bytes)
-        weakref.finalize(array, self._give, block)
+        weakref.finalize(array, self._give, block).atexit = False  # what lives on at exit is still read
         return array
 
     def _take(self, bytes: int) -> mmap.mmap:
@@ -53,7 +53,10 @@ class Recycler:
             released = 0
             while self.rest and released < bytes:
                 released += len(self.rest.pop(0))
-        block = mmap.mmap(-1, bytes, **PRIVATE)
+        try:
+            block = mmap.mmap(-1, bytes, **PRIVATE)
+        except OSError as error:
+            raise MemoryError(f"anyrnn: the system has no {bytes} bytes of memory") from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel without them
                 block.madvise(mmap.MADV_HUGEPAGE)

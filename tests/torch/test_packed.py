@@ -1,6 +1,7 @@
 """Packed weights are kept from one inference call to the next, and are never those of other weights."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_single_number_is_seen(name: str, dtype: torch.dtype) -> None:
         before = run(layer, x)
         parameter.data.view(-1)[place] += 1.0
         assert not torch.equal(run(layer, x), before), place
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("LSTM", 384), ("LSTM", 192), ("RNN", 384)])
+@pytest.mark.parametrize(
+    "change",
+    [torch.Tensor.neg_, lambda w: w.mul_(0.5), lambda w: w.mul_(4.0), lambda w: w[:, 5].neg_(), lambda w: w[7].neg_()],
+    ids=["negative", "half", "times four", "a column", "a row"],
+)
+def test_changes_of_the_highest_bits_alone_are_seen(kind: str, hidden: int, change: Callable[[torch.Tensor], Any]) -> None:
+    """Matrices of these sizes are hashed in whole vectors, and all differences are in the same bits."""
+    layer, x = getattr(anyrnn.torch, kind)(16, hidden), torch.randn(5, 2, 16)
+    before = run(layer, x)
+    change(layer.weight_hh_l0.data)
+    assert not torch.equal(run(layer, x), before)
 
 
 @pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])

@@ -10,6 +10,10 @@ HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
 """An odd number without pattern."""
+TURN = 15
+"""Bits by which a word is turned before the next is mixed in: products carry differences upwards only, and those of the highest
+bits, as of signs and exponents, would cancel each other.
+"""
 
 
 class Copies:
@@ -27,7 +31,8 @@ class Copies:
         return self.module.function(name, parameters)
 
     def pack_matrix(self, transposed: bool) -> str:
-        """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1)`.
+        """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1,
+        ptr prints)`.
 
         Packs a weight for the products that give `size` features from `depth` features; `k bytes` is the distance in the pack
         from one k to the next. A transposed weight has its rows along k.
@@ -109,14 +114,15 @@ class Copies:
         """A word, not zero, made of all bits of numbers that follow each other."""
         lanes = self.element.panel_row // 4
         words, total = vector("i32", lanes), i64(1)
-        mixer = b.splat(Value(str(MIXER % 2**32), "i32"), lanes, "mixer")
+        mixer, left, right = (b.splat(Value(str(k), "i32"), lanes, "mixer") for k in (MIXER % 2**32, TURN, 32 - TURN))
         count = b.mul(numbers, self.element.bytes // 4, "count")
         whole = b.mul(b.binary("sdiv", count, i64(HASHED * lanes)), HASHED * lanes, "whole")
         loop = b.loop("hashed", 0, whole, HASHED * lanes, [(f"hash.{k}", const(words, k + 1)) for k in range(HASHED)])
         following = []
         for k, value in enumerate(loop.values):
             at = b.at(b.at(address, loop.index, "i32"), k * lanes, "i32", "hashed_at")
-            following.append(b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "hash"))
+            mixed = b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "mixed")
+            following.append(b.binary("or", b.binary("shl", mixed, left), b.binary("lshr", mixed, right), "hash"))
         joined, *others = b.end(loop, following)
         for value in others:
             joined = b.add(b.mul(joined, mixer), value, "hash")

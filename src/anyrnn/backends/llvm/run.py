@@ -49,8 +49,9 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
 
 @lru_cache(maxsize=256)
 def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
-    """The native code of a program."""
-    key = f"{plan.graph.identity} {which} {dtype} {target.identity()}"
+    """The native code of a program. Places in its argument block go by names, so cells with other names have their own."""
+    names = [node.name for node in plan.graph.nodes]
+    key = f"{plan.graph.identity} {names} {which} {dtype} {target.identity()}"
     code, binary = remembered("code", key, lambda: _compile(plan, which, dtype))
     address = target.load(binary).get_function_address("stack")
     return Compiled(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address))
