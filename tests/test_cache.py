@@ -121,6 +121,21 @@ def test_a_damaged_file_is_told_of_once_and_made_anew(place: Path, harm: str) ->
     assert made("newer") == ("new", False)
 
 
+@posix
+def test_a_file_that_others_may_write_to_is_told_of_and_made_anew(place: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        made()
+    finally:
+        os.umask(before)
+    file = only_file(place)
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o620)
+    with pytest.warns(RuntimeWarning, match=f"^anyrnn: {file} is not used, others may write to it; it is made anew$"):
+        assert made("new") == ("new", True)
+    assert made("newer") == ("new", False)
+
+
 def test_a_process_killed_while_it_wrote_leaves_nothing_that_matters(place: Path) -> None:
     made()
     file = only_file(place)

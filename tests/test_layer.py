@@ -304,8 +304,10 @@ def test_memory_that_cannot_be_written_is_refused():
     out.flags.writeable = False
     with pytest.raises(ValueError, match="out should be writable"):
         layer(x, out=out)
-    with pytest.raises(ValueError, match="out should have shape"):
-        layer(x, out=np.broadcast_to(np.zeros(5, np.float32), (4, 2, 5)).view())
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(5, np.float32), (4, 2, 5), (0, 0, 4))
+    for refused in (repeated, np.zeros((5, 2, 4), np.float32).T, np.zeros((4, 2, 10), np.float32)[:, :, ::2]):
+        with pytest.raises(ValueError, match="out should have its features next to each other and nothing twice"):
+            layer(x, out=refused)
     for memory in (np.zeros(2 * size, np.uint8)[::2], np.zeros(size, np.uint8)[::-1], bytearray(size)):
         with pytest.raises(ValueError, match="memory should be a contiguous and writable NumPy array"):
             layer.forward_training(x, memory=memory)
@@ -315,6 +317,20 @@ def test_an_output_in_the_place_of_the_input_is_refused():
     layer, x = anyrnn.Recurrent("gru", 5, 5), np.ones((4, 2, 5), np.float32)
     with pytest.raises(ValueError, match="out should not share memory with x or the initial states"):
         layer(x, out=x)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_out_of_one_step_or_without_a_batch(batch_first):
+    layer, x = anyrnn.Recurrent("gru", 3, 5, batch_first=batch_first), np.ones((4, 3), np.float32)
+    out = np.zeros((4, 5), np.float32)
+    assert layer(x, out=out)[0] is out
+    assert (out == layer(x)[0]).all()
+    one = out[None, None, 3]
+    layer(x[None, :1] if batch_first else x[:1, None], out=one)
+    assert (one == layer(x[:1])[0]).all()
+    for wrong in (out[:, None], out[None], out[:3]):
+        with pytest.raises(ValueError, match=r"out should have shape \(4, 5\), got"):
+            layer(x, out=wrong)
 
 
 def test_a_reserve_from_elsewhere_is_refused():

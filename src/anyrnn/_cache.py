@@ -1,8 +1,9 @@
 """What compiling gives, on disk: made once for a machine and a version of the package, read by every process after that.
 
 A file is a digest and what it is the digest of: a pickled pair of a key and a value. It appears whole or not at all, so any
-number of processes may make the same one. One that is cut off, altered or foreign is told of once and made anew. The folder must
-belong to the user alone, for whoever writes to it decides what the user's programs run.
+number of processes may make the same one. One that is cut off, altered or foreign is told of once and made anew. Folder and files
+must be the user's alone to write to, for whoever writes there decides what the user's programs run. Where the system has no such
+owners and modes (Windows), the folder is the one that it gives to each user, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ VARIABLE = "ANYRNN_CACHE"
 MOST_BYTES = 2**28
 """Of all files; what was not used for the longest time goes first."""
 DAY = 86400
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 ENDING = ".compiled"
 DIGEST = hashlib.blake2b
 DIGEST_BYTES = 32
@@ -62,7 +64,7 @@ def why_not(place: Path) -> str | None:
     if hasattr(os, "geteuid"):
         if found.st_uid != os.geteuid():
             return f"{place} belongs to another user"
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if found.st_mode & OTHERS_WRITE:
             return f"others may write to {place}: chmod go-w {place}"
     return None
 
@@ -105,9 +107,14 @@ def _version(package: str) -> str:
 def _read(file: Path, key: str) -> tuple[str, Any] | None:
     try:
         with file.open("rb") as opened:
-            if hasattr(os, "geteuid") and os.fstat(opened.fileno()).st_uid != os.geteuid():
-                _tell(file, "it belongs to another user")
-                return None
+            if hasattr(os, "geteuid"):
+                found = os.fstat(opened.fileno())
+                if found.st_uid != os.geteuid():
+                    _tell(file, "it belongs to another user")
+                    return None
+                if found.st_mode & OTHERS_WRITE:
+                    _tell(file, "others may write to it")
+                    return None
             content = opened.read()
     except FileNotFoundError:
         return None
@@ -117,14 +124,14 @@ def _read(file: Path, key: str) -> tuple[str, Any] | None:
     if DIGEST(content[DIGEST_BYTES:], digest_size=DIGEST_BYTES).digest() != content[:DIGEST_BYTES]:
         _tell(file, "it is not what was written")
         return None
-    found: tuple[str, Any] = pickle.loads(memoryview(content)[DIGEST_BYTES:])
-    if found[0] != key:
+    pair: tuple[str, Any] = pickle.loads(memoryview(content)[DIGEST_BYTES:])
+    if pair[0] != key:
         _tell(file, "it is for something else")
         return None
     with suppress(OSError):  # gone, or not ours to touch
         if time.time() - file.stat().st_mtime > DAY:
             os.utime(file)
-    return found
+    return pair
 
 
 def _tell(file: Path, why: str) -> None:
@@ -135,6 +142,7 @@ def _write(file: Path, content: bytes) -> None:
     """Without a word when that cannot be: a full disk, or one that is only read."""
     with suppress(OSError):
         with written_aside(file) as aside:
+            aside.touch(0o600)
             aside.write_bytes(DIGEST(content, digest_size=DIGEST_BYTES).digest() + content)
         _make_room(file.parent)
 

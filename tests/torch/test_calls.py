@@ -40,6 +40,25 @@ def assert_same_bits(found: dict[str, Tensor], expected: dict[str, Tensor]) -> N
 
 
 @kinds
+@pytest.mark.parametrize("offset", [1, 16])
+def test_hooks_may_keep_what_a_call_saves_anywhere(kind: str, offset: int) -> None:
+    """NumPy's arrays, for one, begin at any multiple of 16 bytes; kernels want 64."""
+
+    def elsewhere(saved: Tensor) -> Tensor:
+        place = torch.empty(saved.nbytes + 128, dtype=torch.uint8)
+        if saved.dtype != torch.uint8:
+            return saved.clone()
+        start = -place.data_ptr() % 64 + offset
+        return place[start : start + saved.nbytes].copy_(saved)
+
+    layer, x = KINDS[kind][0](D, H), draw(T, N, D)
+    expected = solve(layer, x)
+    with torch.autograd.graph.saved_tensors_hooks(elsewhere, lambda kept: kept):
+        found = solve(layer, x)
+    assert_same_bits(found, expected)
+
+
+@kinds
 def test_backward_runs_twice(kind: str) -> None:
     layer, _ = pair(kind, D, H, 2, bidirectional=True)
     x = draw(T, N, D).requires_grad_()

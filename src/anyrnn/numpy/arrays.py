@@ -96,13 +96,15 @@ class Arrays:
         width = network.directions * network.output_size
         if out is None:
             return self.new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
-        output, _ = self.sequence(out, "out", width)
-        if not out.flags.writeable and 0 not in out.strides:
+        output, has_batch = self.sequence(out, "out", width)
+        if has_batch != batched or output.shape != (steps, rows, width):
+            raise ValueError(f"out should have shape {(*self.in_layout(x, batched).shape[:-1], width)}, got {out.shape}")
+        if not out.flags.writeable:
             raise ValueError("out should be writable")
+        if readable(output) is not output or any(s == 0 and n > 1 for s, n in zip(output.strides, output.shape, strict=True)):
+            raise ValueError(f"out should have its features next to each other and nothing twice, got strides {out.strides}")
         if any(np.may_share_memory(out, a) for a in taken):
             raise ValueError("out should not share memory with x or the initial states")
-        if output.shape != (steps, rows, width) or output.strides[-1] != self.dtype.itemsize or 0 in output.strides[:-1]:
-            raise ValueError(f"out should have shape {(*self.in_layout(x, batched).shape[:-1], width)}, got {out.shape}")
         return output
 
     def output_cotangent(

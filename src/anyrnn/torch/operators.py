@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyrnn._memory import LARGE, aligned, empty
+from anyrnn._memory import ALIGNMENT, LARGE, aligned, empty
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Extent
@@ -204,6 +204,8 @@ def run_backward(
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last]
+    if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
+        reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []

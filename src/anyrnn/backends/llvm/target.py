@@ -50,11 +50,13 @@ class Machine:
 
 @lru_cache(maxsize=1)
 def machine() -> Machine:
-    """The host, from its feature flags."""
+    """The host, from its feature flags. LLVM does not tell them on every system; what 64-bit ARM always has is known without."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    if llvm.get_default_triple().startswith(("aarch64", "arm64")):
+        features |= {"neon"}
     cpu = llvm.get_host_cpu_name()
     if "avx512f" in features and "avx512vl" in features:
         return Machine(features, 64, 32, True, cpu)
@@ -103,7 +105,7 @@ def identity() -> str:
 def _addresses_as_written() -> Iterator[None]:
     """Meanwhile the code generator does not look for cheaper addresses in loops (loop strength reduction), which takes half of
     its time and gains nothing here. LLVM has no such choice for one module; another user of LLVM in this process gets right
-    code meanwhile, and its own choice again afterwards.
+    code meanwhile, and LLVM's default afterwards.
     """
     llvm.set_option("anyrnn", "-disable-lsr=true")
     try:
