@@ -25,8 +25,15 @@ def waiting_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "WAIT", WAIT)
 
 
-def work(steps: int, rows: int, *units: split.Unit, products: int = 1) -> split.Work:
-    return split.Work(steps, rows, max(1, 1024 // rows), products, 4, units)
+def work(steps: int, rows: int, *units: split.Unit, products: int = 1, lanes: int = 16) -> split.Work:
+    return split.Work(steps, rows, max(1, 1024 // rows), products, 4, lanes, units)
+
+
+def test_shorter_vectors_take_longer() -> None:
+    """What is long, and how much is done between two looks for an interrupt, is a matter of seconds."""
+    long, short = work(1000, 200, LSTM_256), work(1000, 200, LSTM_256, lanes=4)
+    assert short.alone(kept=True) > 3 * long.alone(kept=True)
+    assert len(list(short.pieces(2))) > 3 * len(list(long.pieces(2)))
 
 
 @pytest.mark.parametrize(("steps", "rows", "expected"), [(1, 1, 2), (100, 1, 2), (28, 200, 2)])

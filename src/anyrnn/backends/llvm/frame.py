@@ -294,7 +294,7 @@ class Frame:
             for u in (self.units[k] for k in self.order)
         )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1
-        return Work(extent.steps, extent.rows, extent.chunk, products, self.element.bytes, units)
+        return Work(extent.steps, extent.rows, extent.chunk, products, self.element.bytes, self.element.lanes, units)
 
     # calls
 

@@ -17,6 +17,7 @@ from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
+from anyrnn.backends.llvm.target import machine
 
 OPERAND_WORDS = 5
 """address, weights, depth, bytes from row to row, bytes from panel to panel"""
@@ -45,7 +46,7 @@ class Products:
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
         self.zeros = [self._is_zero(o) for o in shaped.operands]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead")
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else None
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
@@ -232,6 +233,10 @@ class Products:
             ]
         return found
 
+    def _ahead(self, row: Value) -> Value | None:
+        """How far ahead weights are fetched: the first rows may find them in no cache, the others multiply what is near."""
+        return None if self.ahead is None else self.b.select(self.b.compare("eq", row, i64(0)), self.ahead, i64(0), "ahead")
+
     def _chain(
         self,
         first: Value,
@@ -247,13 +252,12 @@ class Products:
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
         of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
 
-        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where. The
-        first rows, which may find the weights in no cache, fetch them some way ahead; the others multiply what is near already.
+        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
         b, e, advance, count = self.b, self.element, self.kernel.advance, len(vectors)
         height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
-        ahead = b.select(b.compare("eq", first_row, i64(0)), self.ahead, i64(0), "ahead")
+        ahead = self._ahead(first_row) if height > 1 else None  # of one row, loads are what takes long
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
         rows = [advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
         for row in rows:
@@ -265,7 +269,7 @@ class Products:
         k = b.loop("k", 0, stop, 1, carried, once=True)
         here = k.values[0]
         loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in vectors]
-        if height > 1:  # of one row, loads are what takes long
+        if ahead is not None:
             coming = b.at(here, ahead, "i8", "coming")
             for v in vectors:
                 b.prefetch(b.at(coming, v * e.lanes, e.type))

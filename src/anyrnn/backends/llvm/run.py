@@ -11,7 +11,7 @@ from typing import Any
 
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import split, target, threads
+from anyrnn.backends.llvm import target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
@@ -146,7 +146,7 @@ class Repeated:
         elif frame.threads == 1:
             frame.call_again(1)
         else:
-            asleep = time.monotonic() - self.last > split.DOZE
+            asleep = time.monotonic() - self.last > threads.doze()
             frame.call_again(frame.threads_asleep if asleep else frame.threads)
             self.last = time.monotonic()
 

@@ -1,5 +1,5 @@
 """How the work of a call is divided over threads, by a small model of how long it takes. The figures are rough: those of one core
-that has AVX-512; they decide nothing but speed.
+that has AVX-512. They decide how fast a call is, how soon one can be interrupted, and whether it lets other Python threads run.
 """
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-FLOPS = 2e11
-"""A second, on one core."""
+FLOPS = 1.25e10
+"""A second on one core, for each lane of its vectors."""
 READ, PACKED, MOVED = 1.1e11, 1e10, 3e10
 """Bytes a second on one core: of weights read from its second level of cache, of weights packed, of vectors."""
 START, WAIT = 5e-6, 0.15e-6
 """Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
-WAKE, DOZE = 60e-6, 1e-3
-"""Seconds to begin on threads that sleep, and how long they look for work before they do."""
+WAKE = 60e-6
+"""Seconds to begin on threads that sleep."""
 SHARED = 4e-5
 """A thread's part of a stage that takes so many seconds is worth being shared with others that are done with theirs."""
 PIECE = 0.1
@@ -59,6 +59,7 @@ class Work:
     chunk: int
     products: int
     element_bytes: int
+    lanes: int
     units: tuple[Unit, ...]
 
     def alone(self, kept: bool) -> float:
@@ -79,7 +80,7 @@ class Work:
 
     def _step(self, unit: Unit) -> float:
         once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time
-        multiplied = 2 * unit.packed_bytes / self.element_bytes * self.rows * self.products / FLOPS
+        multiplied = 2 * unit.packed_bytes / self.element_bytes * self.rows * self.products / (FLOPS * self.lanes)
         read = (unit.recurrent_bytes + once / self.steps) * self.products / READ
         return max(multiplied, read) + unit.vector_bytes * self.rows / MOVED
 

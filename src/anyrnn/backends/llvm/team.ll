@@ -167,7 +167,7 @@ exit:
   ret void
 }
 
-; Spin for 50 microseconds, looking at the clock in every 16th round, then sleep.
+; Spin for $doze nanoseconds, looking at the clock in every 16th round, then sleep.
 define internal void @await(ptr %event) nounwind {
 entry:
   br label %watch
@@ -188,7 +188,7 @@ time:
   %first = icmp eq i64 %start, 0
   %since = select i1 %first, i64 %now, i64 %start
   %waited = sub i64 %now, %since
-  %long = icmp ugt i64 %waited, 50000
+  %long = icmp ugt i64 %waited, $doze
   br i1 %long, label %doze, label %watch
 doze:
   %dozed = cmpxchg ptr %event, i32 0, i32 2 acq_rel acquire

@@ -32,6 +32,8 @@ from typing import Any
 
 X86, ARM = "x86-64", "AArch64"
 FUTEX, CONDITION, NONE = "futex", "condition", "none"  # how our own team sleeps; NONE is no team
+DOZE, OPENMP_DOZE = 50e-6, 1e-3
+"""Seconds for which idle threads look for work before they sleep: those of our own team, and about those of OpenMP's."""
 FAULTS = ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
 
@@ -52,6 +54,7 @@ def _text(names: Sequence[str], system: str, machine: str) -> str:
     faults = [int(getattr(signal, name)) for name in FAULTS if hasattr(signal, name)]
     return Template("".join(sections[name] for name in names)).substitute(
         clock=getattr(time, "CLOCK_MONOTONIC", 1),
+        doze=round(DOZE * 1e9),
         set_mask=int(getattr(signal, "SIG_SETMASK", 2)),
         keep_faults="\n".join(f"  call i32 @sigdelset(ptr %blocked, i32 {number})" for number in faults),
         futex={X86: 202, ARM: 98}.get(machine, 0),
@@ -207,6 +210,11 @@ def default() -> int:
     if torch_threads is not None:
         return torch_threads()
     return _override or (_counted or _count())[0]
+
+
+def doze() -> float:
+    """Seconds after a call from which on the threads sleep."""
+    return DOZE if _openmp is None else OPENMP_DOZE
 
 
 def get_num_threads() -> int:

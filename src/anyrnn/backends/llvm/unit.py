@@ -15,9 +15,9 @@ from anyrnn.sequence.network import Network
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
-FAR_BYTES, BYTES_AHEAD = 3 * 2**23, {"znver5": 12288}
-"""Recurrent weights of more bytes come from memory in every step. How many bytes ahead they are fetched, by the name of the
-processor: Zen 5 reads up to a fifth faster so, Zen 4 slower, and weights that the last cache holds arrive sooner without.
+FAR_BYTES = 3 * 2**23
+"""Recurrent weights of more bytes come from memory in every step, and are fetched ahead if that pays on this processor (see
+`target.BYTES_AHEAD`). Those that the last cache holds arrive sooner without.
 """
 
 
@@ -61,7 +61,7 @@ class Unit:
                 self.words[start : start + 5] = where.words
                 memory.append(start)
         self._matrices(e, packed)
-        self.set("ahead", BYTES_AHEAD.get(machine().cpu, 0) if self.recurrent_bytes > FAR_BYTES else 0)
+        self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
