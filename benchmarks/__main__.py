@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 probe.block()
                 return run_row(row, settings, probe.references)
 
-            results = measure_again(Run.on(about, results, probe.ceilings, settings.threads), once_more)
+            results = measure_again(Run(results, probe.ceilings, settings.threads, about["second_cache_bytes"]), once_more)
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
                 _say(f"compile of {cell}")
@@ -105,16 +105,19 @@ def _noting(failures: list[str], what: str) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    default = Settings()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="How fast anyrnn is, against other libraries and against the machine."
     )
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="quick", help="which rows (default: quick)")
     parser.add_argument(
-        "--peers", type=_peers, default=_peers("torch,equations,eager"), metavar="NAMES",
-        help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: torch,equations,eager)",
+        "--peers", type=_peers, default=list(default.peers), metavar="NAMES",
+        help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: {','.join(default.peers)})",
     )  # fmt: skip
-    parser.add_argument("--threads", type=_positive, default=2, metavar="N", help="of every library (default: 2)")
-    parser.add_argument("--dtype", choices=list(DTYPES), default="float32", help="of weights and data (default: float32)")
+    parser.add_argument(
+        "--threads", type=_positive, default=default.threads, metavar="N", help="of every library (default: %(default)s)"
+    )
+    parser.add_argument("--dtype", choices=list(DTYPES), default=default.dtype, help="of weights and data (default: %(default)s)")
     parser.add_argument("--rows", type=_expression, metavar="REGEX", help="only rows whose names it is found in")
     parser.add_argument(
         "--json", type=Path, nargs="?", const=HERE, metavar="FILE",
@@ -128,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
         "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
     )
     parser.add_argument(
-        "--again", action="store_true", help="measure rows below target twice more; of the three the middle one counts"
+        "--again",
+        action="store_true",
+        help="measure rows below or near their targets twice more; the middle one of three counts",
     )
     parser.add_argument("--no-compile", action="store_true", help="leave out the times of compiles")
     return parser

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import anyrnn.torch
 from benchmarks.measure import Blocks, measure
 from benchmarks.report import aligned
+from benchmarks.run import Settings
 
 WORDS, FEATURES, STEPS, SAMPLES = 2000, 256, 50, 32
 SLOWER = 1.05
@@ -61,7 +62,7 @@ class Model(nn.Module):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.around", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=Settings().threads)
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each (default: 15)")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)

@@ -21,11 +21,13 @@ from anyrnn.datasets import Dataset, Images
 from anyrnn.train import options
 from anyrnn.train.layers import find_layers
 from anyrnn.train.model import Reader, build
+from benchmarks.measure import Blocks
 from benchmarks.report import aligned
+from benchmarks.run import Settings
 
 MOST = {"lstm": 0.65, "gru": 0.6, "rnn_tanh": 0.7}
 """The most that anyrnn's time may be of torch.nn's."""
-PIECE, PAUSE = 25, 0.03
+PIECE, PAUSE = 25, Blocks().pause
 STEPS, FEATURES, CLASSES = 28, 28, 10
 
 
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.digits", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--steps", type=int, default=1000, help="of each cell and side (default: 1000)")
     parser.add_argument("--cells", nargs="+", choices=list(MOST), default=list(MOST))
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=Settings().threads)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     lines, status = [["cell", "anyrnn s", "torch.nn s", "share", "at most", "largest difference of losses"]], 0

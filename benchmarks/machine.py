@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.arithmetic import Arithmetic
-from benchmarks.measure import Reference
+from benchmarks.measure import Blocks, Reference
 from benchmarks.reading import Reading
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
 from benchmarks.suite import STREAMS
@@ -38,7 +38,7 @@ class Probe:
 
     def block(self) -> None:
         """Measure arithmetic again."""
-        time.sleep(0.030)
+        time.sleep(Blocks().pause)
         self.arithmetic_rate = max(self.arithmetic_rate, *[self.arithmetic.rate() for _ in range(3)])
 
     def memory(self) -> None:
@@ -52,9 +52,8 @@ class Probe:
         if row.mode in STREAMS or row.steps == row.samples == 1:
             return {}
         if row.samples <= FEW_SAMPLES and row.mode == "inference" and result.step_bytes:
-            steps = row.steps - 1
-            once = result.weight_bytes - steps * result.step_bytes
-            return {"product": self.product, "reading": self.reading.reference(once, result.step_bytes, steps)}
+            reading = self.reading.reference(result.once_bytes, result.step_bytes, row.steps - 1)
+            return {"product": self.product, "reading": reading}
         return {"product": self.product} if row.samples > FEW_SAMPLES else {}
 
     @property

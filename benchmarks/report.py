@@ -44,7 +44,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        run = Run.on(self.machine, self.results, self.ceilings, self.settings.threads)
+        run = Run(self.results, self.ceilings, self.settings.threads, self.machine["second_cache_bytes"])
         return [*missed(run, self.compiles), *self._memory_missed()]
 
     def _memory_missed(self) -> Iterator[str]:

@@ -62,6 +62,11 @@ class Result:
         return self.flops / self.seconds if self.seconds else None
 
     @property
+    def once_bytes(self) -> int:
+        """Of the weights that are read once, in inference."""
+        return self.weight_bytes - (self.row.steps - 1) * self.step_bytes
+
+    @property
     def peak_fraction(self) -> float | None:
         """Of the rate of a large product."""
         return self.rate / self.product_rate if self.rate and self.product_rate else None
@@ -72,15 +77,16 @@ class Result:
 
     @property
     def bandwidth_fraction(self) -> float | None:
-        """The time of reading the weights in every step but the first, which begins with zeros (or of multiplying by them at the
-        rate of a large product, if that takes longer), and of the products with the input at that rate, over ours; None where
-        many samples share the weights.
+        """The time of reading the recurrent weights in every step but the first, which begins with zeros, and those of the input
+        once, over ours. Of both, multiplying at the rate of a large product counts instead where it takes longer. None where many
+        samples share the weights.
         """
         if not self.seconds or not self.read_rate or not self.product_rate:
             return None
-        multiplied = (self.flops - self.input_flops) * (1 - 1 / self.row.steps)
-        in_steps = max(self.weight_bytes / self.read_rate, multiplied / self.product_rate)
-        return (in_steps + self.input_flops / self.product_rate) / self.seconds
+        later = self.row.steps - 1
+        multiplied = (self.flops - self.input_flops) * later / self.row.steps
+        of_steps = max(later * self.step_bytes / self.read_rate, multiplied / self.product_rate)
+        return (of_steps + max(self.once_bytes / self.read_rate, self.input_flops / self.product_rate)) / self.seconds
 
     @property
     def ratios(self) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.measure import geometric_mean
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
@@ -17,14 +16,9 @@ class Run:
 
     results: Sequence[Result]
     ceilings: Ceilings
-    threads: int = 2
-    second_cache_bytes: int = 2**20
+    threads: int
+    second_cache_bytes: int
     """Of one core."""
-
-    @classmethod
-    def on(cls, machine: Mapping[str, Any], results: Sequence[Result], ceilings: Ceilings, threads: int) -> Run:
-        """A run on what `machine.describe` found."""
-        return cls(results, ceilings, threads, machine.get("second_cache_bytes", cls.second_cache_bytes))
 
     def lstm_like(self, row: Row) -> Result | None:
         """The result of an LSTM of a row's sizes."""
@@ -144,18 +138,20 @@ def missed(run: Run, compiles: Mapping[str, tuple[float, float]]) -> list[str]:
     return [*_rows(run), *_means(run), *_compiles(compiles)]
 
 
-def below(run: Run) -> Iterator[tuple[Target, Result, float]]:
-    """The targets of rows that were missed, and by what figure."""
+def figures(run: Run) -> Iterator[tuple[Target, Result, float]]:
+    """The figure of every target and row that it is for."""
     for target in TARGETS:
         for result in run.results:
             if result.status == "ok" and target.rows(result, run):
                 value = target.figure(result, run)
-                if value is not None and value < target.least:
+                if value is not None:
                     yield target, result, value
 
 
 def _rows(run: Run) -> Iterator[str]:
-    for target, result, value in below(run):
+    for target, result, value in figures(run):
+        if value >= target.least:
+            continue
         why = _shares(result, target.what.removeprefix("ratio to "), run.ceilings) if target.explained else ""
         yield f"{result.row.name}: {target.what} {value:.2f}, should be at least {target.least:.2f}{why}"
 

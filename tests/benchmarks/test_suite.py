@@ -2,7 +2,7 @@ import pytest
 
 from benchmarks.job import find_cell
 from benchmarks.result import Ceilings, Result
-from benchmarks.suite import SUITES, Row, rows_of
+from benchmarks.suite import CUSTOM, SUITES, Row, rows_of
 from benchmarks.targets import TARGETS, Run
 
 
@@ -29,9 +29,15 @@ def test_the_quick_suite_is_small() -> None:
     assert len({(row.cell, row.shape) for row in rows_of("quick")}) == 10
 
 
+@pytest.mark.parametrize("suite", ["custom", "all"])
+def test_every_custom_row_has_an_lstm_to_be_held_against(suite: str) -> None:
+    run = Run([Result(row, "ok") for row in rows_of(suite)], Ceilings(None, None), 2, 2**20)
+    assert all(run.lstm_like(result.row) for result in run.results if result.row.cell in CUSTOM)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_target_is_for_some_row(threads: int) -> None:
     results = [Result(row, "ok", step_bytes=2**24) for row in rows_of("all")]
-    run = Run(results, Ceilings(None, None), threads)
+    run = Run(results, Ceilings(None, None), threads, 2**20)
     without = [target for target in TARGETS if not any(target.rows(result, run) for result in results)]
     assert len(without) == 1, "one is for one thread, one for several"
