@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
+from anyrnn.numpy.arrays import strides
 
 if TYPE_CHECKING:
     from anyrnn.numpy.recurrent import Recurrent
@@ -62,9 +63,6 @@ class Stream:
         inputs, output = [x[None] for x in self._inputs.values()], self._output[None]
         states = list(self.states.values())
         self._sources = self._layer.sources()
-
-        def strides(arrays: list[Array]) -> tuple[tuple[int, int], ...]:
-            return tuple((a.strides[0], a.strides[1]) for a in arrays)
 
         shape = native.Shape(
             "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([output])[0],

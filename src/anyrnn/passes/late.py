@@ -59,7 +59,7 @@ def _made_for(stager: Stager, readers: dict[int, set[int]], root: int, level: in
         if i != root and moved.isdisjoint(readers.get(i, ())):
             continue
         node = stager.nodes[i]
-        movable = node.row.kind == "elementwise" and node.shape and i not in fixed and stager.region.get(i) == "loop"
+        movable = node.row.kind == "elementwise" and node.shape and i not in fixed and stager.in_loop(i)
         if (
             movable
             and stager.level[i] < level

@@ -89,7 +89,7 @@ class Stager(Levels):
 
     def still_there(self, i: int, place: tuple[str, int]) -> bool:
         """Whether a leaf can be read at a place. A state is kept for two steps only, and the last stage of a backward step may
-        be done in the step after it (see `_rotate`).
+        be done in the step after it (see `rotate`).
         """
         node, (region, level) = self.nodes[i], place
         if node.op != "load" or self.buffers[node.attributes[0]].role != "state":

@@ -88,6 +88,7 @@ def handle(call: Call) -> int:
 
 # memory of the caller
 
+PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
 MANY = LARGE // 4
 """Numbers in a tensor that make it large."""
 
@@ -104,7 +105,7 @@ def recycled(like: Tensor, *shape: int) -> Tensor:
     """A new contiguous tensor on memory that is used again when the tensor is gone. Tensors that only say what a program will
     compute are of a type of their own, and have no memory.
     """
-    if type(like) not in (Tensor, torch.nn.Parameter):
+    if type(like) not in PLAIN_TENSORS:
         return like.new_empty(*shape)
     return torch.from_numpy(empty(shape, np.dtype(DTYPES[like.dtype])))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from anyrnn.backends.llvm.memory import Packed
 
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
-MOST, MOST_BYTES = 64, 2**30
+MOST_BYTES = 2**30
 """Of all that is kept; the oldest goes first."""
 
 
@@ -47,7 +47,7 @@ KNOWN: dict[Key, Weights] = {}
 
 def make_room() -> None:
     """Forget the oldest until little enough is kept."""
-    while len(KNOWN) > 1 and (len(KNOWN) > MOST or sum(w.packed.bytes for w in list(KNOWN.values()) if w.packed) > MOST_BYTES):
+    while len(KNOWN) > 1 and sum(w.packed.bytes for w in list(KNOWN.values()) if w.packed) > MOST_BYTES:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 

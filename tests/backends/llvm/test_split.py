@@ -15,7 +15,7 @@ import anyrnn
 from anyrnn.backends.llvm import run, split
 
 START, WAIT = split.START, split.WAIT
-LSTM_256 = split.Unit(2**21, 2**20, 2**14, 1)
+LSTM_256 = split.UnitWork(2**21, 2**20, 2**14, 1)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def waiting_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "WAIT", WAIT)
 
 
-def work(steps: int, rows: int, *units: split.Unit, products: int = 1, lanes: int = 16) -> split.Work:
+def work(steps: int, rows: int, *units: split.UnitWork, products: int = 1, lanes: int = 16) -> split.Work:
     return split.Work(steps, rows, max(1, 1024 // rows), products, 4, lanes, units)
 
 
@@ -43,14 +43,14 @@ def test_large_work_is_done_by_all(steps: int, rows: int, expected: int) -> None
 
 @pytest.mark.usefixtures("waiting_takes_time")
 def test_small_work_is_done_by_one() -> None:
-    small = split.Unit(2**17, 2**16, 2**12, 1)
+    small = split.UnitWork(2**17, 2**16, 2**12, 1)
     assert work(1, 1, small).threads(2, kept=True) == 1
     assert work(1, 1, LSTM_256).threads(1, kept=True) == 1
 
 
 @pytest.mark.usefixtures("waiting_takes_time")
 def test_packing_counts() -> None:
-    unit = split.Unit(2**18, 2**17, 2**12, 1)
+    unit = split.UnitWork(2**18, 2**17, 2**12, 1)
     assert work(1, 1, unit).threads(2, kept=True) == 1
     assert work(1, 1, unit).threads(2, kept=False) == 2
 
@@ -58,7 +58,7 @@ def test_packing_counts() -> None:
 @pytest.mark.usefixtures("waiting_takes_time")
 def test_waiting_counts() -> None:
     """A step is short, and at the end of each stage threads wait."""
-    few, many = (split.Unit(2**15, 2**14, 2**11, stages) for stages in (0, 3))
+    few, many = (split.UnitWork(2**15, 2**14, 2**11, stages) for stages in (0, 3))
     assert work(1000, 1, few).threads(2, kept=True) == 2
     assert work(1000, 1, many).threads(2, kept=True) == 1
 
@@ -72,7 +72,7 @@ def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool)
 
 
 def test_pieces_cover_everything_once_and_in_order() -> None:
-    call = work(10_000, 64, LSTM_256, split.Unit(2**24, 2**23, 2**16, 1))
+    call = work(10_000, 64, LSTM_256, split.UnitWork(2**24, 2**23, 2**16, 1))
     pieces = list(call.pieces(2))
     chunks = -(-10_000 // call.chunk)
     covered = [(unit, chunk) for unit, first, end in pieces for chunk in range(first, end)]

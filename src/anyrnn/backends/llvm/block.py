@@ -49,7 +49,7 @@ hoist: 1 when input products are made before the steps
 gradients: 1 when weight gradients are wanted
 block_steps: steps of a block of the gradients' sums
 skip_steps: 1 when only the gradients' sums are to be made, of what an earlier call left
-kept: 0 when weights are to be packed; else they may be left from an earlier call, see `driver.CHECKED` and `TRUSTED`
+kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`
 add_outputs: 1 when outputs are added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
 seed, stream, first_step, step_sign: of random choices; the sequence's step at t = 0, and 1 or -1 for later t

@@ -240,6 +240,10 @@ class Function:
     def load(self, type: str, pointer: Value, name: str = "v", align: int | None = None) -> Value:
         return self.value(type, f"load {type}, ptr {pointer}, align {align or _natural(type)}", name)
 
+    def word(self, words: Value, index: int, name: str, type: str = I64) -> Value:
+        """One of an array of 64-bit words, which may be an address."""
+        return self.load(type, self.at(words, index, I64, f"{name}.word"), name)
+
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         self.line(f"store {value.typed}, ptr {pointer}, align {align or _natural(value.type)}")
 

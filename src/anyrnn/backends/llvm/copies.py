@@ -282,11 +282,8 @@ class Copies:
         b.ret()
         return name
 
-    def _put(self, b: Function, value: Value, place: Value, adds: bool) -> None:
-        b.store(b.fadd(b.load(self.element.type, place, "before"), value) if adds else value, place)
-
     def sum_out(self, adds: bool) -> str:
-        """`void(ptr sums, ptr gradient, i64 feature0, i64 feature1)`: the same for vectors and scalars."""
+        """`void(ptr sums, ptr gradient, i64 feature0, i64 feature1)`, for sums of vectors and of numbers."""
         name = "sum_add" if adds else "sum_out"
         e = self.element
         b = self.function(
@@ -303,7 +300,8 @@ class Copies:
         sums, gradient, feature0, feature1 = b.arguments
         feature = b.loop("feature", feature0, feature1)
         value = b.load(e.type, b.at(sums, feature.index, e.type), "value")
-        self._put(b, value, b.at(gradient, feature.index, e.type, "place"), adds)
+        place = b.at(gradient, feature.index, e.type, "place")
+        b.store(b.fadd(b.load(e.type, place, "before"), value) if adds else value, place)
         b.end(feature)
         b.ret()
         return name

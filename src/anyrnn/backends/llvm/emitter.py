@@ -32,7 +32,7 @@ PARAMETERS = [
 
 SUM_STEPS, SUM_ROWS = 16, 4
 """The gradient of a vector that no product needs is summed where its terms are made: those of so many steps (a power of two) of
-so many samples go to one place. The samples of one place belong to one thread: see `Driver.share_of_rows`.
+so many samples go to one place. The samples of one place belong to one thread: see `ThreadCode`.
 """
 
 Spelling = Callable[..., Value]
@@ -129,10 +129,10 @@ class Emitter:
         self.scalars: dict[int, Value] = {}
 
     def word(self, index: int, name: str) -> Value:
-        return self.b.load(I64, self.b.at(self.block, index, I64, f"{name}.word"), name)
+        return self.b.word(self.block, index, name)
 
     def pointer(self, index: int, name: str) -> Value:
-        return self.b.load(PTR, self.b.at(self.block, index, I64, f"{name}.word"), name)
+        return self.b.word(self.block, index, name, PTR)
 
     def size(self, dim: Dim) -> Value:
         return self.word(self.layout.size(str(dim)), str(dim).replace("*", "x").replace(" + ", "_").replace("/", "_over_"))

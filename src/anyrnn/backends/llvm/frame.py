@@ -290,7 +290,7 @@ class Frame:
 
     def _work(self) -> Work:
         units = tuple(
-            split.Unit(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
+            split.UnitWork(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
             for u in (self.units[k] for k in self.order)
         )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1

@@ -70,15 +70,10 @@ class Walk:
     def __init__(self, b: Function, block: Value, layout: Layout, t0: Value, t1: Value) -> None:
         self.b = b
         self.t0, self.t1 = t0, t1
-
-        def word(index: int, name: str) -> Value:
-            return b.load(I64, b.at(block, index, I64, f"{name}.word"), name)
-
-        self.word = word
-        self.rows = word(layout.header("rows"), "rows")
-        self.flat = b.compare("ne", word(layout.header("flat_after"), "flat"), i64(0), "flat")
-        self.block_steps = word(layout.header("block_steps"), "block_steps")
-        self.steps = word(layout.header("steps"), "steps")
+        self.rows = b.word(block, layout.header("rows"), "rows")
+        self.flat = b.compare("ne", b.word(block, layout.header("flat_after"), "flat"), i64(0), "flat")
+        self.block_steps = b.word(block, layout.header("block_steps"), "block_steps")
+        self.steps = b.word(block, layout.header("steps"), "steps")
 
     def blocks(self, name: str) -> tuple[Loop, Value, Value, Value]:
         """Open the loop over blocks: the loop, the block's first step and its end, and whether it is the very first."""
@@ -116,15 +111,11 @@ class Source:
 
     def __init__(self, walk: Walk, words: Value, later: Value | int, fixed_row: int | None, name: str) -> None:
         b = walk.b
-
-        def word(index: int, label: str, type: str = I64) -> Value:
-            return b.load(type, b.at(words, index, I64, f"{name}.word"), f"{name}.{label}")
-
         self.b, self.name, self.later = b, name, later
-        self.address = word(0, "address", PTR)
-        self.mask, self.slot_bytes = word(1, "mask"), word(2, "slot_bytes")
-        self.row_bytes = i64(fixed_row) if fixed_row is not None else word(3, "row_bytes")
-        self.panel_bytes = word(4, "panel_bytes")
+        self.address = b.word(words, 0, f"{name}.address", PTR)
+        self.mask, self.slot_bytes = b.word(words, 1, f"{name}.mask"), b.word(words, 2, f"{name}.slot_bytes")
+        self.row_bytes = i64(fixed_row) if fixed_row is not None else b.word(words, 3, f"{name}.row_bytes")
+        self.panel_bytes = b.word(words, 4, f"{name}.panel_bytes")
 
     def at_step(self, t: Value, offset: Value) -> Value:
         b = self.b

@@ -18,7 +18,6 @@ from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.frame import Frame, Shape
 from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Reserve, Scratch
 from anyrnn.backends.llvm.pools import Pools
-from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Program
@@ -110,12 +109,11 @@ def reserve_bytes(network: Network, dtype: str, steps: Any, rows: Any) -> Any:
 
 def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     """Bytes that a backward call works in."""
-    scratch, packed = Arena(), Arena()
-    code = compiled(network.plan, "backward", dtype).code
-    for layer, _ in network.units:
-        Unit(network, "backward", code, layer, extent, scratch, Arena(), Arena(), packed)
-    width = network.directions * network.output_size * element(dtype).bytes
-    return scratch.bytes + packed.bytes + (network.layers - 1) * extent.steps * extent.rows * width + ALIGNMENT
+    sequence = (0, 0)
+    inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
+    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, (0, extent.steps), inputs, gradients=True)
+    frame = _make_frame(network, shape)
+    return frame.own_bytes + frame.packed_bytes
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:

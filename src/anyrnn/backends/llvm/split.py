@@ -37,7 +37,7 @@ def splits_columns(rows: int, recurrent_bytes: int, threads: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Unit:
+class UnitWork:
     """What one layer in one direction does: the bytes of its packed weights, of those that every step reads, and of the vectors
     that a step moves for each sample; the stages of a step.
     """
@@ -60,7 +60,7 @@ class Work:
     products: int
     element_bytes: int
     lanes: int
-    units: tuple[Unit, ...]
+    units: tuple[UnitWork, ...]
 
     def alone(self, kept: bool) -> float:
         """Seconds on one thread. `kept`: the weights are packed already."""
@@ -74,11 +74,11 @@ class Work:
             for first in range(0, chunks, some):
                 yield number, first, min(first + some, chunks)
 
-    def shares(self, unit: Unit, threads: int) -> bool:
+    def shares(self, unit: UnitWork, threads: int) -> bool:
         """Whether threads that split columns should help each other in a stage."""
         return unit.stages > 0 and self._step(unit) >= SHARED * unit.stages * threads
 
-    def _step(self, unit: Unit) -> float:
+    def _step(self, unit: UnitWork) -> float:
         once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time
         multiplied = 2 * unit.packed_bytes / self.element_bytes * self.rows * self.products / (FLOPS * self.lanes)
         read = (unit.recurrent_bytes + once / self.steps) * self.products / READ

@@ -80,4 +80,4 @@ def _block(b: Function, words: Value, loop: Loop) -> Value:
 
 
 def _word(b: Function, words: Value, name: str, type: str = I64) -> Value:
-    return b.load(type, b.at(words, STACK.index(name), I64, f"{name}.word"), name)
+    return b.word(words, STACK.index(name), name, type)

@@ -36,7 +36,7 @@ class ThreadCode:
         self.own_rows = b.select(self.columns, self.rows, b.sub(last, first), "own_rows")
 
     def word(self, index: int, name: str, type: str = I64) -> Value:
-        return self.b.load(type, self.b.at(self.block, index, I64, f"{name}.word"), name)
+        return self.b.word(self.block, index, name, type)
 
     def header(self, name: str) -> Value:
         return self.word(self.layout.header(name), name)
