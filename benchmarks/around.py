@@ -62,11 +62,11 @@ class Model(nn.Module):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.around", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=Settings().threads)
+    parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each (default: 15)")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    lines, status = [["layers", "step ms", "of it layers", "the rest", "step, share", "the rest, share"]], 0
+    lines, status = [["layers", "step ms", "of it layers", "the rest", "step, of torch.nn's", "the rest, of torch.nn's"]], 0
     for name in ("LSTM", "GRU"):
         models = {}
         for module in (nn, anyrnn.torch):

@@ -83,8 +83,8 @@ def _options(cell: str, batch: int, hidden: int) -> list[options.Options]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.digits", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--steps", type=int, default=1000, help="of each cell and side (default: 1000)")
-    parser.add_argument("--cells", nargs="+", choices=list(MOST), default=list(MOST))
-    parser.add_argument("--threads", type=int, default=Settings().threads)
+    parser.add_argument("--cells", nargs="+", choices=list(MOST), default=list(MOST), help="(default: all)")
+    parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     lines, status = [["cell", "anyrnn s", "torch.nn s", "share", "at most", "largest difference of losses"]], 0

@@ -15,7 +15,7 @@ def plot(report: Report, file: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     results = [r for r in report.results if r.status == "ok"]
     names = [r.row.name for r in results]
@@ -26,7 +26,8 @@ def plot(report: Report, file: Path) -> None:
         if points:
             left.plot([x for x, _ in points], [y for _, y in points], "o", markersize=4, label=peer)
     left.axvline(1.0, color="black", linewidth=0.8)
-    left.set_xscale("log")
+    left.set_xscale("log", base=2)
+    left.xaxis.set_major_formatter(ticker.ScalarFormatter())
     left.set_xlabel("times as fast as the peer")
     left.set_yticks(range(len(names)), names, fontsize=6)
     left.invert_yaxis()

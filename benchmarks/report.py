@@ -65,9 +65,15 @@ class Report:
         return found
 
 
+LEGEND = """\
+of peak: of the rate of a library's large product, timed in turn with the row; of arithmetic: of what the registers allow
+of read: for few samples, the time to read the weights (or to multiply by them) as often as the row must, over ours
+ratio: the peer's time over ours, above 1 anyrnn is faster; best: against the quickest peer"""
+
+
 def text(report: Report) -> str:
     """Everything, for reading."""
-    parts = [_head(report), _table(report)]
+    parts = [_head(report), _table(report), LEGEND]
     parts += ["\n".join(lines)] if (lines := _remarks(report)) else []
     parts += [_means(report)]
     if report.compiles:

@@ -127,8 +127,8 @@ TARGETS = (
     Target("ratio to equations", own_training(1), to("equations"), 10.0),
     Target("ratio to torch.compile", own_training(1), to("torch.compile"), 5.0),
 )
-MEANS = {"inference": 1.3, "training": 1.8}
-"""Geometric means of the ratios to the best, over the rows of cells that torch.nn has."""
+MEANS, LEAST_ROWS = {"inference": 1.3, "training": 1.8}, 5
+"""Geometric means of the ratios to the best, over the rows of cells that torch.nn has; of how many rows it says something."""
 COLD_SECONDS, CACHED_SECONDS = 0.5, 0.02
 """The most that one cell should take, forward and backward, with nothing on disk and with everything."""
 
@@ -159,8 +159,9 @@ def _rows(run: Run) -> Iterator[str]:
 def _means(run: Run) -> Iterator[str]:
     for mode, least in MEANS.items():
         rows = [r for r in run.results if r.status == "ok" and is_standard(r, mode) and not is_single(r)]
-        mean = geometric_mean([r.ratio_to_best for r in rows if r.ratio_to_best is not None])
-        if mean is not None and mean < least:
+        ratios = [r.ratio_to_best for r in rows if r.ratio_to_best is not None]
+        mean = geometric_mean(ratios)
+        if len(ratios) >= LEAST_ROWS and mean is not None and mean < least:
             yield f"{mode}: geometric mean of the ratios to the best {mean:.2f}, should be at least {least:.2f}"
 
 

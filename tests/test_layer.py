@@ -188,6 +188,17 @@ def test_bad_cotangents_and_memory(random):
         layer(np.zeros((3, 2, 4)), out=np.zeros((3, 1, 7)))
 
 
+@pytest.mark.parametrize("name", ["weight_hh", "weight_hh_l1"])
+def test_a_parameter_of_an_unknown_name_is_refused(name):
+    layer, x = anyrnn.Recurrent("gru", 3, 5), np.ones((4, 2, 3), np.float32)
+    layer.parameters[name] = layer.parameters["weight_hh_l0"]
+    with pytest.raises(ValueError, match=rf"parameters should be weight_ih_l0, .*; unknown or missing: {name}$"):
+        layer(x)
+    del layer.parameters[name], layer.parameters["weight_hh_l0"]
+    with pytest.raises(ValueError, match="unknown or missing: weight_hh_l0$"):
+        layer(x)
+
+
 def test_a_changed_parameter_is_used_and_a_wrong_one_refused():
     layer = make("gru")
     x = np.ones((2, 1, 4))

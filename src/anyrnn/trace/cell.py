@@ -317,4 +317,6 @@ def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int]
 
 
 def _described(value: Any) -> str:
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value)})"
+    return f"a {type(value).__name__}"
