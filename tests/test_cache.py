@@ -121,6 +121,17 @@ def test_a_damaged_file_is_told_of_once_and_made_anew(place: Path, harm: str) ->
     assert made("newer") == ("new", False)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_is_not_waited_for(place: Path) -> None:
+    made()
+    file = only_file(place)
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    with pytest.warns(RuntimeWarning, match=f"^anyrnn: {file} is not used, it is no file; it is made anew$"):
+        assert made("new") == ("new", True)
+    assert made("newer") == ("new", False)
+
+
 @posix
 def test_a_file_that_others_may_write_to_is_told_of_and_made_anew(place: Path) -> None:
     before = os.umask(0o002)

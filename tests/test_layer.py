@@ -195,7 +195,7 @@ def test_a_parameter_of_an_unknown_name_is_refused(name):
     with pytest.raises(ValueError, match=rf"parameters should be weight_ih_l0, .*; unknown or missing: {name}$"):
         layer(x)
     del layer.parameters[name], layer.parameters["weight_hh_l0"]
-    with pytest.raises(ValueError, match="unknown or missing: weight_hh_l0$"):
+    with pytest.raises(ValueError, match=r"unknown or missing: weight_hh_l0$"):
         layer(x)
 
 
@@ -305,6 +305,22 @@ def test_arrays_for_gradients_are_checked_before_any_work(change, error, words):
     assert all(not np.any(g) for name, g in gradients.items() if name not in change)
 
 
+def test_one_array_for_two_gradients_is_refused():
+    layer, x = anyrnn.Recurrent("rnn_tanh", 5, 5), np.ones((4, 2, 5), np.float32)
+    output, _, reserve = layer.forward_training(x)
+    gradients = {name: np.zeros_like(p) for name, p in layer.parameters.items()}
+    gradients["weight_hh_l0"] = gradients["weight_ih_l0"]
+    with pytest.raises(ValueError, match="gradients: weight_ih_l0 and weight_hh_l0 should be two arrays, got one"):
+        layer.backward(reserve, output, gradients=gradients)
+
+
+def test_a_parameter_of_another_type_is_refused():
+    layer = anyrnn.Recurrent("gru", 3, 5)
+    layer.parameters["bias_hh_l0"] = [0.0] * 15
+    with pytest.raises(TypeError, match="parameter bias_hh_l0 should be a NumPy array, got list"):
+        layer(np.ones((4, 2, 3), np.float32))
+
+
 def test_what_it_is_called():
     assert repr(anyrnn.Recurrent("gru", 3, 5)) == "Recurrent(gru, 3, 5, num_layers=1)"
 
@@ -327,8 +343,31 @@ def test_memory_that_cannot_be_written_is_refused():
 
 def test_an_output_in_the_place_of_the_input_is_refused():
     layer, x = anyrnn.Recurrent("gru", 5, 5), np.ones((4, 2, 5), np.float32)
-    with pytest.raises(ValueError, match="out should not share memory with x or the initial states"):
+    with pytest.raises(ValueError, match="out should not share memory with x, the initial states"):
         layer(x, out=x)
+
+
+def test_an_output_in_the_place_of_anything_that_is_read_is_refused():
+    layer, x = anyrnn.Recurrent("rnn_tanh", 10, 5, bidirectional=True), np.ones((5, 1, 10), np.float32)
+    memory = aligned(layer.reserve_size(5, 1))
+    for out in (layer.parameters["weight_ih_l0_reverse"], memory[: 4 * 50].view(np.float32)):
+        with pytest.raises(ValueError, match="out should not share memory with x, the initial states, the parameters or memory"):
+            layer.forward_training(x, out=out.reshape(5, 1, 10), memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("strides", "overlaps"),
+    [((8, 8, 4), True), ((16, 40, 4), True), ((20, 20, 4), True), ((-20, -80, 4), False), ((40, 20, 4), False)],
+)
+def test_an_output_that_overlaps_itself_is_refused(strides, overlaps):
+    layer, x = anyrnn.Recurrent("rnn_tanh", 5, 5, seed=0), np.ones((4, 2, 5), np.float32)
+    expected = layer(x)[0]
+    out = np.lib.stride_tricks.as_strided(np.zeros(200, np.float32)[100:], (4, 2, 5), strides)
+    if overlaps:
+        with pytest.raises(ValueError, match="nothing twice"):
+            layer(x, out=out)
+    else:
+        assert (layer(x, out=out)[0] == expected).all()
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -106,9 +106,12 @@ def _version(package: str) -> str:
 
 def _read(file: Path, key: str) -> tuple[str, Any] | None:
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=_without_waiting) as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                _tell(file, "it is no file")
+                return None
             if hasattr(os, "geteuid"):
-                found = os.fstat(opened.fileno())
                 if found.st_uid != os.geteuid():
                     _tell(file, "it belongs to another user")
                     return None
@@ -132,6 +135,11 @@ def _read(file: Path, key: str) -> tuple[str, Any] | None:
         if time.time() - file.stat().st_mtime > DAY:
             os.utime(file)
     return pair
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody writes to would be waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _tell(file: Path, why: str) -> None:

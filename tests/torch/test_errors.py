@@ -77,6 +77,24 @@ def test_a_call_is_refused_as_torch_refuses_it(kind: str, call: str) -> None:
     assert type(ours).__name__ in str(found.value) or call == "no input"
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: (x().to_sparse(),), "input has layout torch.sparse_coo, which is not supported"),
+        (lambda: (x().to_mkldnn(),), "input has layout torch._mkldnn, which is not supported"),
+        (lambda: (x(), x(1, 3, H).to_sparse()), "state h of hx has layout torch.sparse_coo, which is not supported"),
+        (
+            lambda: (torch.nested.nested_tensor([x(5, D), x(3, D)], layout=torch.jagged),),
+            "input is a nested tensor, .*; pad the batch",
+        ),
+    ],
+    ids=["sparse", "oneDNN's", "sparse state", "nested"],
+)
+def test_other_layouts_are_refused(given: Callable[[], tuple[torch.Tensor, ...]], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"GRU: {message}"):
+        anyrnn.torch.GRU(D, H)(*given())
+
+
 OWN_TYPES: dict[str, tuple[Any, type[Exception], str]] = {
     "one tensor": (x(1, 3, H), RuntimeError, r"expected hx to be a tuple of 2 initial states \(h, c\), got one tensor"),
     "two layers": (x(2, 1, 3, H), RuntimeError, r"expected hx to be a tuple of 2 initial states \(h, c\), got one tensor"),

@@ -272,3 +272,16 @@ def test_functional_call() -> None:
     found, expected = (torch.func.functional_call(layer, weights, (inputs(),))[0] for layer in (ours, theirs))
     assert_relative(found, expected, "float64 against torch.nn", "functional_call")
     assert_like_torch(ours, theirs, "after")
+
+
+def test_parameters_may_be_exchanged_rather_than_changed() -> None:
+    """Torch exchanges tensors only where nobody refers to them weakly."""
+    layer, x = anyrnn.torch.LSTM(4, 8), torch.randn(3, 2, 4)
+    with torch.no_grad():
+        before = layer(x)[0]
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            layer.to(torch.float64)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+        torch.testing.assert_close(layer(x.double())[0].float(), before)

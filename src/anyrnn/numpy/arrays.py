@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn._memory import empty
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
@@ -79,8 +78,8 @@ class Arrays:
     def new_sequence(self, steps: int, rows: int, features: int) -> Array:
         """A new [T, N, features] view, in the layer's layout."""
         if self.batch_first:
-            return empty((rows, steps, features), self.dtype).swapaxes(0, 1)
-        return empty((steps, rows, features), self.dtype)
+            return np.empty((rows, steps, features), self.dtype).swapaxes(0, 1)
+        return np.empty((steps, rows, features), self.dtype)
 
     def new_states(self, rows: int) -> list[Array]:
         """A new [units, N, size] array for each state."""
@@ -101,10 +100,10 @@ class Arrays:
             raise ValueError(f"out should have shape {(*self.in_layout(x, batched).shape[:-1], width)}, got {out.shape}")
         if not out.flags.writeable:
             raise ValueError("out should be writable")
-        if readable(output) is not output or any(s == 0 and n > 1 for s, n in zip(output.strides, output.shape, strict=True)):
+        if readable(output) is not output or _overlaps_itself(output):
             raise ValueError(f"out should have its features next to each other and nothing twice, got strides {out.strides}")
         if any(np.may_share_memory(out, a) for a in taken):
-            raise ValueError("out should not share memory with x or the initial states")
+            raise ValueError("out should not share memory with x, the initial states, the parameters or memory")
         return output
 
     def output_cotangent(
@@ -138,6 +137,16 @@ def given_back(states: Sequence[Array], batched: bool) -> Any:
 def readable(array: Array) -> Array:
     """The array itself when its features lie next to each other, else a copy."""
     return array if array.strides[-1] == array.itemsize or array.shape[-1] <= 1 else np.ascontiguousarray(array)
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """Whether two places of an array may have the same memory: each stride must go beyond all that shorter ones cover."""
+    covered = array.itemsize
+    for stride, count in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < covered:
+            return True
+        covered = stride * (count - 1) + covered
+    return False
 
 
 def strides(arrays: Sequence[Array]) -> tuple[tuple[int, int], ...]:

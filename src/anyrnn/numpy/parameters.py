@@ -34,11 +34,13 @@ def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed:
 def of_unit(
     network: Network, parameters: Mapping[str, Array], layer: int, direction: int, dtype: np.dtype[Any]
 ) -> dict[str, Array]:
-    """Those of one layer in one direction, by the names that the cell knows. Raises: ValueError where one does not fit."""
+    """Those of one layer in one direction, by the names that the cell knows. Raises: TypeError, ValueError."""
     result = {}
     for parameter, shape in network.parameters(layer):
         name = parameter.name + network.suffix(layer, direction)
         array = parameters[name]
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"parameter {name} should be a NumPy array, got {type(array).__name__}")
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"parameter {name} should be {dtype} {shape}, got {array.dtype} {array.shape}")
         result[parameter.name] = array
@@ -77,6 +79,10 @@ def check_gradients(parameters: Mapping[str, Array], gradients: Mapping[str, Arr
         if array.shape != parameter.shape or array.dtype != dtype:
             sides = f"should be {dtype} {parameter.shape}, got {array.dtype} {array.shape}"
             raise ValueError(f"gradients: {name} {sides}")
+    places: dict[int, str] = {}
+    for name, array in (gradients or {}).items():
+        if array.size and places.setdefault(array.ctypes.data, name) != name:
+            raise ValueError(f"gradients: {places[array.ctypes.data]} and {name} should be two arrays, got one")
 
 
 def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -219,12 +220,13 @@ class Recurrent:
         view, batched = arrays.sequence(x, "x", network.input_size)
         inputs = [view, *arrays.further(further, view, batched)]
         first = arrays.states(state, view.shape[1], batched, "state")
-        output = arrays.output(out, view, batched, (*inputs, *(first or ())))
+        read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
+        output = arrays.output(out, view, batched, read)
         last = arrays.new_states(view.shape[1])
         drops = network is not self.network
-        randomness = Randomness(seed, (0.0, *[self.dropout] * (network.layers - 1))) if drops else None
-        nothing, read = np.empty(0, np.uint8), [readable(a) for a in inputs]
-        reserve = Reserve(nothing, network, read, first, sources(network, self.parameters, self.dtype), batched, randomness)
+        randomness = Randomness(operator.index(seed), (0.0, *[self.dropout] * (network.layers - 1))) if drops else None
+        nothing, inputs = np.empty(0, np.uint8), [readable(a) for a in inputs]
+        reserve = Reserve(nothing, network, inputs, first, sources(network, self.parameters, self.dtype), batched, randomness)
         if self._why_not_native():
             interpreted.forward(network, reserve.inputs, reserve.sources, first, output, last, randomness)
         else:

@@ -19,7 +19,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from anyrnn.torch.operators import CALLS, PLAIN_TENSORS, Tensors, interpreted, run_backward, run_forward
+from anyrnn.torch.operators import CALLS, Tensors, interpreted, run_backward, run_forward
 
 T = TypeVar("T")
 
@@ -271,6 +271,9 @@ def _plain(*tensors: Tensor) -> bool:
         if tensor.is_neg() or tensor._is_zerotensor():  # its numbers are the opposite of those in memory; it has no memory
             return False
     return not torch._C._len_torch_dispatch_stack()
+
+
+PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
 
 
 def unknown(*tensors: Tensor) -> bool:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from anyrnn._memory import ALIGNMENT, LARGE, aligned, empty
+from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Extent
@@ -88,26 +87,19 @@ def handle(call: Call) -> int:
 
 # memory of the caller
 
-PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
-MANY = LARGE // 4
-"""Numbers in a tensor that make it large."""
-
 
 def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
     """A new [T, N, features] tensor; with `batch_first` it is the transpose of a contiguous [N, T, features] one."""
-    new = recycled if steps * rows * features >= MANY else Tensor.new_empty
     if batch_first:
-        return new(like, rows, steps, features).transpose(0, 1)
-    return new(like, steps, rows, features)  # quicker than with a tuple
+        return like.new_empty(rows, steps, features).transpose(0, 1)
+    return like.new_empty(steps, rows, features)  # quicker than with a tuple
 
 
-def recycled(like: Tensor, *shape: int) -> Tensor:
-    """A new contiguous tensor on memory that is used again when the tensor is gone. Tensors that only say what a program will
-    compute are of a type of their own, and have no memory.
-    """
-    if type(like) not in PLAIN_TENSORS:
-        return like.new_empty(*shape)
-    return torch.from_numpy(empty(shape, np.dtype(DTYPES[like.dtype])))
+def paged(new: Tensor) -> Tensor:
+    """The same new tensor; if it is large, its memory will come in large pages."""
+    if new.nbytes >= LARGE:
+        in_large_pages(new.data_ptr(), new.nbytes)
+    return new
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -150,7 +142,7 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = sequence_like(steps, rows, call.width, x, call.batch_first)
+    output = paged(sequence_like(steps, rows, call.width, x, call.batch_first))
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
@@ -179,7 +171,7 @@ def run_forward(
 
 def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zero where kernels add to it."""
-    gradients = [torch.empty_like(t) if t.numel() < MANY else recycled(t, *t.shape) for t in sources]
+    gradients = [paged(torch.empty_like(t)) for t in sources]
     for k in call.summed:
         gradients[k].zero_()
     return gradients
@@ -207,7 +199,7 @@ def run_backward(
     d_ends = [readable(d) if d is not None else None for d in d_last]
     if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
-    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
+    d_inputs = [paged(sequence_like(steps, rows, t.shape[-1], t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []
     given = [t for t in (d_output, *d_ends) if t is not None]

@@ -8,7 +8,7 @@ It does not look at those of a module that is frozen, once they are packed.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -63,6 +63,15 @@ def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weight
     ):
         return found
     return None
+
+
+def forget(parameters: Iterable[Tensor]) -> None:
+    """Let go of all that is known of weights among these, and of the references to them that go with it."""
+    gone = set(map(id, parameters))
+    for key, weights in list(KNOWN.items()):
+        if not gone.isdisjoint(weights.places[len(weights.alive) :]):
+            KNOWN.pop(key, None)
+            weights.alive.clear()
 
 
 def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
-from anyrnn.torch import autograd, operators
+from anyrnn.torch import autograd, operators, packed
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
 
@@ -126,6 +126,12 @@ class Recurrent(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        packed.forget(self.parameters())  # torch exchanges no tensor that somebody refers to weakly
+        self._as_before = autograd.unknown
+        super()._apply(fn, recurse)
+        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -34,8 +34,19 @@ class Tensors:
             )
         return TypeError(f"{self.label}: input should be a Tensor, got {type(input).__name__}")
 
+    def check_layout(self, tensor: Tensor, who: str) -> None:
+        """Refuse what does not hold all of its numbers at even distances."""
+        if tensor.is_nested:
+            pad = "torch.nested.to_padded_tensor(input, 0.0)"
+            raise UnsupportedError(f"{self.label}: {who} is a nested tensor, which is not supported; pad the batch ({pad})")
+        if tensor.layout is not torch.strided:
+            raise UnsupportedError(
+                f"{self.label}: {who} has layout {tensor.layout}, which is not supported; convert it with .to_dense()"
+            )
+
     def check_input(self, input: Tensor, weight: Tensor) -> bool:
         """Refuse what does not fit; say whether there is a batch."""
+        self.check_layout(input, "input")
         shape = input.shape
         batched = len(shape) == 3
         if not batched and len(shape) != 2:
@@ -81,6 +92,7 @@ class Tensors:
     def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{self.label}: {name} should be a Tensor, got {type(tensor).__name__}")
+        self.check_layout(tensor, name)
         steps, rows = x.shape[:2]
         expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
         if tensor.shape != expected:
@@ -109,6 +121,7 @@ class Tensors:
         for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{self.label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
+            self.check_layout(tensor, f"state {state.name} of hx")
             if tensor.dim() != dimensions:
                 kind = "batched" if batched else "unbatched"
                 sides = f"For {kind} {dimensions}-D input, hx should also be {dimensions}-D but got {tensor.dim()}-D tensor"
