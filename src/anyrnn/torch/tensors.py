@@ -14,6 +14,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 
 States = Tensor | tuple[Tensor, ...]
+STRIDED = torch.strided
 
 
 @dataclass(frozen=True)
@@ -34,19 +35,18 @@ class Tensors:
             )
         return TypeError(f"{self.label}: input should be a Tensor, got {type(input).__name__}")
 
-    def check_layout(self, tensor: Tensor, who: str) -> None:
-        """Refuse what does not hold all of its numbers at even distances."""
+    def bad_layout(self, tensor: Tensor, who: str) -> Exception:
+        """What to raise for a tensor that does not hold all of its numbers at even distances."""
         if tensor.is_nested:
             pad = "torch.nested.to_padded_tensor(input, 0.0)"
-            raise UnsupportedError(f"{self.label}: {who} is a nested tensor, which is not supported; pad the batch ({pad})")
-        if tensor.layout is not torch.strided:
-            raise UnsupportedError(
-                f"{self.label}: {who} has layout {tensor.layout}, which is not supported; convert it with .to_dense()"
-            )
+            return UnsupportedError(f"{self.label}: {who} is a nested tensor, which is not supported; pad the batch ({pad})")
+        sides = f"has layout {tensor.layout}, which is not supported; convert it with .to_dense()"
+        return UnsupportedError(f"{self.label}: {who} {sides}")
 
     def check_input(self, input: Tensor, weight: Tensor) -> bool:
         """Refuse what does not fit; say whether there is a batch."""
-        self.check_layout(input, "input")
+        if input.layout is not STRIDED or input.is_nested:
+            raise self.bad_layout(input, "input")
         shape = input.shape
         batched = len(shape) == 3
         if not batched and len(shape) != 2:
@@ -92,7 +92,8 @@ class Tensors:
     def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{self.label}: {name} should be a Tensor, got {type(tensor).__name__}")
-        self.check_layout(tensor, name)
+        if tensor.layout is not STRIDED or tensor.is_nested:
+            raise self.bad_layout(tensor, name)
         steps, rows = x.shape[:2]
         expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
         if tensor.shape != expected:
@@ -121,7 +122,8 @@ class Tensors:
         for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{self.label}: hx: state {state.name} should be a Tensor, got {type(tensor).__name__}")
-            self.check_layout(tensor, f"state {state.name} of hx")
+            if tensor.layout is not STRIDED or tensor.is_nested:
+                raise self.bad_layout(tensor, f"state {state.name} of hx")
             if tensor.dim() != dimensions:
                 kind = "batched" if batched else "unbatched"
                 sides = f"For {kind} {dimensions}-D input, hx should also be {dimensions}-D but got {tensor.dim()}-D tensor"
