@@ -51,10 +51,9 @@ def sources(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[A
     """What the steps of all units read: the parameters as they are, or through the parameter phase."""
     phase = network.plan.phase
     found: list[Array] = []
-    known = [p.name + network.suffix(*unit) for unit in network.units for p, _ in network.parameters(unit[0])]
-    if parameters.keys() != set(known):
-        wrong = sorted(parameters.keys() ^ set(known))
-        raise ValueError(f"parameters should be {', '.join(known)}; unknown or missing: {', '.join(wrong)}")
+    if parameters.keys() != set(network.parameter_names):
+        wrong, known = sorted(parameters.keys() ^ set(network.parameter_names)), ", ".join(network.parameter_names)
+        raise ValueError(f"parameters should be {known}; unknown or missing: {', '.join(wrong)}")
     for layer, direction in network.units:
         own = of_unit(network, parameters, layer, direction, dtype)
         values: dict[int, Any] = {}

@@ -84,8 +84,19 @@ class Network:
 
     def parameters(self, layer: int) -> tuple[tuple[Parameter, tuple[int, ...]], ...]:
         """A layer's parameters with their shapes, for each direction the same."""
-        sizes = self.layer_sizes(layer)
-        return tuple((p, tuple(d.evaluate(sizes) for d in p.shape)) for p in self.graph.parameters)
+        return self._parameters[layer]
+
+    @cached_property
+    def _parameters(self) -> tuple[tuple[tuple[Parameter, tuple[int, ...]], ...], ...]:
+        def shaped(sizes: Mapping[str, int]) -> tuple[tuple[Parameter, tuple[int, ...]], ...]:
+            return tuple((p, tuple(d.evaluate(sizes) for d in p.shape)) for p in self.graph.parameters)
+
+        return tuple(map(shaped, map(self.layer_sizes, range(self.layers))))
+
+    @cached_property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Of all layers and directions."""
+        return tuple(p.name + self.suffix(*unit) for unit in self.units for p in self.graph.parameters)
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
