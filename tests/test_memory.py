@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anyrnn._memory import LARGE, Recycler
+from anyrnn import _memory
+from anyrnn._memory import LARGE, Recycler, in_large_pages
 
 
 def test_a_block_is_used_again_when_its_array_is_gone() -> None:
@@ -50,6 +51,22 @@ def test_a_block_that_a_finalizer_lets_go_meanwhile_is_not_given_out() -> None:
     block = kept[0]
     assert recycler.array(LARGE).ctypes.data != address
     assert len(block) == LARGE
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4095, 4096])
+@pytest.mark.parametrize("bytes", [1, 4096, 4097, 3 * 4096, 5 * 4096 + 17])
+def test_only_whole_pages_inside_an_array_are_asked_for(monkeypatch: pytest.MonkeyPatch, offset: int, bytes: int) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(_memory, "_madvise", lambda start, size, advice: asked.append((start, size)))
+    monkeypatch.setattr(mmap, "PAGESIZE", 4096)
+    begin = 1 << 20
+    in_large_pages(begin + offset, bytes)
+    for start, size in asked:
+        assert start % 4096 == size % 4096 == 0
+        assert begin + offset <= start
+        assert start + size <= begin + offset + bytes
+        assert size > bytes - 2 * 4096
+    assert asked or bytes < 2 * 4096
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no large pages")

@@ -147,3 +147,26 @@ def test_what_no_stream_can_be() -> None:
         anyrnn.Recurrent("gru", 3, 6).stream(0)
     with pytest.raises(TypeError, match=r"^rows should be of type int, got: float$"):
         anyrnn.Recurrent("gru", 3, 6).stream(1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("doze", "asleep"), [(0.0, True), (1e9, False)])
+def test_a_step_is_planned_for_threads_that_sleep_or_not(monkeypatch: pytest.MonkeyPatch, doze: float, asleep: bool) -> None:
+    """By how long ago the last step was, and how long the threads in use look for work."""
+    stream = anyrnn.Recurrent("gru", 3, 6, seed=0, backend="llvm").stream()
+    x, used = draw(1, 3), []
+    stream(x)
+    stream(x)
+    repeated = stream._native
+    monkeypatch.setattr(threads, "doze", lambda: doze)
+    monkeypatch.setattr(repeated.frame, "threads", 2)
+    monkeypatch.setattr(repeated.frame, "threads_asleep", 1, raising=False)
+    monkeypatch.setattr(repeated.frame, "call_again", used.append)
+    stream(x)
+    stream(x)
+    assert used == [1 if asleep else 2] * 2
+
+
+@pytest.mark.parametrize(("pool", "expected"), [(None, threads.DOZE), (object(), threads.OPENMP_DOZE)])
+def test_how_soon_threads_sleep_is_their_pools_matter(monkeypatch: pytest.MonkeyPatch, pool: object, expected: float) -> None:
+    monkeypatch.setattr(threads, "_openmp", pool)
+    assert threads.doze() == expected
