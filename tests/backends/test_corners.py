@@ -12,7 +12,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import Scalar, State, Step, Vec, cell, cells
-from anyrnn.backends.llvm import memory
+from anyrnn.backends.llvm import extent
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.passes.check import check_phase, check_program
 from anyrnn.trace.language import (
@@ -402,8 +402,8 @@ def test_all_agree(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", [f for f in CORNERS if f not in DECLINED], ids=lambda f: f.__name__)
 def test_all_agree_whatever_is_asked_for(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the gradients, cotangents of some steps, small chunks, several threads with columns or rows split."""
-    monkeypatch.setattr(memory, "CHUNK_ROWS", 6)
-    monkeypatch.setattr(memory, "BLOCK_ROWS", 6)
+    monkeypatch.setattr(extent, "CHUNK_ROWS", 6)
+    monkeypatch.setattr(extent, "BLOCK_ROWS", 6)
     for sizes, stack in [((7, 3, 2, 6), (1, False)), ((5, 30, 3, 18), (2, True))]:
         if function in SINGLE and stack != (1, False):
             continue

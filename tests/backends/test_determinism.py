@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from anyrnn import cells
-from anyrnn.backends.llvm import memory, pools, run, split
+from anyrnn.backends.llvm import extent, pools, run, split
 from tests.networks import Problem, Results, on_llvm, problem
 
 CELLS = cells.names()
@@ -56,13 +56,13 @@ def test_both_ways_of_splitting_are_among_them() -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_chunks_leave_no_trace(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(extent, "BLOCK_ROWS", 4)
     for sizes, stack in [((21, 2, 3, 5), (2, True)), ((9, 3, 40, 33), (1, False)), ((5, 1, 2, 3), (1, True))]:
         p = problem(cell, *sizes, *stack)
         expected = solve(p)
         for rows in (4, 8, 16, 32):
             with monkeypatch.context() as patch:
-                patch.setattr(memory, "CHUNK_ROWS", rows)
+                patch.setattr(extent, "CHUNK_ROWS", rows)
                 run.POOLS.known.clear()
                 for threads in (1, 2):
                     torch.set_num_threads(threads)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages
 from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Shape as CallShape
-from anyrnn.backends.llvm.memory import Extent
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network

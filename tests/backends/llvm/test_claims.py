@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from anyrnn import Recurrent, Stream
-from anyrnn.backends.llvm import memory, run, split, target
+from anyrnn.backends.llvm import extent, run, split, target
 from anyrnn.backends.llvm.claims import BARRIER_BYTES, LINE_BYTES, SHARE
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.stack import STACK
@@ -66,7 +66,7 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
     expected = layer(x)[0]
     run.POOLS.known.clear()
     monkeypatch.setattr(split, "PIECE", 1e-9)
-    monkeypatch.setattr(memory, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(extent, "CHUNK_ROWS", 2)
     set_word = Frame.stack
 
     def stack(frame: Frame, name: str, value: int) -> None:

@@ -2,13 +2,14 @@
 
     header        HEADER's words, in order
     sizes         one word for each size that the program uses
-    reads         for each buffer: address, slot mask, and the bytes from slot to slot, row to row, panel to panel
+    reads         for each buffer: address, mask of steps, bytes of a unit, from row to row and from panel to panel, table
     packs         the address of each packed weight
     weights       for each weight: address, bytes from row to row; the same of its gradient
 
 The value of a buffer for step t, row n and panel j stands at
-`address + (t & mask) * slot_bytes + n * row_bytes + j * panel_bytes`, a vector of `lanes` features; that holds for the caller's
-arrays (features next to each other: panel_bytes = lanes * element) and for our own (a panel holds all slots and rows).
+`address + table[t & mask] * unit_bytes + n * row_bytes + j * panel_bytes`, a vector of `lanes` features; that holds for the
+caller's arrays (features next to each other: panel_bytes = lanes * element) and for our own (a panel holds all rows). The tables
+are told of in `extent`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ HEADER = (
     "turn",
     "shared",
     "ahead",
+    "counts",
+    "packed",
+    "samples",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -57,8 +61,10 @@ threshold, scale: the word below which a feature is dropped, what the others are
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
 shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
+counts, packed: addresses of tables by step, see `extent`
+samples: the address of the place of each row among the caller's samples; 0: the same
 """
-BUFFER_WORDS = 5
+BUFFER_WORDS = 6
 WEIGHT_WORDS = 4
 
 

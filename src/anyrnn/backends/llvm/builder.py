@@ -231,6 +231,10 @@ class Function:
         other = _like(a, b)
         return self.select(self.compare("slt", a, other), a, other, name)
 
+    def maximum(self, a: Value, b: int | Value, name: str = "most") -> Value:
+        other = _like(a, b)
+        return self.select(self.compare("sgt", a, other), a, other, name)
+
     # memory
 
     def at(self, pointer: Value, index: int | Value, element: str, name: str = "p") -> Value:

@@ -216,7 +216,10 @@ class ColumnKernel(Emitter):
         row = b.add(self.row0, row, "row")
         offset = b.mul(b.binary("udiv", row, i64(SUM_ROWS)), e.panel_row, "sum_offset")
         is_first = b.compare("eq", b.binary("urem", row, i64(SUM_ROWS)), i64(0), "is_first")
-        fresh = {later: b.splat(b.binary("and", begun, is_first), e.lanes, "fresh") for later, begun in self.begun.items()}
+        fresh = {}
+        for later, (begun, new_from) in self.begun.items():
+            new = b.binary("or", begun, b.compare("sge", row, new_from), "new")
+            fresh[later] = b.splat(b.binary("and", new, is_first), e.lanes, "fresh")
         for i, buffer, later in self.kernel.stores:
             if self.program.is_sum(buffer):
                 at = self.advance(starts[buffer, later], offset, buffer)

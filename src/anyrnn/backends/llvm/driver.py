@@ -168,17 +168,14 @@ class Driver:
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
-            self.ends.states_in()
+            oldest = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
+            self.ends.states_in(oldest, (i64(0), thread.by_step("counts", oldest)))
             thread.barrier()
         self.claims.reset()
         self.chunks(count, chunk_from, chunk_to)
         with thread.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
-            if self.program.exit is not None:
-                with thread.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
-                    self.call_kernels(self.program.exit, i64(-1))
-            if not self._ends_waiting():
-                thread.stage_barrier()
-            self.ends.states_out()
+            newest = i64(0) if self.program.reverse else b.sub(thread.steps, 1)
+            self.end_rows(newest, (i64(0), thread.by_step("counts", newest)), waited=self._ends_waiting())
         if self.program.reverse:
             with thread.only_if(b.binary("and", self.gradients_wanted(), is_last), "sums_out"):
                 self.ends.sums_out()
@@ -228,44 +225,60 @@ class Driver:
                 self.thread.stage_barrier()
 
     def step_loop(self, t0: Value, t1: Value) -> None:
-        b, program = self.b, self.program
+        b, program, thread = self.b, self.program, self.thread
         loop = b.loop("step", 0, b.sub(t1, t0, "steps"))
         t = b.sub(b.sub(t1, 1), loop.index, "t") if program.reverse else b.add(t0, loop.index, "t")
+        before = b.add(t, 1 if program.reverse else -1, "step_before")
+        rows, rows_before = thread.by_step("counts", t), thread.by_step("counts", before)
+        with thread.only_if(
+            b.binary("and", b.compare("ne", rows_before, i64(0)), b.compare("ne", rows, rows_before)), "other_rows"
+        ):
+            self.end_rows(before, (rows, rows_before), waited=program.waits)
+            self.ends.states_in(t, (rows_before, rows))
+            thread.stage_barrier()
         for position, stage in enumerate(program.body):
-            self.call_stage(stage, t, program.entry if position == 0 else None, position)
+            if position == 0 and program.entry is not None:
+                both = b.minimum(rows, rows_before, "both")
+                self.call_kernels(stage, t, (i64(0), both), position)
+                with thread.only_if(b.compare("slt", both, rows, "any_new"), "new_rows"):
+                    thread.stage_barrier()  # another thread may have added to the same sum
+                    self.call_kernels(program.entry, t, (both, rows))
+            else:
+                self.call_kernels(stage, t, (i64(0), rows), position)
             if program.waits:
-                self.thread.stage_barrier()
+                thread.stage_barrier()
         b.end(loop)
 
-    def call_stage(self, stage: Stage, t: Value, entry: Stage | None, position: int) -> None:
-        """A stage for one step; in the first step of a rotated loop, `entry` instead."""
-        b = self.b
-        if entry is None:
-            self.call_kernels(stage, t, position)
-            return
-        newest = b.compare("eq", t, b.sub(self.thread.steps, 1), "newest")
-        first, other, done = b.label("entry"), b.label("turn"), b.label("turned")
-        b.branch_if(newest, first, other)
-        b.place(first)
-        self.call_kernels(entry, t, position)
-        b.branch(done)
-        b.place(other)
-        self.call_kernels(stage, t, position)
-        b.branch(done)
-        b.place(done)
+    def end_rows(self, t: Value, rows: tuple[Value, Value], waited: bool) -> None:
+        """What is left to be done for rows whose last step is t, and their last states. `waited`: all threads are done."""
+        thread, b = self.thread, self.b
+        if self.program.exit is not None:
+            with thread.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
+                self.call_kernels(self.program.exit, b.sub(t, 1), rows)
+                thread.stage_barrier()
+        elif not waited:
+            thread.stage_barrier()
+        self.ends.states_out(t, rows)
 
-    def call_kernels(self, stage: Stage, t: Value, position: int | None = None) -> None:
-        """A stage for one step. Threads may help each other in a stage of the loop at that `position`, if it has one kernel and a
-        barrier after it: then nothing depends on who did which columns.
+    def call_kernels(self, stage: Stage, t: Value, rows: tuple[Value, Value], position: int | None = None) -> None:
+        """A stage for some rows of one step. Threads may help each other in a stage of the loop at that `position`, if it has one
+        kernel and a barrier after it: then nothing depends on who did which columns.
         """
-        first, row0, rows = stage.kernels[0], self.thread.row0, self.thread.own_rows
-        if position is None or position >= MOST_STAGES or not self.program.waits or len(stage.kernels) > 1 or first.dim is None:
-            for kernel in stage.kernels:
-                self.call_kernel(kernel, t, row0, rows)
-            return
-        shaped = self.shaped[id(first)]
-        groups = self.thread.groups(first.dim, shaped.width)
-        self.claims.call(position, t, groups, self.group_range(shaped), partial(self.call_kernel, first, t, row0, rows))
+        first, (row0, count) = stage.kernels[0], self.thread.own(*rows)
+        with self.thread.only_if(self.b.compare("sgt", count, i64(0)), "any_rows"):
+            if (
+                position is None
+                or position >= MOST_STAGES
+                or not self.program.waits
+                or len(stage.kernels) > 1
+                or first.dim is None
+            ):
+                for kernel in stage.kernels:
+                    self.call_kernel(kernel, t, row0, count)
+                return
+            shaped = self.shaped[id(first)]
+            groups = self.thread.groups(first.dim, shaped.width)
+            self.claims.call(position, t, groups, self.group_range(shaped), partial(self.call_kernel, first, t, row0, count))
 
     def call_kernel(
         self,
@@ -288,16 +301,17 @@ class Driver:
 
     def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str, hoisting: bool = False) -> None:
         """A stage for all steps of a chunk: at once where all rows follow each other, else step by step."""
-        b = self.b
-        flat = b.compare("ne", self.thread.header(flat_word), i64(0), "flat")
-        at_once = b.binary("and", flat, self.thread.columns, "at_once")
-        steps = b.sub(t1, t0, "steps")
-        calls = b.select(at_once, i64(1), steps, "calls")
-        rows = b.select(at_once, b.mul(steps, self.thread.rows), self.thread.own_rows, "call_rows")
+        b, thread = self.b, self.thread
+        flat = b.compare("ne", thread.header(flat_word), i64(0), "flat")
+        at_once = b.binary("and", flat, thread.columns, "at_once")
+        calls = b.select(at_once, i64(1), b.sub(t1, t0, "steps"), "calls")
+        rows_of_chunk = b.sub(thread.by_step("packed", t1), thread.by_step("packed", t0), "rows_of_chunk")
         for kernel in stage.kernels:
-            with self.thread.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
+            with thread.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
-                self.call_kernel(kernel, b.add(t0, loop.index, "t"), self.thread.row0, rows, hoisting=hoisting)
+                t = b.add(t0, loop.index, "t")
+                row0, count = thread.own(i64(0), thread.by_step("counts", t))
+                self.call_kernel(kernel, t, row0, b.select(at_once, rows_of_chunk, count, "call_rows"), hoisting=hoisting)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:

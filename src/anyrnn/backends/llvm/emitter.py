@@ -146,18 +146,14 @@ class Emitter:
         if key in self.bases:
             return self.bases[key]
         b, index = self.b, self.layout.buffer(buffer)
-        address = self.pointer(index, f"{buffer}.address")
-        mask = self.word(index + 1, f"{buffer}.mask")
-        slot_bytes = self.word(index + 2, f"{buffer}.slot_bytes")
         if is_init(buffer) or is_callers(self.program, buffer):
             row_bytes = self.word(index + 3, f"{buffer}.row_bytes")
         else:
             row_bytes = i64(self.element.panel_row if self.in_columns(buffer) else self.element.bytes)
         self.panel_bytes[buffer] = self.word(index + 4, f"{buffer}.panel_bytes")
         step = b.add(self.t, later, "step") if later else self.t
-        block = b.binary("sdiv", step, i64(SUM_STEPS), "block") if self.program.is_sum(buffer) else step
-        slot = b.binary("and", block, mask, f"{buffer}.slot")
-        base = self.advance(address, b.mul(slot, slot_bytes), f"{buffer}.base")
+        slot = b.binary("sdiv", step, i64(SUM_STEPS), "block") if self.program.is_sum(buffer) else step
+        base = step_at(b, self.b.at(self.block, index, I64, f"{buffer}.words"), slot, buffer)
         if not is_init(buffer) and self.program.buffer(buffer).role == "cotangent":
             given = self.is_given(step)
             base = b.select(given, base, self.pointer(self.layout.header("zeros"), "zeros"), f"{buffer}.base")
@@ -177,12 +173,15 @@ class Emitter:
             return at
         return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
 
-    def begins(self, later: int) -> Value:
-        """Whether a step is the first that is added to a sum, in a loop that goes backwards."""
+    def begins(self, later: int) -> tuple[Value, Value]:
+        """Whether a step is the first that is added to a sum, in a loop that goes backwards, and the row from which on it is
+        anyway, as rows have no later step.
+        """
         b = self.b
         after = b.add(self.t, later + 1, "after")
-        newest = b.compare("eq", after, self.word(self.layout.header("steps"), "steps"), "newest")
-        return b.binary("or", newest, b.compare("eq", b.binary("and", after, i64(SUM_STEPS - 1)), i64(0), "begins"), "begins")
+        begins = b.compare("eq", b.binary("and", after, i64(SUM_STEPS - 1)), i64(0), "begins")
+        counts = self.pointer(self.layout.header("counts"), "counts")
+        return begins, b.load(I64, b.at(counts, after, I64), "new_from")
 
     def is_given(self, step: Value) -> Value:
         """Whether the caller gave a cotangent for a step; where not, one row of zeros stands for all samples."""
@@ -228,11 +227,20 @@ class Emitter:
         rows = self.word(header("rows"), "rows")
         t = b.add(b.add(self.t, later), b.binary("sdiv", row, rows), "t")
         step = b.add(self.word(header("first_step"), "first_step"), b.mul(t, self.word(header("step_sign"), "sign")), "step")
-        sample = b.binary("srem", row, rows, "sample")
+        sample = self.sample(b.binary("srem", row, rows, "row"))
         seed, stream = self.word(header("seed"), "seed"), self.word(header("stream"), "stream")
         words = random_words(b, seed, feature, sample, step, stream, self.element.lanes)
         dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
         return b.compare("uge", words, dropped_below, "kept")
+
+    def sample(self, row: Value) -> Value:
+        """The place of a row among the caller's samples."""
+        b = self.b
+        samples = self.pointer(self.layout.header("samples"), "samples")
+        same = b.compare("eq", samples, Value("null", PTR), "same")
+        readable = b.select(same, self.block, samples, "readable")
+        other = b.load(I64, b.at(readable, b.select(same, i64(0), row), I64), "sample")
+        return b.select(same, row, other, "sample")
 
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op
@@ -243,6 +251,14 @@ def added_to(b: Function, before: Value, value: Value, fresh: Value, name: str) 
     all, the code generator branches at every vector.
     """
     return b.fadd(b.select(fresh, const(before.type, 0.0), before, "before"), value, name)
+
+
+def step_at(b: Function, words: Value, step: Value, name: str) -> Value:
+    """The address of a step's first row in a buffer, from the buffer's words."""
+    address, table = b.word(words, 0, f"{name}.address", PTR), b.word(words, 5, f"{name}.table", PTR)
+    mask, unit_bytes = b.word(words, 1, f"{name}.mask"), b.word(words, 2, f"{name}.unit_bytes")
+    units = b.load(I64, b.at(table, b.binary("and", step, mask, f"{name}.step"), I64), f"{name}.units")
+    return b.at(address, b.mul(units, unit_bytes), "i8", f"{name}.base")
 
 
 def lanes_left(b: Function, left: Value, lanes: int) -> Lanes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
 from anyrnn.backends.llvm.copies import Copies
+from anyrnn.backends.llvm.emitter import step_at
 from anyrnn.backends.llvm.gradients import Sums
 from anyrnn.backends.llvm.shapes import OF_ZEROS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
@@ -71,31 +72,35 @@ class Ends:
             for k, (source, size) in enumerate(sources or [(address, i64(0))]):
                 b.call(self.copies.add_bias(), [address, source, size, panels, i64(int(k == 0))])
 
-    def states_in(self) -> None:
-        element, reverse = self.thread.element, self.program.reverse
+    def states_in(self, t: Value, rows: tuple[Value, Value]) -> None:
+        """The first values of some rows, whose first step is t."""
+        element = self.thread.element
         for state in self.program.states:
             value = const(element.type, self.state_values.get(state, 0.0))
-            self._copy_state(state, first_of(state), self.thread.steps if reverse else i64(0), outward=False, value=value)
+            self._copy_state(state, first_of(state), self._step(t, self.program.reverse), rows, outward=False, value=value)
 
-    def states_out(self) -> None:
+    def states_out(self, t: Value, rows: tuple[Value, Value]) -> None:
+        """The last values of some rows, whose last step is t."""
         zero = const(self.thread.element.type, 0.0)
         for state in self.program.states:
-            slot = i64(0) if self.program.reverse else self.thread.steps
-            self._copy_state(state, last_of(state), slot, outward=True, value=zero)
+            self._copy_state(state, last_of(state), self._step(t, not self.program.reverse), rows, outward=True, value=zero)
 
-    def _copy_state(self, state: str, caller: str, slot: Value, outward: bool, value: Value) -> None:
-        """This thread's rows between our slot and the caller's array; `value` stands for an array that is not there."""
+    def _step(self, t: Value, after: bool) -> Value:
+        """Where a state stands before a step of the sequence, or after it."""
+        return self.thread.b.add(t, int(after), "state_step")
+
+    def _copy_state(self, state: str, caller: str, step: Value, rows: tuple[Value, Value], outward: bool, value: Value) -> None:
+        """This thread's part of some rows between ours and the caller's array; `value` stands for an array that is not there."""
         thread, b, copies = self.thread, self.thread.b, self.copies
         index, theirs = thread.layout.buffer(state), thread.layout.buffer(caller)
-        masked = b.binary("and", slot, thread.word(index + 1, f"{state}.mask"), "slot")
-        slot_bytes = thread.word(index + 2, f"{state}.slot_bytes")
-        ours = b.at(thread.word(index, state, PTR), b.mul(masked, slot_bytes), "i8", state)
+        ours = step_at(b, b.at(thread.block, index, I64, f"{state}.words"), step, state)
         callers = [thread.word(theirs, caller, PTR), thread.word(theirs + 3, f"{caller}.row_bytes")]
+        part = thread.part_of(*rows)
         dim = self.program.buffer(state).dim
         if dim is None:
-            b.call(copies.scalars(outward), [ours, *callers, *thread.part, value])
+            b.call(copies.scalars(outward), [ours, *callers, *part, value])
             return
-        arguments = [ours, thread.word(index + 4, f"{state}.panel_bytes"), *callers, thread.size(dim), *thread.part]
+        arguments = [ours, thread.word(index + 4, f"{state}.panel_bytes"), *callers, thread.size(dim), *part]
         b.call(copies.state_out() if outward else copies.state_in(), arguments if outward else [*arguments, value])
 
     def gradient(self, weight: str) -> tuple[Value, Value, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,8 @@ from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.claims import STATE_BYTES
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
-from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Scratch
+from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
+from anyrnn.backends.llvm.memory import Arena, Packed, Scratch
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.stack import STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
@@ -29,7 +30,8 @@ from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
 
 Strides = tuple[int, int]
-"""Of a sequence: bytes from step to step and from row to row. Of states: from unit to unit and from row to row. Features lie
+"""Of a sequence: bytes from step to step and from row to row; the latter twice where steps have different rows, one after the
+other. Of states: from unit to unit and from row to row. Features lie
 next to each other."""
 
 
@@ -65,10 +67,6 @@ class Place:
     def shifted(self, bytes: int) -> Place:
         return Place(self.base, self.offset + bytes, self.strides)
 
-    def reversed(self, steps: int) -> Place:
-        step, row = self.strides
-        return Place(self.base, self.offset + (steps - 1) * step, (-step, row))
-
 
 class Frame:
     """Used by one call at a time. `entry` and `entry_keeping_lock` call the native code with an address."""
@@ -81,7 +79,7 @@ class Frame:
         self.element = code.element
         scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
         self.units = [
-            Unit(network, shape.which, code, layer, shape.extent, scratch, reserve, fixed, packed) for layer, _ in network.units
+            Unit(network, shape.which, code, unit, shape.extent, scratch, reserve, fixed, packed) for unit in network.units
         ]
         self.starts = self._block_starts()
         self.table: list[tuple[int, int, int]] = []
@@ -94,6 +92,8 @@ class Frame:
         self.kept = 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self.tables = [shape.extent.tables(direction > 0) for direction in range(network.directions)]
+        """by direction, see `extent`"""
         self._fill_stack(barrier)
         self._fill_units()
         self._fill_sequences(between, nowhere)
@@ -144,26 +144,30 @@ class Frame:
 
     def _between(self, scratch: Arena, reserve: Arena) -> dict[str, list[Place]]:
         """What passes from layer to layer: outputs (in the reserve of a training call), and cotangents."""
-        network, extent = self.network, self.shape.extent
+        network = self.network
         row = network.directions * network.output_size * self.element.bytes
-        strides = (extent.rows * row, row)
         places: dict[str, list[Place]] = {"y": [], "d_y": []}
         for _ in range(network.layers - 1):
             if self.shape.which != "inference":
-                places["y"].append(Place(self.reserve, reserve.take(extent.steps * strides[0]), strides))
+                places["y"].append(self._new_sequence(self.reserve, reserve, row))
             if self.shape.which != "training":
                 name = "y" if self.shape.which == "inference" else "d_y"
-                places[name].append(Place(self.scratch, scratch.take(extent.steps * strides[0]), strides))
+                places[name].append(self._new_sequence(self.scratch, scratch, row))
         return places
+
+    def _new_sequence(self, base: int, arena: Arena, row: int) -> Place:
+        """Room for rows of so many bytes at every step."""
+        extent = self.shape.extent
+        step = extent.rows * row if extent.counts is None else row
+        return Place(base, arena.take(extent.total * row), (step, row))
 
     def _nowhere(self, scratch: Arena) -> dict[str, Place]:
         """Room for inputs' gradients that nobody wants, but that are made beside other things."""
         places = {}
-        extent = self.shape.extent
         for (name, size), strides in zip(self.network.graph.inputs, self.shape.d_inputs, strict=False):
             if strides is None and f"d_{name}" in self._made_anyway():
                 row = size[0].evaluate(dict(self.network.sizes)) * self.element.bytes
-                places[name] = Place(self.scratch, scratch.take(extent.steps * extent.rows * row), (extent.rows * row, row))
+                places[name] = self._new_sequence(self.scratch, scratch, row)
         return places
 
     def _made_anyway(self) -> set[str]:
@@ -188,9 +192,16 @@ class Frame:
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
+            for word, name in unit.tables:
+                self.words[start + word] = self._table(unit.direction, name)
             self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
             self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
             self.table += [(start + i, self.packed, int(unit.words[i])) for i in unit.in_packed]
+
+    def _table(self, direction: int, name: str) -> int:
+        """The address of the word of step 0."""
+        tables = self.tables[direction]
+        return int(tables.ctypes.data) + TABLES.index(name) * tables.strides[0] + BEFORE * tables.itemsize
 
     def _put(self, word: int, place: Place | None) -> None:
         """Set a word to an address, which comes from the call's bases."""
@@ -201,12 +212,14 @@ class Frame:
 
     def _sequence(self, unit: int, buffer: str, place: Place | None) -> None:
         start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
+        direction = self.units[unit].direction
         self._put(start, place)
+        self.words[start + 5] = self._table(direction, "given")  # it is looked at, whether there is an array or not
         if place is not None:
             step, row = place.strides
-            one_row = self.shape.extent.rows == 1  # then steps follow each other like rows
-            words = (-1, step, step if one_row else row, self.element.panel_row)
-            self.words[start + 1 : start + 5] = words
+            if self.shape.extent.rows == 1:  # then steps follow each other like rows
+                row = -step if direction else step
+            self.words[start + 1 : start + 5] = (-1, step, row, self.element.panel_row)
 
     def stack(self, name: str, value: int) -> None:
         self.view[STACK.index(name)] = value
@@ -214,10 +227,18 @@ class Frame:
     def header(self, unit: int, name: str, value: int) -> None:
         self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
 
-    def _is_flat(self, places: Mapping[str, Place | None], used: Iterable[str]) -> int:
-        """Whether all rows of a chunk follow each other, in every array that is used."""
-        rows, found = self.shape.extent.rows, [places[name] for name in used if name in places]
-        return int(all(p is None or rows == 1 or p.strides[0] == rows * p.strides[1] for p in found))
+    def _is_flat(self, direction: int, places: Iterable[Place | None], stages: Iterable[Stage], read: Iterable[str] = ()) -> bool:
+        """Whether all rows of a chunk follow each other: in every array of the caller's that is used, and where steps have
+        different rows, in all that the stages (or gradients, of what is `read`) touch.
+        """
+        extent, given = self.shape.extent, [place for place in places if place]
+        if extent.counts is None:
+            in_order = [not direction and p.strides[0] == extent.rows * p.strides[1] for p in given]
+            return extent.rows == 1 or all(in_order)
+        kernels = [kernel for stage in stages for kernel in stage.kernels]
+        between_steps = {s.name for s in self.network.graph.states}.intersection((*used_by(stages), *read))
+        by_row = any(node.op == "choose" for kernel in kernels for node in kernel.nodes)
+        return not (direction and given) and not between_steps and not by_row
 
     def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
         network, shape, steps = self.network, self.shape, self.shape.extent.steps
@@ -241,8 +262,7 @@ class Frame:
             output = output.shifted(direction * width) if output else None
             begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
             if direction:
-                streams, d_streams = [_reversed(s, steps) for s in streams], [_reversed(s, steps) for s in d_streams]
-                output, begin, end = _reversed(output, steps), steps - end, steps - begin
+                begin, end = steps - end, steps - begin
             names = [name for name, _ in network.graph.inputs]
             places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
             places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
@@ -250,8 +270,12 @@ class Frame:
                 self._sequence(unit, name, place)
             whole = not backward or (begin, end) == (0, steps)
             before, after = {*names, "d_y", *used_by(self.program.before)}, {*names, *used_by(self.program.after)}
-            self.header(unit, "flat_before", self._is_flat(places, before) and whole)
-            self.header(unit, "flat_after", self._is_flat(places, after) and (whole or "d_y" not in after))
+            of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
+            program = self.program
+            read = [buffer for p in program.products for buffer, _ in (p.left, p.right)] + [s.value[0] for s in program.sums]
+            self.header(unit, "flat_before", self._is_flat(direction, of_before, program.before) and whole)
+            flat_after = self._is_flat(direction, of_after, program.after, read)
+            self.header(unit, "flat_after", flat_after and (whole or "d_y" not in after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
             self.header(unit, "add_outputs", int(backward and direction > 0))
@@ -294,7 +318,8 @@ class Frame:
             for u in (self.units[k] for k in self.order)
         )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1
-        return Work(extent.steps, extent.rows, extent.chunk, products, self.element.bytes, self.element.lanes, units)
+        e, uneven = self.element, extent.counts is not None
+        return Work(extent.steps, extent.total / max(1, extent.steps), extent.chunk, products, e.bytes, e.lanes, units, uneven)
 
     # calls
 
@@ -330,7 +355,7 @@ class Frame:
             self.threads = self.work.threads(asked, kept > 0)
             self.threads_asleep = self.work.threads(asked, kept > 0, split.WAKE)
             for number, unit in zip(self.order, self.work.units, strict=True):
-                columns = split.splits_columns(self.work.rows, unit.recurrent_bytes, self.threads)
+                columns = self.work.columns(unit, self.threads)
                 self.header(number, "columns", int(columns))
                 self.header(number, "shared", int(columns and self.work.shares(unit, self.threads)))
             self.used = 0
@@ -360,10 +385,6 @@ class Frame:
             self.stack("chunk_from", chunk_from)
             self.stack("chunk_to", chunk_to)
             self.entry(self.address)
-
-
-def _reversed(place: Place | None, steps: int) -> Place | None:
-    return place.reversed(steps) if place else None
 
 
 def _signed(word: int) -> int:

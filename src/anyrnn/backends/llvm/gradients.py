@@ -21,8 +21,9 @@ from anyrnn.backends.llvm.emitter import (
     cover,
     first_lanes,
     is_callers,
+    step_at,
 )
-from anyrnn.backends.llvm.memory import BLOCK_ROWS
+from anyrnn.backends.llvm.extent import BLOCK_ROWS
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
@@ -70,7 +71,7 @@ class Walk:
     def __init__(self, b: Function, block: Value, layout: Layout, t0: Value, t1: Value) -> None:
         self.b = b
         self.t0, self.t1 = t0, t1
-        self.rows = b.word(block, layout.header("rows"), "rows")
+        self.counts, self.packed = (b.word(block, layout.header(table), table, PTR) for table in ("counts", "packed"))
         self.flat = b.compare("ne", b.word(block, layout.header("flat_after"), "flat"), i64(0), "flat")
         self.block_steps = b.word(block, layout.header("block_steps"), "block_steps")
         self.steps = b.word(block, layout.header("steps"), "steps")
@@ -100,10 +101,24 @@ class Walk:
         return loop, slot, b.compare("eq", b.add(slot, 1), last, "newest")
 
     def rows_of(self, start: Value, stop: Value) -> tuple[Value, Value]:
-        """How many runs of rows follow each other, and the rows of a run."""
+        """How many runs of rows follow each other from a step up to another, and the most rows of a run."""
         b = self.b
-        steps = b.sub(stop, start, "steps")
-        return b.select(self.flat, i64(1), steps, "runs"), b.select(self.flat, b.mul(steps, self.rows), self.rows, "run_rows")
+        flat_rows = b.sub(self._word(self.packed, stop), self._word(self.packed, start), "rows")
+        return b.select(self.flat, i64(1), b.sub(stop, start), "runs"), b.select(
+            self.flat, flat_rows, self.most(start, stop), "run_rows"
+        )
+
+    def most(self, start: Value, stop: Value) -> Value:
+        """The most rows of a step from a step up to another: those of the first or of the last."""
+        return self.b.maximum(self._word(self.counts, start), self._word(self.counts, self.b.sub(stop, 1)), "most_rows")
+
+    def part_of_run(self, t: Value, part: Value, most: Value) -> Value:
+        """Of a run from step t on, the rows from `part` on, `most` at the most."""
+        b = self.b
+        return b.select(self.flat, most, b.minimum(b.sub(self._word(self.counts, t), part), most), "rows")
+
+    def _word(self, table: Value, t: Value) -> Value:
+        return self.b.load(I64, self.b.at(table, t, I64), "word")
 
 
 class Source:
@@ -112,15 +127,13 @@ class Source:
     def __init__(self, walk: Walk, words: Value, later: Value | int, fixed_row: int | None, name: str) -> None:
         b = walk.b
         self.b, self.name, self.later = b, name, later
-        self.address = b.word(words, 0, f"{name}.address", PTR)
-        self.mask, self.slot_bytes = b.word(words, 1, f"{name}.mask"), b.word(words, 2, f"{name}.slot_bytes")
+        self.words = words
         self.row_bytes = i64(fixed_row) if fixed_row is not None else b.word(words, 3, f"{name}.row_bytes")
         self.panel_bytes = b.word(words, 4, f"{name}.panel_bytes")
 
     def at_step(self, t: Value, offset: Value) -> Value:
         b = self.b
-        slot = b.binary("and", b.add(t, self.later), self.mask, f"{self.name}.slot")
-        return b.at(self.address, b.add(b.mul(slot, self.slot_bytes), offset), "i8", self.name)
+        return b.at(step_at(b, self.words, b.add(t, self.later), self.name), offset, "i8", self.name)
 
 
 class Gradients:
@@ -196,7 +209,8 @@ class Gradients:
                 left_at = b.at(left.at_step(t, left_offset), b.mul(i, e.bytes), "i8", "left")
                 right_at = right.at_step(t, right_offset)
                 to_load = masks if masked and callers else None
-                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, part_rows, run.values))
+                here = walk.part_of_run(t, part.index, part_rows)
+                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, here, run.values))
                 befores = [  # all before the first store: a load waits for a store with a mask beside it
                     b.masked_load(e.vector, b.select(fresh, zeros, place, "before_at"), masks[k % vectors], "before")
                     for k, place in enumerate(places)
@@ -284,7 +298,9 @@ class Gradients:
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
         if is_sum:
             loop, first_slot, newest = walk.added_up("block_of_steps")
-            runs, rows = i64(1), b.binary("sdiv", b.add(walk.rows, SUM_ROWS - 1), i64(SUM_ROWS), "rows")
+            begin = b.mul(first_slot, SUM_STEPS, "begin")
+            most = walk.most(begin, b.minimum(b.add(begin, SUM_STEPS), walk.steps))
+            runs, rows = i64(1), b.binary("sdiv", b.add(most, SUM_ROWS - 1), i64(SUM_ROWS), "rows")
         else:
             loop, first_slot, stop, newest = walk.blocks("block_of_steps")
             runs, rows = walk.rows_of(first_slot, stop)
@@ -292,8 +308,10 @@ class Gradients:
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
         fresh = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "fresh")
         run = b.loop("run", 0, runs, 1, [("sum", zero)])
-        at = source.at_step(b.add(first_slot, run.index, "slot"), b.add(offset, b.mul(source.row_bytes, part.index)))
-        row = b.loop("row", 0, part_rows, 1, [("at", at), ("sum", run.values[0])])
+        slot = b.add(first_slot, run.index, "slot")
+        here = part_rows if is_sum else walk.part_of_run(slot, part.index, part_rows)
+        at = source.at_step(slot, b.add(offset, b.mul(source.row_bytes, part.index)))
+        row = b.loop("row", 0, here, 1, [("at", at), ("sum", run.values[0])])
         value = b.load(type, row.values[0], "value", stride)
         done = b.end(row, [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fadd(row.values[1], value, "sum")])
         (done_sum,) = b.end(run, done[1:])

@@ -15,8 +15,9 @@ from anyrnn.backends.llvm import target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
+from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame, Shape
-from anyrnn.backends.llvm.memory import Arena, Extent, Packed, Reserve, Scratch
+from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan

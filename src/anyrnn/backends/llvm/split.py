@@ -30,7 +30,7 @@ weights that are larger than a core's own cache want more samples a thread, and 
 """
 
 
-def splits_columns(rows: int, recurrent_bytes: int, threads: int) -> bool:
+def splits_columns(rows: float, recurrent_bytes: int, threads: int) -> bool:
     """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads."""
     least = next(samples for most, samples in ROWS_PER_THREAD if most is None or recurrent_bytes <= most)
     return rows < least * threads
@@ -50,17 +50,22 @@ class UnitWork:
 
 @dataclass(frozen=True)
 class Work:
-    """A call; its units in the order in which they are run. `chunk`: of how many steps; `products`: how many products of the
-    weights' size it makes for each sample and step.
+    """A call; its units in the order in which they are run. `rows`: of a step, as a mean; `chunk`: of how many steps;
+    `products`: how many products of the weights' size it makes for each sample and step; `uneven`: steps have different rows.
     """
 
     steps: int
-    rows: int
+    rows: float
     chunk: int
     products: int
     element_bytes: int
     lanes: int
     units: tuple[UnitWork, ...]
+    uneven: bool = False
+
+    def columns(self, unit: UnitWork, threads: int) -> bool:
+        """Whether columns are split. Always where samples end at different steps: those of one thread may end before."""
+        return self.uneven or splits_columns(self.rows, unit.recurrent_bytes, threads)
 
     def alone(self, kept: bool) -> float:
         """Seconds on one thread. `kept`: the weights are packed already."""
@@ -87,6 +92,6 @@ class Work:
     def threads(self, most: int, kept: bool, start: float | None = None) -> int:
         """How many threads the call is worth: one, or as many as there are. `start`: seconds to begin on others."""
         alone = self.alone(kept)
-        waits = [u.stages for u in self.units if splits_columns(self.rows, u.recurrent_bytes, most)]
+        waits = [u.stages for u in self.units if self.columns(u, most)]
         together = alone / most + (START if start is None else start) + WAIT * self.steps * sum(waits)
         return most if together < alone else 1

@@ -19,8 +19,8 @@ def turned(b: Function, t: Value, turn: Value) -> Value:
 class ThreadCode:
     """Of the function that begins with (block, id, count, barrier).
 
-    `rows` are all samples, `part` is this thread's; `own_rows` are those that it computes, from `row0` on: its part, or all
-    where columns are split.
+    `rows` are all samples, `part` is this thread's; it computes those from `row0` up to `row1`: its part, or all where columns
+    are split.
     """
 
     def __init__(self, b: Function, layout: Layout, element: Element, dims: tuple[Dim, ...], row_sums: bool) -> None:
@@ -33,7 +33,7 @@ class ThreadCode:
         self.waiting = b.select(self.columns, self.count, i64(1), "waiting")
         first, last = self.part = self._share_of_rows(row_sums)
         self.row0 = b.select(self.columns, i64(0), first, "row0")
-        self.own_rows = b.select(self.columns, self.rows, b.sub(last, first), "own_rows")
+        self.row1 = b.select(self.columns, self.rows, last, "row1")
 
     def word(self, index: int, name: str, type: str = I64) -> Value:
         return self.b.word(self.block, index, name, type)
@@ -66,7 +66,22 @@ class ThreadCode:
         """Whether kernels go through their groups from the last to the first in step t."""
         return turned(self.b, t, self.header("turn"))
 
+    def by_step(self, table: str, t: Value) -> Value:
+        """A word of one of the tables by step, see `extent`."""
+        return self.b.load(I64, self.b.at(self.word(self.layout.header(table), table, PTR), t, I64), table)
+
+    def own(self, first: Value, last: Value) -> tuple[Value, Value]:
+        """Of some rows those that this thread computes: the first of them, and how many."""
+        b = self.b
+        begin = b.maximum(first, self.row0, "own_from")
+        return begin, b.maximum(b.sub(b.minimum(last, self.row1), begin), 0, "own_rows")
+
+    def part_of(self, first: Value, last: Value) -> tuple[Value, Value]:
+        """Of some rows this thread's part: from and up to."""
+        return self.b.maximum(first, self.part[0], "from"), self.b.minimum(last, self.part[1], "to")
+
     def _share_of_rows(self, row_sums: bool) -> tuple[Value, Value]:
+        """From and up to."""
         if not row_sums:
             return self.share(self.rows, "rows")
         b = self.b

@@ -7,7 +7,8 @@ import numpy as np
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
-from anyrnn.backends.llvm.memory import Arena, Extent, Reserve, padded_panels, place, place_scratch
+from anyrnn.backends.llvm.extent import Extent
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.backends.llvm.target import machine
 from anyrnn.passes.plan import Program
@@ -29,7 +30,7 @@ class Unit:
         network: Network,
         which: str,
         code: Code,
-        layer: int,
+        unit: tuple[int, int],
         extent: Extent,
         scratch: Arena,
         reserve: Arena,
@@ -38,12 +39,15 @@ class Unit:
     ) -> None:
         self.program: Program = getattr(network.plan, which)
         self.code = code
+        layer, self.direction = unit
         self.layout, e = self.code.layout, self.code.element
         self.sizes = network.layer_sizes(layer)
         self.words = np.zeros(self.layout.words, np.int64)
         self.in_scratch: list[int] = []
         self.in_reserve: list[int] = []
         self.in_packed: list[int] = []
+        self.tables: list[tuple[int, str]] = [(self.layout.header(name), name) for name in ("counts", "packed")]
+        """(word, table whose address it is to be)"""
         self._header(extent)
         for dim in self.code.dims:
             self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
@@ -57,9 +61,7 @@ class Unit:
         placed = place_scratch(self.program, e, self.sizes, extent, scratch, kept)
         for memory, found in ((self.in_reserve, kept), (self.in_scratch, placed)):
             for name, where in found.items():
-                start = self.layout.buffer(name)
-                self.words[start : start + 5] = where.words
-                memory.append(start)
+                memory.append(self._place(name, where))
         self._matrices(e, packed)
         self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
@@ -104,14 +106,18 @@ class Unit:
         hoist = bool(self.code.inits) and self.sizes_of_early() > FOLDED_FEATURES
         self.set("hoist", int(hoist))
         for init in self.code.inits:
-            start = self.layout.buffer(init.buffer)
             if hoist:
-                slots = extent.chunk_slots
-                where = place(scratch, e, init.size.evaluate(self.sizes), slots, extent.rows, slots - 1)
-                self.words[start : start + 5] = where.words
+                where = place(scratch, e, init.size.evaluate(self.sizes), extent.chunk_rows, "chunk")
             else:
-                self.words[start : start + 5] = (bias_at[init.bias], 0, 0, 0, e.panel_row)
-            self.in_scratch.append(start)
+                where = Placed(bias_at[init.bias], 0, 0, 0, e.panel_row, 0, "steps")
+            self.in_scratch.append(self._place(init.buffer, where))
+
+    def _place(self, buffer: str, where: Placed) -> int:
+        """Set a buffer's words but for the addresses; the first of them."""
+        start = self.layout.buffer(buffer)
+        self.words[start : start + 5] = where.words
+        self.tables.append((start + 5, where.table))
+        return start
 
     def sizes_of_early(self) -> int:
         """Features of the widest operand that is known before the loop."""

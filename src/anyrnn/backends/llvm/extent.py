@@ -1,0 +1,110 @@
+"""Which rows each step has, and where they stand in memory.
+
+The rows of a call are its samples. A step has the first so many of them: all, or, where sequences end at different steps, those
+that are so long; the longest come first. Kernels find the rows of step t through a table of words, one for each kind of buffer,
+which says how many units (rows, or steps) before them there are:
+
+    steps    t: what keeps a few steps in turn, or the caller's arrays of any strides
+    given    where a direction finds step t of the caller's arrays: t, or from the end; where steps have different rows, rows
+    packed   the rows of the steps before
+    held     the same of what stands between steps: a state before step t has the rows of step t and those that ended just now
+    chunk    the rows of the steps of a chunk before, in room for two chunks
+
+Steps are those of a run, which in a reverse direction begins with the last of the sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.backends.llvm.emitter import SUM_STEPS
+
+CHUNK_ROWS = 1024
+"""Rows of a chunk, about: enough for products at full speed, few enough for the cache."""
+BLOCK_ROWS = 128
+"""Rows of a block of a gradient's sum, at most: rounding errors of one chain of additions grow with its length. It fixes the
+order of the sum, so it never depends on the machine.
+"""
+TABLES = ("counts", "steps", "given", "packed", "held", "chunk")
+"""`counts`: the rows of each step, none before the first and after the last."""
+BEFORE = 1
+"""Words of a table before that of step 0. Two follow that of the last step."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Steps and rows of a call, and the steps of a chunk and of a gradient's block, which follow from them."""
+
+    steps: int
+    rows: int
+    whole: bool = False
+    """what is kept for a chunk is kept for the whole sequence, so that all of it is still there afterwards"""
+    counts: tuple[int, ...] | None = None
+    """the rows of each step, never more than of the step before; None: all rows in every step"""
+
+    @property
+    def chunk(self) -> int:
+        return _power_of_two(CHUNK_ROWS // max(1, self.rows))
+
+    @property
+    def block(self) -> int:
+        return _power_of_two(BLOCK_ROWS // max(1, self.rows))
+
+    @cached_property
+    def total(self) -> int:
+        """Rows of all steps."""
+        return self.steps * self.rows if self.counts is None else sum(self.counts)
+
+    @property
+    def held(self) -> int:
+        """Rows of what stands between steps."""
+        return self.total + self.rows
+
+    @property
+    def chunks_kept(self) -> int:
+        """How many chunks have room in turn; one where that is all there are."""
+        return 1 if self.chunk >= self.steps else 2
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of what is kept for a chunk."""
+        return self.total if self.whole else self.chunks_kept * self.chunk * self.rows
+
+    @property
+    def sum_slots(self) -> int:
+        """Slots for what is added up over `SUM_STEPS` steps, a power of two."""
+        steps = _power_of_two(2 * self.steps - 1) if self.whole else self.chunks_kept * self.chunk
+        return max(1, steps // SUM_STEPS, self.chunks_kept)
+
+    def tables(self, reverse: bool) -> npt.NDArray[np.int64]:
+        """[table, word], for one direction."""
+        steps = np.arange(self.steps + 1)
+        counts = np.full(self.steps, self.rows) if self.counts is None else np.array(self.counts, np.int64)
+        begins, order = _sums(counts), steps[-2::-1] if reverse else steps[:-1]
+        run = counts[order]
+        around = np.maximum(np.append(run, 0), np.append(0, run))
+        packed = _sums(run)
+        chunk = packed if self.whole else packed - packed[steps // self.chunk * self.chunk]
+        turns = 0 if self.whole else steps // self.chunk % self.chunks_kept * (self.chunk * self.rows)
+        given = order if self.counts is None else begins[order]
+        return np.stack([_word_for_each(t, self.steps) for t in (run, steps, given, packed, _sums(around), chunk + turns)])
+
+
+def _sums(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of all before each, and of all."""
+    return np.append(0, np.cumsum(counts))
+
+
+def _word_for_each(values: npt.NDArray[Any], steps: int) -> npt.NDArray[np.int64]:
+    words = np.zeros(BEFORE + steps + 2, np.int64)
+    words[BEFORE : BEFORE + len(values)] = values[: steps + 2]
+    return words
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n.bit_length() - 1)
