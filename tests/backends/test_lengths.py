@@ -1,0 +1,131 @@
+"""Batches whose sequences end at different steps, by the native kernels: each sample has the bits that it has alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anyrnn import Recurrent
+from anyrnn._memory import aligned
+from anyrnn.backends.llvm import extent, run
+from anyrnn.backends.llvm.extent import Extent
+from anyrnn.numpy.parameters import gradients_by_name, new_gradients
+from anyrnn.sequence.lengths import packing
+
+CELLS = ("rnn_tanh", "lstm", "gru_before", "indrnn", "lstm_layernorm", "lstm_peephole")
+LENGTHS = ([3, 1, 2], [5, 5, 5], [1, 4, 0, 4, 2, 7], np.random.default_rng(0).integers(0, 40, 33).tolist())
+FEATURES, HIDDEN = 5, 19
+
+
+@dataclass
+class Found:
+    """Of all packed rows, or of the samples in their order."""
+
+    output: Any
+    last: list[Any]
+    d_x: Any
+    d_first: list[Any]
+    gradients: dict[str, Any]
+
+
+def of_all(layer: Recurrent, lengths: list[int], x: Any, first: list[Any], d_y: Any, d_last: list[Any]) -> Found:
+    """Both passes over a batch, as the front-ends call them."""
+    net, packed = layer.network, packing(lengths, *x.shape[:2])
+    step, sample = packed.places()
+    whole, rows = Extent(len(packed.counts), len(packed.order), counts=packed.counts), len(packed.order)
+    x, d_y = (np.ascontiguousarray(a[step, sample]) for a in (x, d_y))
+    first, d_last = ([np.ascontiguousarray(a[:, packed.order]) for a in some] for some in (first, d_last))
+    output, d_x = (np.full_like(a, np.nan) for a in (d_y, x))
+    last, d_first = ([np.full_like(a, np.nan) for a in first] for _ in range(2))
+    sources = layer.sources()
+    d_sources = new_gradients(net, sources)
+    per_row, beside = run.reserve_rate(net, "float32")
+    reserve = aligned((packed.total + rows) * per_row + beside)
+    reserve.fill(0xFF)  # NaN
+
+    def of_sequence(array: Any) -> Any:
+        return (array.strides[0],) * 2
+
+    def of_states(arrays: list[Any]) -> Any:
+        return tuple(a.strides[:2] for a in arrays)
+
+    def call(shape: run.Shape, *arrays: Any) -> None:
+        run.call(net, shape, [a.ctypes.data for a in arrays])
+
+    both = (of_sequence(x),), of_sequence(output), of_states(first), of_states(last)
+    call(run.Shape("inference", "float32", whole, *both), x, output, *first, *last, *sources)
+    inferred = output.copy()
+    call(run.Shape("training", "float32", whole, *both), x, output, *first, *last, *sources, reserve)
+    assert np.array_equal(output, inferred), "training gives other outputs than inference"
+    shape = run.Shape("backward", "float32", whole, *both, (0, whole.steps), (of_sequence(d_x),), gradients=True)
+    call(shape, x, d_y, *d_last, *d_first, d_x, *sources, *d_sources, reserve)
+    named = gradients_by_name(net, layer.parameters, d_sources, layer.dtype)
+    return Found(output, last, d_x, d_first, named)
+
+
+def of_one(layer: Recurrent, x: Any, first: list[Any], d_y: Any, d_last: list[Any]) -> Found:
+    """Both passes over one sample alone."""
+    output, last, reserve = layer.forward_training(x, first)
+    d_x, d_first, gradients = layer.backward(reserve, d_y, d_last)
+    return Found(output[:, 0], *(list(s) if isinstance(s, tuple) else [s] for s in (last,)), d_x[:, 0],
+                 list(d_first) if isinstance(d_first, tuple) else [d_first], gradients)  # fmt: skip
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=lambda lengths: f"{len(lengths)}samples{max(lengths)}steps")
+def test_every_sample_is_as_if_it_were_alone(
+    lengths: list[int], cell: str, layers: int, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extent, "CHUNK_ROWS", 300)  # several chunks
+    layer = Recurrent(cell, FEATURES, HIDDEN, layers, bidirectional=bidirectional, seed=1, backend="llvm")
+    net, random = layer.network, np.random.default_rng(2)
+    steps, samples = max(lengths) + 1, len(lengths)
+
+    def draw(*shape: int) -> Any:
+        return random.standard_normal(shape, np.float32)
+
+    x, d_y = draw(steps, samples, FEATURES), draw(steps, samples, net.directions * net.output_size)
+    first, d_last = ([draw(len(net.units), samples, size) for size in net.state_sizes] for _ in range(2))
+    found = of_all(layer, lengths, x, first, d_y, d_last)
+    packed = packing(lengths, steps, samples)
+    _, sample = packed.places()
+    total = {name: np.zeros(value.shape) for name, value in found.gradients.items()}
+    for place, n in enumerate(packed.order.tolist()):
+        own = slice(lengths[n]), slice(n, n + 1)
+        alone = of_one(layer, x[own], [a[:, n : n + 1] for a in first], d_y[own], [a[:, n : n + 1] for a in d_last])
+        assert np.array_equal(found.output[sample == n], alone.output)
+        assert np.array_equal(found.d_x[sample == n], alone.d_x)
+        for here, there in ((found.last, alone.last), (found.d_first, alone.d_first)):
+            assert all(np.array_equal(a[:, place], b[:, 0]) for a, b in zip(here, there, strict=True))
+        for name, value in alone.gradients.items():
+            total[name] += value
+    for name, value in total.items():
+        assert np.abs(found.gradients[name] - value).max() <= 3e-5 * np.abs(value).max(), name
+
+
+def test_lengths_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"^lengths should have one length for each of the 3 samples, got 2$"):
+        packing([1, 2], 5, 3)
+    with pytest.raises(ValueError, match=r"^lengths should be from 0 to the 5 steps of the input, got 6$"):
+        packing([1, 6, 2], 5, 3)
+    with pytest.raises(ValueError, match=r"got -1$"):
+        packing([1, -1, 2], 5, 3)
+    with pytest.raises(TypeError, match=r"^lengths should be integers: "):
+        packing([1, 2.0, 2], 5, 3)
+    with pytest.raises(TypeError, match=r"^lengths should be a vector of integers, got float64 of shape \(3,\)$"):
+        packing(np.ones(3), 5, 3)
+    with pytest.raises(TypeError, match=r"^lengths should be a sequence of integers, got int$"):
+        packing(3, 5, 3)
+
+
+def test_the_longest_come_first_and_empty_ones_nowhere() -> None:
+    packed = packing([2, 0, 3, 2], 4, 4)
+    assert packed.order.tolist() == [2, 0, 3]
+    assert packed.counts == (3, 3, 1)
+    step, sample = packed.places()
+    assert list(zip(step.tolist(), sample.tolist(), strict=True)) == [(0, 2), (0, 0), (0, 3), (1, 2), (1, 0), (1, 3), (2, 2)]
