@@ -17,10 +17,8 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Packing:
-    """Of `samples` sequences of at most `steps` steps."""
+    """Which rows each step has, and whose they are."""
 
-    samples: int
-    steps: int
     order: Integers
     """The samples that have steps, the longest first; of equal lengths in the order of the caller."""
     counts: tuple[int, ...]
@@ -54,7 +52,7 @@ def packing(lengths: Any, steps: int, samples: int, who: str = "lengths") -> Pac
     order = order[: np.count_nonzero(found)]
     longest = int(found.max(initial=0))
     counts = np.count_nonzero(found[order][None, :] > np.arange(longest)[:, None], axis=1)
-    return Packing(samples, steps, order, tuple(counts.tolist()))
+    return Packing(order, tuple(counts.tolist()))
 
 
 def checked(lengths: Any, who: str) -> Integers:

@@ -43,7 +43,6 @@ HEADER = (
     "ahead",
     "counts",
     "packed",
-    "samples",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -62,7 +61,6 @@ turn: steps of earlier calls, by which kernels know from which end to begin, see
 shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed: addresses of tables by step, see `extent`
-samples: the address of the place of each row among the caller's samples; 0: the same
 """
 BUFFER_WORDS = 6
 WEIGHT_WORDS = 4

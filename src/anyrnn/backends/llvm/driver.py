@@ -168,14 +168,14 @@ class Driver:
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
-            oldest = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
-            self.ends.states_in(oldest, (i64(0), thread.by_step("counts", oldest)))
+            first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
+            self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
             thread.barrier()
         self.claims.reset()
         self.chunks(count, chunk_from, chunk_to)
         with thread.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
-            newest = i64(0) if self.program.reverse else b.sub(thread.steps, 1)
-            self.end_rows(newest, (i64(0), thread.by_step("counts", newest)), waited=self._ends_waiting())
+            last = i64(0) if self.program.reverse else b.sub(thread.steps, 1)
+            self.end_rows(last, (i64(0), thread.by_step("counts", last)), waited=self._ends_waiting())
         if self.program.reverse:
             with thread.only_if(b.binary("and", self.gradients_wanted(), is_last), "sums_out"):
                 self.ends.sums_out()

@@ -227,20 +227,11 @@ class Emitter:
         rows = self.word(header("rows"), "rows")
         t = b.add(b.add(self.t, later), b.binary("sdiv", row, rows), "t")
         step = b.add(self.word(header("first_step"), "first_step"), b.mul(t, self.word(header("step_sign"), "sign")), "step")
-        sample = self.sample(b.binary("srem", row, rows, "row"))
+        sample = b.binary("srem", row, rows, "sample")
         seed, stream = self.word(header("seed"), "seed"), self.word(header("stream"), "stream")
         words = random_words(b, seed, feature, sample, step, stream, self.element.lanes)
         dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
         return b.compare("uge", words, dropped_below, "kept")
-
-    def sample(self, row: Value) -> Value:
-        """The place of a row among the caller's samples."""
-        b = self.b
-        samples = self.pointer(self.layout.header("samples"), "samples")
-        same = b.compare("eq", samples, Value("null", PTR), "same")
-        readable = b.select(same, self.block, samples, "readable")
-        other = b.load(I64, b.at(readable, b.select(same, i64(0), row), I64), "sample")
-        return b.select(same, row, other, "sample")
 
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op
