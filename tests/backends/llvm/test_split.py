@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,12 @@ def test_waiting_counts() -> None:
 ])  # fmt: skip
 def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
     assert split.splits_columns(rows, bytes, threads) is expected
+
+
+def test_samples_that_end_at_different_steps_are_never_split() -> None:
+    call = work(10, 200, LSTM_256)
+    assert not call.columns(LSTM_256, 2)
+    assert replace(call, uneven=True).columns(LSTM_256, 2)
 
 
 def test_pieces_cover_everything_once_and_in_order() -> None:
