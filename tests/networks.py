@@ -282,7 +282,7 @@ def on_llvm(
     sources = [np.array(unit[s], order="C") for unit in read for s in network.sources]
     output = around.result((p.steps, p.rows, network.directions * network.output_size))
     last = [around.result(a.shape) for a in _stacked(p.first)] if "last" not in without else []
-    reserve = [poisoned(llvm.reserve_bytes(network, name, p.steps, p.rows))] if training else []
+    reserve = [poisoned(llvm.reserve_bytes(network, name, p.steps * p.rows, p.rows))] if training else []
     forward = llvm.Shape(
         "training" if training else "inference", name, extent, _strides(x), *_strides([output]),
         _strides(first) or absent, _strides(last) or absent,

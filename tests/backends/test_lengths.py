@@ -42,8 +42,7 @@ def of_all(layer: Recurrent, lengths: list[int], x: Any, first: list[Any], d_y: 
     last, d_first = ([np.full_like(a, np.nan) for a in first] for _ in range(2))
     sources = layer.sources()
     d_sources = new_gradients(net, sources)
-    per_row, beside = run.reserve_rate(net, "float32")
-    reserve = aligned((packed.total + rows) * per_row + beside)
+    reserve = aligned(run.reserve_bytes(net, "float32", packed.total, rows))
     reserve.fill(0xFF)  # NaN
 
     def of_sequence(array: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence
 
 import anyrnn.torch
 from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
@@ -131,15 +130,8 @@ def test_the_state_with_the_wrong_shape_is_named() -> None:
 
 @pytest.mark.parametrize("value", [None, [[1.0]], np.zeros((5, 3, D), np.float32)], ids=lambda v: type(v).__name__)
 def test_an_input_that_is_no_tensor(value: Any) -> None:
-    with pytest.raises(TypeError, match=f"GRU: input should be a Tensor, got {type(value).__name__}"):
+    with pytest.raises(TypeError, match=f"GRU: input should be a Tensor or a PackedSequence, got {type(value).__name__}"):
         anyrnn.torch.GRU(D, H)(value)
-
-
-@kinds
-def test_packed_sequences_are_not_supported_yet(kind: str) -> None:
-    packed = pack_padded_sequence(x(), torch.tensor([5, 4, 2]))
-    with pytest.raises(UnsupportedError, match=r"input is a PackedSequence, which is not supported yet; pad the batch"):
-        pair(kind, D, H)[0](packed)
 
 
 CONSTRUCTORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {

@@ -841,12 +841,17 @@ def called_d_h(x, h, d_h):
     return h, State(h=h, d_h=d_h)
 
 
+def called_lengths(x, h, lengths: Step(1)):
+    return h, State(h=h)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
         (with_a_default, r"'rate' has a default; hyper-parameters come after a star: \*, rate=0\.5"),
         (with_a_layers_argument, r"hyper-parameter 'dropout' has the name of a layer's argument; give it another name"),
         (called_y, r"an argument called y would share its name with the output; give it another name"),
+        (called_lengths, r"per-step input 'lengths' has the name of a call's argument; give it another name"),
         (called_d_h, r"an argument called d_h would share its name with the gradient of h; give it another name"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -42,12 +42,13 @@ def threshold(probability: float) -> int:
 
 @dataclass(frozen=True)
 class Randomness:
-    """What a call's random choices depend on: the seed, and for each layer the probability with which features of its input
-    are dropped.
+    """What a call's random choices depend on: the seed, for each layer the probability with which features of its input
+    are dropped, and which of the caller's samples each row is (None: they are in the caller's order).
     """
 
     seed: int
     probabilities: tuple[float, ...]
+    samples: tuple[int, ...] | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -61,7 +62,8 @@ class Randomness:
     def kept(self, xp: Any, integers: Any, layer: int, kind: str, step: int, rows: int, features: int) -> Any:
         """A mask [rows, features]. `integers(n)` makes the 64-bit integers below n in the namespace xp."""
         groups = integers((features + 3) // 4)[None, :]
-        samples = integers(rows)[:, None]
+        samples = integers(rows) if self.samples is None else integers(1 + max(self.samples))[list(self.samples[:rows])]
+        samples = samples[:, None]
         zero = samples * 0 + groups * 0
         words = philox([zero + groups, zero + samples, zero + step, zero + stream_of(layer, kind)], self.key)
         interleaved = xp.stack(words, -1).reshape(rows, -1)[:, :features]

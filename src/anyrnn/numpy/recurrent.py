@@ -190,7 +190,7 @@ class Recurrent:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples."""
         if self._why_not_native():
             return 0
-        size: int = backends.native().reserve_bytes(self.training_network, self.dtype.name, steps, rows)
+        size: int = backends.native().reserve_bytes(self.training_network, self.dtype.name, steps * rows, rows)
         return size
 
     def workspace_size(self, steps: int, rows: int) -> int:

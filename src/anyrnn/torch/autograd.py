@@ -19,7 +19,8 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from anyrnn.torch.operators import CALLS, Tensors, interpreted, run_backward, run_forward
+from anyrnn.sequence.lengths import Packing
+from anyrnn.torch.operators import CALLS, Tensors, as_integers, interpreted, run_backward, run_forward
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ class Shape:
     inputs: int
     first: int
     seeded: bool
+    packing: Packing | None = None
 
     def parts(self, tensors: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T], T | None]:
         """Inputs, first states, sources, seed; or what is known of each."""
@@ -40,6 +42,11 @@ class Shape:
 
 
 known_shape = lru_cache(maxsize=1024)(Shape)
+
+
+def interpreted_shape(shape: Shape, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What the forward function gives, by torch's own operators."""
+    return interpreted(shape.number, *shape.parts(tensors), shape.packing)
 
 
 def _save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
@@ -73,7 +80,7 @@ def _batch_of_gradients(
     """The gradients by torch's own operators, whatever the cotangents are."""
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
-        results = interpreted(shape.number, *shape.parts(leaves))
+        results = interpreted_shape(shape, leaves)
     paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
     asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
     found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True)
@@ -85,8 +92,12 @@ class Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        forward = run_forward if direct(*tensors) else torch.ops.anyrnn.forward
-        output, last, reserve = forward(*shape.parts(tensors), shape.number, True)
+        if direct(*tensors):
+            output, last, reserve = run_forward(*shape.parts(tensors), shape.packing, shape.number, True)
+        else:
+            output, last, reserve = torch.ops.anyrnn.forward(
+                *shape.parts(tensors), *as_integers(shape.packing), shape.number, True
+            )
         assert reserve is not None
         _save(ctx, shape, tensors, reserve)
         return output, *last
@@ -110,8 +121,11 @@ def _run_gradient(
     kinds = _wanted_kinds(shape, wanted)
     assert reserve is not None
     present = [d for d in (d_output, *d_last) if d is not None]
-    backward = run_backward if direct(reserve, *present, *inputs, *sources) else torch.ops.anyrnn.backward
-    d_inputs, d_first, d_sources = backward(inputs, sources, seed, reserve, d_output, list(d_last), shape.number, kinds)
+    rest = (reserve, d_output, list(d_last), shape.number, kinds)
+    if direct(reserve, *present, *inputs, *sources):
+        d_inputs, d_first, d_sources = run_backward(inputs, sources, seed, shape.packing, *rest)
+    else:
+        d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(inputs, sources, seed, *as_integers(shape.packing), *rest)
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
@@ -144,7 +158,7 @@ def interpreted_gradient(
     given: list[Any] = list(tensors[1 + states :])
     differentiable = given[:-1] if shape.seeded else given
     seeds = given[len(differentiable) :]
-    results, pull = torch.func.vjp(lambda *g: interpreted(shape.number, *shape.parts((*g, *seeds))), *differentiable)[:2]
+    results, pull = torch.func.vjp(lambda *g: interpreted_shape(shape, (*g, *seeds)), *differentiable)[:2]
     gradients = pull(tuple(torch.zeros_like(r) if c is None else c for r, c in zip(results, cotangents, strict=True)))
     return tuple(g for g, want in zip(gradients, wanted, strict=False) if want)
 
@@ -186,7 +200,7 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def forward(shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), shape.number, True)
+        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), *as_integers(shape.packing), shape.number, True)
         return output, *last, reserve
 
     @staticmethod
@@ -207,15 +221,13 @@ class Transformed(torch.autograd.Function):
         seeds = primals[len(primals) - shape.seeded :]
         primals = primals[: len(primals) - shape.seeded]
         moving = [t if t is not None else torch.zeros_like(p) for p, t in zip(primals, tangents, strict=False)]
-        out = torch.func.jvp(
-            lambda *given: interpreted(shape.number, *shape.parts((*given, *seeds))), tuple(primals), tuple(moving)
-        )[1]
+        out = torch.func.jvp(lambda *given: interpreted_shape(shape, (*given, *seeds)), tuple(primals), tuple(moving))[1]
         return *out, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, shape: Shape, *tensors: Tensor) -> Any:
         def one(*parts: Tensor) -> tuple[Tensor, ...]:
-            return *interpreted(shape.number, *shape.parts(parts)), parts[0].new_empty(0, dtype=torch.uint8)
+            return *interpreted_shape(shape, parts), parts[0].new_empty(0, dtype=torch.uint8)
 
         return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (
             2 + len(CALLS[shape.number].network.state_sizes)
@@ -296,23 +308,31 @@ def likeness(*tensors: Tensor) -> Callable[..., bool]:
 
 
 def call_network(
-    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, plain_sources: bool, frozen: bool
+    number: int,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    plain_sources: bool,
+    frozen: bool,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """The output and the last states, through the kernels, with whatever gradient is asked for. `plain_sources`: the sources are
-    known to be plain and contiguous tensors, and nothing compiles; `frozen`: and they have changed in no way that torch does not
-    count.
+    """The output and the last states, through the kernels, with whatever gradient is asked for. With a `packing`, inputs and
+    output are its rows. `plain_sources`: the sources are known to be plain and contiguous tensors, and nothing compiles;
+    `frozen`: and they have changed in no way that torch does not count.
     """
     transformed = are_functorch_transforms_active()
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
-        output, *last = interpreted(number, inputs, first, sources, seed)
+        output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
         if _plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
-            output, last, _ = run_forward(inputs, first, sources, seed, number, False, plain_sources, frozen)
+            output, last, _ = run_forward(inputs, first, sources, seed, packing, number, False, plain_sources, frozen)
         else:
-            output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, number, False)
+            output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_integers(packing), number, False)
         return output, last
-    shape = (Shape if is_compiling() else known_shape)(number, len(inputs), len(first), seed is not None)
+    make = Shape if is_compiling() or packing is not None else known_shape
+    shape = make(number, len(inputs), len(first), seed is not None, packing)
     seeds = () if seed is None else (seed,)
     if transformed:
         output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.lengths import Packing
 from anyrnn.sequence.network import Network
 from anyrnn.torch import packed
 
@@ -51,11 +53,12 @@ class Call:
         names = self.network.sources * self.units
         return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
 
-    def randomness(self, seed: Tensor | None) -> Randomness | None:
+    def randomness(self, seed: Tensor | None, packing: Packing | None) -> Randomness | None:
         """`seed` is a tensor of one int64."""
         if seed is None:
             return None
-        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, (0.0, *[self.dropout] * (self.network.layers - 1)))
+        probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
+        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, probabilities, None if packing is None else packing.samples)
 
 
 class Calls(dict[int, Call]):
@@ -108,9 +111,22 @@ def readable(tensor: Tensor) -> Tensor:
 
 
 def strides_of(tensor: Tensor) -> tuple[int, int]:
-    """Bytes from step to step and row to row, or from unit to unit and row to row."""
-    size = tensor.element_size()
-    return tensor.stride(0) * size, tensor.stride(1) * size
+    """Bytes from step to step and row to row, or from unit to unit and row to row. Of packed rows the latter twice."""
+    size, stride = tensor.element_size(), tensor.stride()
+    return stride[0] * size, stride[len(stride) - 2] * size
+
+
+def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
+    """A new tensor for as many features in every step of every sample as `like` has samples and steps."""
+    if like.dim() == 2:
+        return like.new_empty(like.size(0), features)
+    return sequence_like(like.size(0), like.size(1), features, like, batch_first)
+
+
+def extent_of(x: Tensor, packing: Packing | None) -> Extent:
+    if packing is None:
+        return Extent(x.size(0), x.size(1))
+    return Extent(len(packing.counts), len(packing.order), counts=packing.counts)
 
 
 # the operators
@@ -121,17 +137,18 @@ def run_forward(
     first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
+    packing: Packing | None,
     number: int,
     keep: bool,
     contiguous_sources: bool = False,
     frozen: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`). `frozen`: the sources
-    have changed in no way that torch does not count.
+    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`). With a `packing`, inputs
+    and output are its rows, [rows, features]. `frozen`: the sources have changed in no way that torch does not count.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    steps, rows, _ = x.shape
+    rows = x.size(1) if packing is None else len(packing.order)
     strides = list(map(Tensor.stride, (*inputs, *first)))
     for stride in strides:
         if stride[-1] != 1:
@@ -142,29 +159,31 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = paged(sequence_like(steps, rows, call.width, x, call.batch_first))
+    output = paged(new_sequence(call.width, x, call.batch_first))
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
     if keep:
-        bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows)
+        total = x.size(0) * rows if packing is None else x.size(0)
+        bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows)
         reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
-    key = (number, keep, x.dtype, x.shape, *strides)
-    pool = llvm.POOLS.get(key)
+    key = (number, keep, x.dtype, x.shape, packing and packing.counts, *strides)
+    pools = llvm.POOLS if packing is None else llvm.UNEVEN
+    pool = pools.get(key)
     if pool is None:
         shape = CallShape(
             "training" if keep else "inference",
             DTYPES[x.dtype],
-            Extent(steps, rows),
+            extent_of(x, packing),
             tuple([strides_of(t) for t in inputs]),
             strides_of(output),
             tuple([strides_of(t) for t in first]) if first else (None,) * len(last),
             tuple([strides_of(t) for t in last]),
         )
-        pool = llvm.POOLS.add(key, network, shape)
+        pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
-    randomness = None if seed is None else call.randomness(seed)
+    randomness = None if seed is None else call.randomness(seed, packing)
     pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
     return output, last, reserve
 
@@ -181,6 +200,7 @@ def run_backward(
     inputs: Tensors,
     sources: Tensors,
     seed: Tensor | None,
+    packing: Packing | None,
     reserve: Tensor,
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
@@ -192,14 +212,14 @@ def run_backward(
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    steps, rows, _ = x.shape
+    rows = x.size(1) if packing is None else len(packing.order)
     inputs = [readable(t) for t in inputs]
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last]
     if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
-    d_inputs = [paged(sequence_like(steps, rows, t.shape[-1], t, call.batch_first)) for t in inputs] if wanted[0] else []
+    d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []
     given = [t for t in (d_output, *d_ends) if t is not None]
@@ -207,63 +227,110 @@ def run_backward(
         number,
         x.dtype,
         x.shape,
+        packing and packing.counts,
         *wanted,
         *[t.stride() for t in inputs],
         *[None if t is None else t.stride() for t in (d_output, *d_ends)],
     )
-    pool = llvm.POOLS.get(key)
+    pools = llvm.POOLS if packing is None else llvm.UNEVEN
+    pool = pools.get(key)
     if pool is None:
+        extent = extent_of(x, packing)
         shape = CallShape(
             "backward",
             DTYPES[x.dtype],
-            Extent(steps, rows),
+            extent,
             tuple([strides_of(t) for t in inputs]),
             strides_of(d_output) if d_output is not None else None,
             tuple([strides_of(d) if d is not None else None for d in d_ends]),
             tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
-            (0, steps),
+            (0, extent.steps),
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             bool(d_sources),
         )
-        pool = llvm.POOLS.add(key, network, shape)
+        pool = pools.add(key, network, shape)
     tensors = (*inputs, *given, *d_first, *d_inputs, *sources, *d_sources, reserve)
-    pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed))
+    pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed, packing))
     return d_inputs, d_first, d_sources
 
 
 LIBRARY = torch.library.Library("anyrnn", "DEF")
 LIBRARY.define(
-    "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int number, bool keep)"
+    "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? samples, int[]? counts, int number,"
+    " bool keep)"
     " -> (Tensor, Tensor[], Tensor)"
 )
 LIBRARY.define(
-    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, Tensor reserve, Tensor? d_output, Tensor?[] d_last,"
-    " int number, bool[] wanted)"
+    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, int[]? samples, int[]? counts, Tensor reserve, Tensor? d_output,"
+    " Tensor?[] d_last, int number, bool[] wanted)"
     " -> (Tensor[], Tensor[], Tensor[])"
 )
 
 
+Integers = Sequence[int] | None
+"""The samples and counts of a Packing; None where all sequences have all steps."""
+
+
+def as_integers(packing: Packing | None) -> tuple[Integers, Integers]:
+    """A Packing as operators take it."""
+    return (None, None) if packing is None else (packing.samples, packing.counts)
+
+
+def as_packing(samples: Integers, counts: Integers) -> Packing | None:
+    return None if samples is None or counts is None else Packing(np.array(samples, np.int64), tuple(counts))
+
+
 def _forward_kernel(
-    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    samples: Integers,
+    counts: Integers,
+    number: int,
+    keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
-    output, last, reserve = run_forward(inputs, first, sources, seed, number, keep)
+    output, last, reserve = run_forward(inputs, first, sources, seed, as_packing(samples, counts), number, keep)
     return output, last, torch.empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
+def _backward_kernel(
+    inputs: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    samples: Integers,
+    counts: Integers,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    number: int,
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    return run_backward(inputs, sources, seed, as_packing(samples, counts), reserve, d_output, d_last, number, wanted)
+
+
 LIBRARY.impl("forward", _forward_kernel, "CPU")
-LIBRARY.impl("backward", run_backward, "CPU")
+LIBRARY.impl("backward", _backward_kernel, "CPU")
 
 
 @torch.library.register_fake("anyrnn::forward", lib=LIBRARY)
 def _fake_forward(
-    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, number: int, keep: bool
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    samples: Integers,
+    counts: Integers,
+    number: int,
+    keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    steps, rows, _ = x.shape
-    output = sequence_like(steps, rows, network.directions * network.output_size, x, call.batch_first)
-    bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], steps, rows) if keep else 0
-    last = [x.new_empty((len(network.units), rows, size)) for size in network.state_sizes]
+    rows = x.shape[1] if samples is None else len(samples)
+    output = new_sequence(call.width, x, call.batch_first)
+    total = x.shape[0] * rows if samples is None else x.shape[0]
+    bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
+    last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     return output, last, torch.empty(bytes, dtype=torch.uint8)
 
 
@@ -272,6 +339,8 @@ def _fake_backward(
     inputs: Tensors,
     sources: Tensors,
     seed: Tensor | None,
+    samples: Integers,
+    counts: Integers,
     reserve: Tensor,
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
@@ -280,25 +349,31 @@ def _fake_backward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    steps, rows, _ = x.shape
-    d_inputs = [sequence_like(steps, rows, t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
-    d_first = [x.new_empty((len(network.units), rows, size)) for size in network.state_sizes] if wanted[1] else []
+    rows = x.shape[1] if samples is None else len(samples)
+    d_inputs = [new_sequence(t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
+    d_first = [x.new_empty((call.units, rows, size)) for size in network.state_sizes] if wanted[1] else []
     return d_inputs, d_first, [torch.empty_like(t) for t in sources] if wanted[2] else []
 
 
 # the interpreter on torch
 
 
-def interpreted(number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None) -> tuple[Tensor, ...]:
+def interpreted(
+    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, packing: Packing | None
+) -> tuple[Tensor, ...]:
     """The same as the forward operator by torch's own operators: the output, then the last states."""
-    network, x = CALLS[number].network, inputs[0]
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
     per_unit, units = len(network.sources), len(network.units)
-    begin = [[t[u] for t in first] for u in range(units)] if first else [first_values(network, x) for _ in range(units)]
+    rows = x.shape[1] if packing is None else len(packing.order)
+    begin = [[t[u] for t in first] for u in range(units)] if first else [first_values(network, x, rows) for _ in range(units)]
     values = [
         reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])
         for u, (layer, _) in enumerate(network.units)
     ]
-    output, last = reference.forward(network, torch, number_like(x), inputs, values, begin, CALLS[number].randomness(seed))
+    counts = None if packing is None else packing.counts
+    randomness = call.randomness(seed, packing)
+    output, last = reference.forward(network, torch, number_like(x), inputs, values, begin, randomness, counts)
     return output, *(torch.stack([last[u][k] for u in range(units)]) for k in range(len(network.state_sizes)))
 
 
@@ -308,8 +383,8 @@ def number_like(x: Tensor) -> Callable[[float], Tensor]:
     return lambda value: torch.tensor(value, dtype=dtype, device=device)
 
 
-def first_values(network: Network, x: Tensor) -> list[Tensor]:
+def first_values(network: Network, like: Tensor, rows: int) -> list[Tensor]:
     """A cell's own initial states, [N, size]."""
     return [
-        x.new_full((x.shape[1], size), state.init) for state, size in zip(network.graph.states, network.state_sizes, strict=True)
+        like.new_full((rows, size), state.init) for state, size in zip(network.graph.states, network.state_sizes, strict=True)
     ]

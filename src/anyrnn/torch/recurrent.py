@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
+from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.sequence.lengths import Packing
 from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
-from anyrnn.torch import autograd, operators, packed
+from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
 
@@ -212,36 +214,102 @@ class Recurrent(torch.nn.Module):
             return f"dtype {dtype} has no kernels (float32 and float64 have)"
         return self._no_kernels[dtype]
 
-    def forward(self, input: Tensor, hx: States | None = None, **steps: Tensor) -> tuple[Tensor, Any]:
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: States | None = None,
+        *,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        padding: float | Literal["last"] = 0.0,
+        **steps: Any,
+    ) -> tuple[Any, Any]:
         """Run over a sequence.
 
         Args:
-            input: [T, N, D], or [N, T, D] with batch_first, or [T, D] without a batch.
+            input: [T, N, D], or [N, T, D] with batch_first, or [T, D] without a batch; or a PackedSequence; or, with
+                `cu_seqlens`, the rows of all samples one after the other, [sum of lengths, D].
             hx: the initial state [layers * directions, N, H], or a tuple of them for a cell with several states, in the cell's
                 order; by default the cell's own initial values, mostly zero. Without a batch, [layers * directions, H].
+            lengths: how many steps each sample has, N integers from 0 to T in any order: a list, an array, a tensor of any
+                device. Nothing beyond is read, nor computed. Each direction begins at its own end of a sample.
+            cu_seqlens: N + 1 integers from 0 to the rows of the input; sample n has those from `cu_seqlens[n]` up to
+                `cu_seqlens[n + 1]`, maybe none.
+            padding: with `lengths`, what outputs hold beyond them: a number, or `last` for the output of the sample's last step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
-        Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`.
+        Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`: those after
+        a sample's own last step, and of a sample without steps the initial ones.
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
-        if not isinstance(input, Tensor):
-            raise self._tensors.no_tensor(input)
-        sources = self._sources(input)
-        weight = sources[0] if sources else self._without_parameters(input)
-        plain_sources = not is_compiling() and self._as_before(*sources)
-        if not plain_sources:
-            self._check_sources(sources, weight)
+        if lengths is not None or cu_seqlens is not None or padding != 0.0 or not isinstance(input, Tensor):
+            uneven_result: tuple[Any, Any] = self._forward_unevenly(input, hx, lengths, cu_seqlens, padding, steps)
+            return uneven_result
+        sources, weight, plain_sources = self._checked_sources(input)
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
-        first = self._tensors.states(hx, x, batched)
-        inputs = [x, *self._tensors.further(steps, x, batched, weight)] if steps or self._further_inputs else [x]
-        output, last = self._run(inputs, first, sources, plain_sources)
+        first = self._tensors.states(hx, x.size(1), x, batched)
+        inputs = [x]
+        if steps or self._further_inputs:
+            inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
+        output, last = self._run(inputs, first, sources, None, plain_sources)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [s.squeeze(1) for s in last]
         return output, last[0] if len(last) == 1 else tuple(last)
+
+    @torch.compiler.disable
+    def _forward_unevenly(
+        self, input: Any, hx: States | None, lengths: Any, cu_seqlens: Any, padding: float | str, steps: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """The same of sequences that end at different steps."""
+        tensors, packed = self._tensors, isinstance(input, PackedSequence)
+        given = input.data if packed else input
+        if not isinstance(given, Tensor):
+            raise tensors.no_tensor(input)
+        forms = {"a PackedSequence": packed, "lengths": lengths is not None, "cu_seqlens": cu_seqlens is not None}
+        present = [name for name, there in forms.items() if there]
+        if len(present) > 1:
+            raise ValueError(f"{self._label}: give {present[0]} or {present[1]}, not both")
+        if padding != 0.0 and present != ["lengths"]:
+            raise ValueError(f"{self._label}: padding={padding!r} is for outputs beyond lengths, and there are no lengths")
+        sources, weight, plain_sources = self._checked_sources(given)
+        batch: uneven.Batch | None
+        if lengths is not None:
+            batched = tensors.check_input(given, weight)
+            batch = uneven.with_lengths(given, lengths, self.batch_first, padding)
+            if batch is None:
+                return Recurrent.forward(self, input, hx, **steps)
+        else:
+            batched = True
+            tensors.check_rows(given, weight, "of a PackedSequence" if packed else "with cu_seqlens")
+            batch = uneven.in_packed_sequence(input, self._label) if packed else uneven.with_offsets(given, cu_seqlens)
+        steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
+        further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
+        inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
+        first = tensors.states(hx, batch.samples.count, inputs[0], batched)
+        kept = batch.samples.taken(first)
+        if batch.packing.counts:
+            rows, last = self._run(inputs, kept, sources, batch.packing, plain_sources)
+        else:
+            rows, last = uneven.nothing(self.network, inputs, kept, sources)
+        output, ends = batch.sequence(rows), batch.samples.given_back(last, first, self.network)
+        if not batched:
+            ends = [s.squeeze(1) for s in ends]
+        return output, ends[0] if len(ends) == 1 else tuple(ends)
+
+    def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, bool]:
+        """What the steps read of the parameters; one of them, which tells dtype and device; whether all are known to be plain
+        and contiguous.
+        """
+        sources = self._sources(input)
+        weight = sources[0] if sources else self._without_parameters(input)
+        plain_sources = not is_compiling() and self._as_before(*sources)
+        if not plain_sources:
+            self._check_sources(sources, weight)
+        return sources, weight, plain_sources
 
     def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form; remember what they are like."""
@@ -291,7 +359,12 @@ class Recurrent(torch.nn.Module):
         return [parameters[name] if name in parameters else computed[name] for name in network.sources]
 
     def _run(
-        self, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor], plain_sources: bool
+        self,
+        inputs: Sequence[Tensor],
+        first: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        packing: Packing | None,
+        plain_sources: bool,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         number = self._dropped if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
@@ -299,10 +372,10 @@ class Recurrent(torch.nn.Module):
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._frozen = False  # an optimiser may follow
         if reason is None:
-            return autograd.call_network(number, inputs, first, sources, seed, plain_sources, self._frozen)
+            return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
-        output, *last = operators.interpreted(number, inputs, first, sources, seed)
+        output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
         return output, last
 
     def extra_repr(self) -> str:

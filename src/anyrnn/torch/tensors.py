@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
@@ -28,12 +27,7 @@ class Tensors:
 
     def no_tensor(self, input: Any) -> Exception:
         """What to raise for an input of another type."""
-        if isinstance(input, PackedSequence):
-            return UnsupportedError(
-                f"{self.label}: input is a PackedSequence, which is not supported yet; pad the batch "
-                "(torch.nn.utils.rnn.pad_packed_sequence) and give a [T, N, D] tensor"
-            )
-        return TypeError(f"{self.label}: input should be a Tensor, got {type(input).__name__}")
+        return TypeError(f"{self.label}: input should be a Tensor or a PackedSequence, got {type(input).__name__}")
 
     def bad_layout(self, tensor: Tensor, who: str) -> Exception:
         """What to raise for a tensor that does not hold all of its numbers at even distances."""
@@ -51,6 +45,24 @@ class Tensors:
         batched = len(shape) == 3
         if not batched and len(shape) != 2:
             raise ValueError(f"{self.label}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+        self._check_features(input, weight)
+        if shape[1 if self.batch_first and batched else 0] == 0:
+            raise RuntimeError(
+                f"{self.label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(shape)}"
+            )
+        return batched
+
+    def check_rows(self, input: Tensor, weight: Tensor, kind: str) -> None:
+        """Refuse what does not fit of sequences whose rows stand in one [rows, D] tensor."""
+        if input.layout is not STRIDED or input.is_nested:
+            raise self.bad_layout(input, "input")
+        if input.dim() != 2:
+            raise ValueError(
+                f"{self.label}: Expected input {kind} to be 2D [rows, {self.input_size}], got {input.dim()}D instead"
+            )
+        self._check_features(input, weight)
+
+    def _check_features(self, input: Tensor, weight: Tensor) -> None:
         if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
             raise ValueError(
                 f"{self.label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
@@ -60,14 +72,9 @@ class Tensors:
             raise RuntimeError(
                 f"{self.label}: input is on {input.device}, but the weights are on {weight.device}; move one of them with .to()"
             )
-        if shape[-1] != self.input_size:
-            sides = f"Expected {self.input_size}, got {shape[-1]}"
+        if input.shape[-1] != self.input_size:
+            sides = f"Expected {self.input_size}, got {input.shape[-1]}"
             raise RuntimeError(f"{self.label}: input.size(-1) must be equal to input_size. {sides}")
-        if shape[1 if self.batch_first and batched else 0] == 0:
-            raise RuntimeError(
-                f"{self.label}: Expected sequence length to be larger than 0 in RNN, got input of shape {list(shape)}"
-            )
-        return batched
 
     def time_major(self, input: Tensor, batched: bool, weight: Tensor) -> Tensor:
         """[T, N, features], of the weights' dtype."""
@@ -77,8 +84,8 @@ class Tensors:
             return input.unsqueeze(1)
         return input.transpose(0, 1) if self.batch_first else input
 
-    def further(self, steps: dict[str, Tensor], x: Tensor, batched: bool, weight: Tensor) -> list[Tensor]:
-        """The cell's further per-step inputs, [T, N, size], checked."""
+    def further(self, steps: dict[str, Tensor], input: Tensor, weight: Tensor) -> list[Tensor]:
+        """The cell's further per-step inputs, checked, in the layout of the input."""
         names, who = dict(self.network.further_inputs), f"{self.label}: the cell {self.network.graph.name!r}"
         unknown = steps.keys() - names.keys()
         if unknown:
@@ -87,25 +94,24 @@ class Tensors:
         missing = [name for name in names if steps.get(name) is None]
         if missing:
             raise TypeError(f"{who} needs the per-step input {missing[0]} as keyword argument")
-        return [self._one_further(steps[name], name, size, x, batched, weight) for name, size in names.items()]
+        for name, size in names.items():
+            self._check_further(steps[name], name, (*input.shape[:-1], size), weight)
+        return [steps[name] for name in names]
 
-    def _one_further(self, tensor: Any, name: str, size: int, x: Tensor, batched: bool, weight: Tensor) -> Tensor:
+    def _check_further(self, tensor: Any, name: str, expected: tuple[int, ...], weight: Tensor) -> None:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{self.label}: {name} should be a Tensor, got {type(tensor).__name__}")
         if tensor.layout is not STRIDED or tensor.is_nested:
             raise self.bad_layout(tensor, name)
-        steps, rows = x.shape[:2]
-        expected = (steps, size) if not batched else (rows, steps, size) if self.batch_first else (steps, rows, size)
         if tensor.shape != expected:
             raise RuntimeError(f"{self.label}: expected {name} to have shape {expected}, got {list(tensor.shape)}")
         if tensor.device != weight.device:
             raise RuntimeError(f"{self.label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
         if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
             raise ValueError(f"{self.label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
-        return self.time_major(tensor, batched, weight)
 
-    def states(self, hx: States | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
-        """The initial states [units, N, size], checked; nothing when they are the cell's own."""
+    def states(self, hx: States | None, rows: int, x: Tensor, batched: bool) -> Sequence[Tensor]:
+        """The initial states [units, N, size], checked; nothing when they are the cell's own. `rows`: N."""
         if hx is None:
             return ()
         states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
@@ -117,7 +123,7 @@ class Tensors:
             form = "1 initial state" if len(states) == 1 else f"a tuple of {len(states)} initial states"
             came = f"{len(given)} state{'s' * (len(given) != 1)}" if listed else "one tensor"
             raise RuntimeError(f"{self.label}: expected hx to be {form} ({names}), got {came}")
-        units, rows, dtype, device = len(self.network.units), x.size(1), x.dtype, x.device
+        units, dtype, device = len(self.network.units), x.dtype, x.device
         dimensions, result = 3 if batched else 2, []
         for state, size, tensor in zip(states, self.network.state_sizes, given, strict=True):
             if not isinstance(tensor, Tensor):

@@ -198,6 +198,8 @@ LAYER_ARGUMENTS = frozenset(
     ]
 )
 """What layers of any cell take, in every front-end."""
+CALL_ARGUMENTS = frozenset(["x", "input", "hx", "state", "out", "memory", "seed", "lengths", "cu_seqlens", "padding"])
+"""What calls of layers take beside the cell's per-step inputs."""
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
@@ -241,6 +243,9 @@ def _signature(function: Callable[..., Any]) -> Signature:
         elif parameter.name == "i":
             raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
         elif isinstance(note, Step):
+            if parameter.name in CALL_ARGUMENTS:
+                message = f"per-step input {parameter.name!r} has the name of a call's argument; give it another name"
+                raise CellError(f"{where}: {message}")
             inputs.append((parameter.name, (Dim.of(note.size),)))
         elif isinstance(note, Scalar):
             states.append(ir.State(parameter.name, (), note.init))

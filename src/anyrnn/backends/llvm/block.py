@@ -34,6 +34,7 @@ HEADER = (
     "zeros",
     "seed",
     "stream",
+    "samples",
     "first_step",
     "step_sign",
     "threshold",
@@ -55,7 +56,8 @@ skip_steps: 1 when only the gradients' sums are to be made, of what an earlier c
 kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`
 add_outputs: 1 when outputs are added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
-seed, stream, first_step, step_sign: of random choices; the sequence's step at t = 0, and 1 or -1 for later t
+seed, stream, samples, first_step, step_sign: of random choices; the address of each row's sample, the sequence's step at t = 0,
+and 1 or -1 for later t
 threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
 shared: 1 when threads that split columns help each other, see `claims`

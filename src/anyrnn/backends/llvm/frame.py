@@ -94,6 +94,7 @@ class Frame:
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self.tables = [shape.extent.tables(direction > 0) for direction in range(network.directions)]
         """by direction, see `extent`"""
+        self.samples = np.arange(max(1, shape.extent.rows))
         self._fill_stack(barrier)
         self._fill_units()
         self._fill_sequences(between, nowhere)
@@ -192,6 +193,7 @@ class Frame:
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
+            self.words[start + unit.layout.header("samples")] = self.samples.ctypes.data
             for word, name in unit.tables:
                 self.words[start + word] = self._table(unit.direction, name)
             self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
@@ -325,6 +327,7 @@ class Frame:
 
     def random_choices(self, randomness: Randomness) -> None:
         """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
+        self.samples[:] = np.arange(len(self.samples)) if randomness.samples is None else randomness.samples
         for unit, (layer, direction) in enumerate(self.network.units):
             self.header(unit, "seed", _signed(randomness.seed))
             self.header(unit, "stream", stream_of(layer, "between_layers"))

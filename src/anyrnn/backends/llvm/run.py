@@ -86,6 +86,8 @@ def _make_frame(network: Network, shape: Shape) -> Frame:
 
 
 POOLS = Pools(_make_frame)
+UNEVEN = Pools(_make_frame, limit=16)
+"""Of batches whose sequences end at different steps, which seldom come again."""
 
 
 @lru_cache(maxsize=256)
@@ -102,10 +104,12 @@ def reserve_rate(network: Network, dtype: str) -> tuple[int, int]:
     return per_row, buffers * ALIGNMENT
 
 
-def reserve_bytes(network: Network, dtype: str, steps: Any, rows: Any) -> Any:
-    """Bytes that a training forward call keeps for its backward call; linear in steps * rows, so that it may be symbolic."""
+def reserve_bytes(network: Network, dtype: str, total: Any, rows: Any) -> Any:
+    """Bytes that a training forward call keeps for its backward call, of `total` rows of all steps and `rows` samples; linear, so
+    that they may be symbolic.
+    """
     per_row, beside = reserve_rate(network, dtype)
-    return (steps + 1) * rows * per_row + beside
+    return (total + rows) * per_row + beside
 
 
 def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:

@@ -1,14 +1,16 @@
 """A network over a sequence, one step after the other, by the interpreter. No cleverness: this is what the other backends must
 equal.
 
-Arrays are time-major: inputs [T, N, D], outputs [T, N, S * H], states [N, size]. What the step reads of the parameters comes
-as one mapping for each unit (layer and direction) from nodes of the simplified graph to arrays: see `parameter_values` and
-`source_values`.
+Arrays are time-major: inputs [T, N, D], outputs [T, N, S * H], states [N, size]. Where sequences end at different steps there are
+`counts`: step t has the first `counts[t]` samples, and of inputs and outputs the rows of all steps follow each other,
+[sum of counts, features]. What the step reads of the parameters comes as one mapping for each unit (layer and direction) from
+nodes of the simplified graph to arrays: see `parameter_values` and `source_values`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -69,6 +71,7 @@ def forward(
     parameters: Sequence[dict[int, Any]],
     first: Sequence[Sequence[Any]],
     randomness: Randomness | None = None,
+    counts: Sequence[int] | None = None,
 ) -> tuple[Any, list[list[Any]]]:
     """Run the network on arrays of any namespace.
 
@@ -76,13 +79,14 @@ def forward(
         inputs: the per-step inputs, [T, N, features] each; the first goes to the first layer, the others to every layer.
         first: for each unit, the states before the first step.
         randomness: of the cell's random choices; without it nothing is dropped.
+        counts: the samples of each step, never more than of the step before; None: all in every step.
 
     Returns: the output [T, N, S * H], and for each unit the states after the last step.
     """
     output = inputs[0]
     last: list[list[Any]] = []
     for layer in range(network.layers):
-        output, states = _layer(network, xp, number, layer, [output, *inputs[1:]], parameters, first, randomness)
+        output, states = _layer(network, xp, number, layer, [output, *inputs[1:]], parameters, first, randomness, counts)
         last += states
     return output, last
 
@@ -96,13 +100,14 @@ def _layer(
     parameters: Sequence[dict[int, Any]],
     first: Sequence[Sequence[Any]],
     randomness: Randomness | None,
+    counts: Sequence[int] | None,
 ) -> tuple[Any, list[list[Any]]]:
     """One layer in its directions: the output, and each direction's last states."""
     outputs, last = [], []
     for direction in range(network.directions):
         unit = layer * network.directions + direction
-        ys, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness)
-        outputs.append(xp.stack(ys))
+        ys, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness, counts)
+        outputs.append(xp.stack(ys) if counts is None else xp.concatenate(ys))
         last.append(history[-1])
     return outputs[0] if len(outputs) == 1 else xp.concatenate(outputs, -1), last
 
@@ -117,21 +122,44 @@ def _unit(
     once: dict[int, Any],
     first: Sequence[Any],
     randomness: Randomness | None,
+    counts: Sequence[int] | None,
 ) -> tuple[list[Any], list[list[Any]]]:
-    """The outputs in the order of the sequence, and the states before each step and after the last, in the order of the run."""
-    graph = network.plan.graph
-    ys: list[Any] = [None] * len(streams[0])
+    """The outputs in the order of the sequence, and the states before each step and after the last, in the order of the run. A
+    sample that has not begun has its first state, one that has ended its last.
+    """
+    graph, sizes = network.plan.graph, network.state_sizes
+    by_step = [rows_by_step(stream, counts) for stream in streams]
+    ys: list[Any] = [None] * len(by_step[0])
     history = [list(first)]
     for t in run_order(len(ys), direction):
+        rows = by_step[0][t].shape[0]
         given = {
-            "input": {name: s[t] for (name, _), s in zip(graph.inputs, streams, strict=True)},
-            "state": dict(zip([s.name for s in graph.states], history[-1], strict=True)),
+            "input": {name: s[t] for (name, _), s in zip(graph.inputs, by_step, strict=True)},
+            "state": {s.name: state[:rows] for s, state in zip(graph.states, history[-1], strict=True)},
         }
         interpreter = interpreter_of_step(network, xp, number, layer, t, randomness)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
-        ys[t] = values[graph.output("y")]
-        history.append([values[graph.output(s.name)] for s in graph.states])
+        ys[t] = of_rows(xp, values[graph.output("y")], rows, network.output_size)
+        after = [of_rows(xp, values[graph.output(s.name)], rows, size) for s, size in zip(graph.states, sizes, strict=True)]
+        history.append([with_others(xp, new, old) for new, old in zip(after, history[-1], strict=True)])
     return ys, history
+
+
+def rows_by_step(stream: Any, counts: Sequence[int] | None) -> Any:
+    """The rows of each step; of a NumPy array, views of it."""
+    if counts is None:
+        return stream
+    return [stream[begin:end] for begin, end in pairwise(accumulate(counts, initial=0))]
+
+
+def of_rows(xp: Any, value: Any, rows: int, size: int) -> Any:
+    """[rows, size], also of what is alike for all samples and has no rows."""
+    return value if value.ndim == 2 else xp.broadcast_to(value, (rows, size))
+
+
+def with_others(xp: Any, some: Any, before: Any) -> Any:
+    """The new values of the first samples; the others, which do not have this step, keep what they had before."""
+    return some if len(some) == len(before) else xp.concatenate([some, before[len(some) :]])
 
 
 def run_order(steps: int, direction: int) -> list[int]:
@@ -147,6 +175,7 @@ def backward(
     d_output: Any,
     d_last: Sequence[Sequence[Any]],
     randomness: Randomness | None = None,
+    counts: Sequence[int] | None = None,
 ) -> tuple[list[Any], list[dict[str, Any]], list[list[Any]]]:
     """Gradients on NumPy arrays, through the symbolic adjoint: of the inputs, of each unit's parameters, of the first states.
 
@@ -158,7 +187,7 @@ def backward(
     layer_inputs = [inputs[0]]
     for layer in range(network.layers - 1):
         streams = [layer_inputs[-1], *inputs[1:]]
-        layer_inputs.append(_layer(network, np, number, layer, streams, values, first, randomness)[0])
+        layer_inputs.append(_layer(network, np, number, layer, streams, values, first, randomness, counts)[0])
     d_inputs = [np.zeros_like(a) for a in inputs]
     d_parameters: list[dict[str, Any]] = [{name: np.zeros_like(a) for name, a in unit.items()} for unit in parameters]
     d_first: list[list[Any]] = [[] for _ in network.units]
@@ -180,6 +209,7 @@ def backward(
                 d_last[unit],
                 d_parameters[unit],
                 randomness,
+                counts,
             )
             d_below += d_streams[0]
             for total, part in zip(d_inputs[1:], d_streams[1:], strict=True):
@@ -201,31 +231,35 @@ def _unit_backward(
     d_last: Sequence[Any],
     d_parameters: dict[str, Any],
     randomness: Randomness | None,
+    counts: Sequence[int] | None,
 ) -> tuple[list[Any], list[Any]]:
     adjoint, graph = network.plan.adjoint, network.plan.graph
     number = d_y.dtype.type
     names = [s.name for s in graph.states]
     stream_names = [name for name, _ in graph.inputs]
     once = parameter_values(network, number, parameters)
-    order = run_order(len(d_y), direction)
-    _, history = _unit(network, np, number, layer, direction, streams, once, first, randomness)
+    _, history = _unit(network, np, number, layer, direction, streams, once, first, randomness, counts)
     d_streams = [np.zeros_like(s) for s in streams]
+    by_step, d_by_step = ([rows_by_step(s, counts) for s in some] for some in (streams, d_streams))
+    d_y = rows_by_step(d_y, counts)
+    order = run_order(len(d_y), direction)
     d_weights: dict[int, Any] = {}
     d_states = dict(zip(names, d_last, strict=True))
     products = [i for p in adjoint.products for i in (p.left, p.right)]
     roots = [i for _, i in (*adjoint.inputs, *adjoint.states, *adjoint.sums)] + products
     for position, t in reversed(list(enumerate(order))):
+        rows = len(d_y[t])
         given = {
-            "input": {n: s[t] for (n, _), s in zip(graph.inputs, streams, strict=True)},
-            "state": dict(zip(names, history[position], strict=True)),
-            "cotangent": {"y": d_y[t], **d_states},
+            "input": {n: s[t] for (n, _), s in zip(graph.inputs, by_step, strict=True)},
+            "state": {name: state[:rows] for name, state in zip(names, history[position], strict=True)},
+            "cotangent": {"y": d_y[t], **{name: d[:rows] for name, d in d_states.items()}},
         }
         interpreter = interpreter_of_step(network, np, number, layer, t, randomness)
         values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
         for name, index in adjoint.inputs:
-            d_streams[stream_names.index(name)][t] += values[index]
-        like = dict(zip(names, history[0], strict=True))
-        d_states = {name: np.broadcast_to(values[i], like[name].shape) for name, i in adjoint.states}
+            d_by_step[stream_names.index(name)][t] += values[index]
+        d_new = {name: np.broadcast_to(values[i], given["state"][name].shape) for name, i in adjoint.states}
+        d_states = {name: with_others(np, d, d_states[name]) for name, d in d_new.items()}
         for p in adjoint.products:
             d_weights[p.matrix] = d_weights.get(p.matrix, 0) + _outer(values[p.left], values[p.right], p.heads)
         for weight, index in adjoint.sums:

@@ -1,0 +1,410 @@
+"""Batches whose sequences end at different steps, through torch: PackedSequence against torch.nn; lengths and offsets against
+each sample alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import anyrnn.torch
+from anyrnn import Scalar, State, Step, Vec, affine, cell, sigmoid, tanh
+from anyrnn.torch import Recurrent
+from tests.budget import assert_relative
+from tests.torch.layers import KINDS, pair, state_for, tensors_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+D, H = 5, 11
+LENGTHS = [3, 0, 7, 7, 1, 4]
+STEPS = 8
+
+
+@cell
+def counting(x, h, seen: Scalar(1.0), dt: Step(2), m: Vec("hidden", 0.5)):  # type: ignore[no-untyped-def, valid-type]
+    """Every kind of state, first values that are not zero, and a further per-step input."""
+    u = affine("u", x, h, dt)
+    new = tanh(u) * sigmoid(seen) + 0.1 * m
+    return new * m, State(h=new, seen=0.5 * seen + 1.0, m=0.9 * m + 0.1 * new)
+
+
+CELLS = ["rnn_tanh", "lstm", "gru_before", "lstm_layernorm", counting]
+cells = pytest.mark.parametrize("which", CELLS, ids=lambda c: c if isinstance(c, str) else "counting")
+backends = pytest.mark.parametrize("backend", ["llvm", "reference"])
+batch_firsts = pytest.mark.parametrize("batch_first", [False, True])
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def make(which: Any, *arguments: Any, backend: str = "llvm", dtype: torch.dtype = torch.float64, **options: Any) -> Recurrent:
+    torch.manual_seed(0)
+    return Recurrent(which, D, H, *arguments, backend=backend, dtype=dtype, **options)
+
+
+def states(layer: Recurrent, samples: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    return tuple(draw(len(layer.network.units), samples, size, dtype=dtype) for size in layer.network.state_sizes)
+
+
+def further(layer: Recurrent, *sides: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    return {name: draw(*sides, size, dtype=dtype) for name, size in layer.network.further_inputs}
+
+
+def as_given(some: tuple[Tensor, ...]) -> Any:
+    return some[0] if len(some) == 1 else some
+
+
+def ends(state: Any) -> list[Tensor]:
+    return tensors_of(state)
+
+
+# PackedSequence against torch.nn
+
+
+@backends
+@pytest.mark.parametrize("sorted_first", [False, True], ids=["unsorted", "sorted"])
+@pytest.mark.parametrize("stack", [(1, False), (2, True)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@batch_firsts
+def test_packed_sequences_equal_torch(
+    kind: str, stack: tuple[int, bool], sorted_first: bool, batch_first: bool, backend: str
+) -> None:
+    options = {"bidirectional": stack[1], "batch_first": batch_first, "dtype": torch.float64}
+    ours, theirs = pair(kind, D, H, stack[0], **options)
+    ours.backend = backend
+    lengths = [9, 5, 5, 2, 1] if sorted_first else [2, 9, 1, 5, 5]
+    x = draw(5, 9, D) if batch_first else draw(9, 5, D)
+    first = state_for(theirs, 5, torch.float64, torch.Generator().manual_seed(1))
+    results = []
+    for layer in (theirs, ours):
+        leaves = [t.clone().requires_grad_() for t in (x, *tensors_of(first))]
+        packed = pack_padded_sequence(leaves[0], lengths, batch_first, enforce_sorted=sorted_first)
+        output, last = layer(packed, as_given(tuple(leaves[1:])))
+        found = [output.data, *ends(last)]
+        loss = sum(torch.cos(f + k).sum() for k, f in enumerate(found))
+        results.append([*found, *torch.autograd.grad(loss, [*leaves, *layer.parameters()])])
+        assert output.batch_sizes.equal(packed.batch_sizes)
+        for index in ("sorted_indices", "unsorted_indices"):
+            assert getattr(output, index) is getattr(packed, index)
+    for k, (expected, found) in enumerate(zip(*results, strict=True)):
+        assert_relative(found, expected, "float64 against torch.nn", f"result {k}")
+
+
+def test_a_packed_sequence_without_a_first_state() -> None:
+    ours, theirs = pair("lstm", D, H, dtype=torch.float64)
+    packed = pack_padded_sequence(draw(4, 3, D), [1, 4, 2], enforce_sorted=False)
+    for found, expected in zip(ends(ours(packed)[1]), ends(theirs(packed)[1]), strict=True):
+        assert_relative(found, expected, "float64 against torch.nn", "last state")
+
+
+# lengths against each sample alone
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+@cells
+def test_the_bits_of_each_sample_alone(which: Any, layers: int, bidirectional: bool) -> None:
+    if which is counting and (layers, bidirectional) != (1, False):
+        pytest.skip("extra per-step inputs are run for one layer in one direction")
+    layer = make(which, layers, bidirectional=bidirectional, dtype=torch.float32)
+    x, first = draw(STEPS, 6, D, dtype=torch.float32), states(layer, 6, torch.float32)
+    more = further(layer, STEPS, 6, dtype=torch.float32)
+    with torch.no_grad():
+        output, last = layer(x, as_given(first), lengths=LENGTHS, **more)
+        for n, length in enumerate(LENGTHS):
+            assert not output[length:, n].any()
+            own = [s[:, n : n + 1] for s in first]
+            if length:
+                expected, own = layer(
+                    x[:length, n : n + 1], as_given(tuple(own)), **{k: v[:length, n : n + 1] for k, v in more.items()}
+                )
+                assert output[:length, n : n + 1].equal(expected)
+            for found, alone in zip(ends(last), tensors_of(as_given(tuple(own)) if not length else own), strict=True):
+                assert found[:, n : n + 1].equal(alone)
+
+
+@backends
+@batch_firsts
+@pytest.mark.parametrize("padding", [0.0, -2.5, "last"])
+@cells
+def test_gradients_are_the_sum_of_each_sample_alone(which: Any, padding: Any, batch_first: bool, backend: str) -> None:
+    layers = 1 if which is counting else 2
+    layer = make(which, layers, bidirectional=layers > 1, batch_first=batch_first, backend=backend)
+    sides = (6, STEPS) if batch_first else (STEPS, 6)
+    x, first, more = draw(*sides, D), states(layer, 6), further(layer, *sides)
+
+    def cut(tensor: Tensor, n: int, length: int) -> Tensor:
+        return tensor[n : n + 1, :length] if batch_first else tensor[:length, n : n + 1]
+
+    def of_batch(x: Tensor, first: Any, more: Any) -> list[Tensor]:
+        output, last = layer(x, as_given(first), lengths=torch.tensor(LENGTHS), padding=padding, **more)
+        return [output, *ends(last)]
+
+    def of_each(x: Tensor, first: Any, more: Any) -> list[Tensor]:
+        outputs, lasts = [], []
+        for n, length in enumerate(LENGTHS):
+            own = tuple(s[:, n : n + 1] for s in first)
+            output = x.new_zeros(1, H * (2 if layers > 1 else 1))
+            if length:
+                y, last = layer(cut(x, n, length), as_given(own), **{k: cut(v, n, length) for k, v in more.items()})
+                output, own = (y[0] if batch_first else y[:, 0]), tuple(ends(last))
+            beyond = output[-1] if padding == "last" else torch.full_like(output[-1], padding)
+            outputs.append(torch.cat([output[:length], beyond.expand(STEPS - length, -1)]))
+            lasts.append(own)
+        return [torch.stack(outputs, 0 if batch_first else 1), *(torch.cat(some, 1) for some in zip(*lasts, strict=True))]
+
+    results = []
+    for run in (of_batch, of_each):
+        leaves = [t.clone().requires_grad_() for t in (x, *first, *more.values())]
+        own = dict(zip(more, leaves[1 + len(first) :], strict=True))
+        found = run(leaves[0], tuple(leaves[1 : 1 + len(first)]), own)
+        loss = sum(torch.cos(f + k).sum() for k, f in enumerate(found))
+        results.append([*found, *torch.autograd.grad(loss, [*leaves, *layer.parameters()])])
+    for k, (found, expected) in enumerate(zip(*results, strict=True)):
+        assert_relative(found, expected, "llvm float64 against the reference backend", f"result {k}")
+
+
+@backends
+def test_what_is_beyond_the_lengths_is_never_read(backend: str) -> None:
+    layer = make("lstm", 2, bidirectional=True, backend=backend, dtype=torch.float32)
+    clean = draw(STEPS, 6, D, dtype=torch.float32)
+    poisoned = clean.clone()
+    for n, length in enumerate(LENGTHS):
+        poisoned[length:, n] = torch.nan
+    results = []
+    for x in (clean.requires_grad_(), poisoned.requires_grad_()):
+        output, last = layer(x, lengths=LENGTHS)
+        loss = output.square().sum() + sum(s.sum() for s in last)
+        results.append([output, *last, *torch.autograd.grad(loss, [x, *layer.parameters()])])
+    assert all(a.equal(b) for a, b in zip(*results, strict=True))
+    d_x = results[0][3]
+    assert all(not d_x[length:, n].any() for n, length in enumerate(LENGTHS))
+
+
+@backends
+@pytest.mark.parametrize("padding", [0.0, 1.5, "last"])
+def test_a_batch_without_steps(padding: Any, backend: str) -> None:
+    layer = make("lstm", 2, backend=backend)
+    x, first = draw(STEPS, 3, D).requires_grad_(), tuple(s.requires_grad_() for s in states(layer, 3))
+    output, last = layer(x, first, lengths=[0, 0, 0], padding=padding)
+    assert output.eq(0.0 if padding == "last" else padding).all()
+    assert all(a.equal(b) for a, b in zip(last, first, strict=True))
+    d_x, d_h, d_c, *rest = torch.autograd.grad(output.sum() + sum(s.sum() for s in last), [x, *first, *layer.parameters()])
+    assert d_h.eq(1).all()
+    assert d_c.eq(1).all()
+    assert not any(d.any() for d in (d_x, *rest))
+    own = layer(x, lengths=[0, 0, 0])[1]
+    assert not any(s.any() for s in own)
+
+
+def test_samples_without_steps_keep_the_cells_own_first_values() -> None:
+    layer = make(counting)
+    _, (h, seen, m) = layer(draw(4, 3, D), lengths=[0, 4, 0], dt=draw(4, 3, 2))
+    for state, value in ((h, 0.0), (seen, 1.0), (m, 0.5)):
+        assert state[:, [0, 2]].eq(value).all()
+        assert not state[:, 1].eq(value).any()
+
+
+def test_full_lengths_are_a_plain_call() -> None:
+    layer = make("gru", 2, dtype=torch.float32)
+    x = draw(4, 3, D, dtype=torch.float32)
+    assert layer(x, lengths=[4, 4, 4])[0].equal(layer(x)[0])
+
+
+def test_one_sequence_without_a_batch() -> None:
+    layer = make("lstm")
+    x, first = draw(6, D), tuple(s[:, 0] for s in states(layer, 1))
+    output, last = layer(x, first, lengths=[4], padding="last")
+    expected, expected_last = layer(x[:4], first)
+    assert output[:4].equal(expected)
+    assert output[4:].equal(expected[3:].expand(2, -1))
+    assert all(a.equal(b) for a, b in zip(last, expected_last, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "int32 tensor", "int64 array", "uint8 array"])
+def test_lengths_of_any_kind(kind: str) -> None:
+    layer, x = make("gru"), draw(STEPS, 6, D)
+    tensor = torch.tensor(LENGTHS)
+    given = {
+        "list": LENGTHS,
+        "tuple": tuple(LENGTHS),
+        "int32 tensor": tensor.int(),
+        "int64 array": tensor.numpy(),
+        "uint8 array": tensor.numpy().astype("uint8"),
+    }
+    assert layer(x, lengths=given[kind])[0].equal(layer(x, lengths=tensor)[0])
+
+
+@backends
+@cells
+def test_rows_one_after_the_other(which: Any, backend: str) -> None:
+    layer = make(which, backend=backend)
+    x, first, more = draw(STEPS, 6, D), states(layer, 6), further(layer, STEPS, 6)
+
+    def joined(tensor: Tensor) -> Tensor:
+        return torch.cat([tensor[:length, n] for n, length in enumerate(LENGTHS)])
+
+    offsets = torch.tensor([0, *LENGTHS]).cumsum(0)
+    rows = {name: joined(v) for name, v in more.items()}
+    output, last = layer(joined(x), as_given(first), cu_seqlens=offsets, **rows)
+    expected, expected_last = layer(x, as_given(first), lengths=LENGTHS, **more)
+    assert output.equal(joined(expected))
+    assert all(a.equal(b) for a, b in zip(ends(last), ends(expected_last), strict=True))
+
+
+def test_further_inputs_are_packed_like_the_input() -> None:
+    layer, lengths = make(counting), [2, 4, 1]
+    x, dt = draw(4, 3, D), draw(4, 3, 2)
+    packed, times = (pack_padded_sequence(t, lengths, enforce_sorted=False) for t in (x, dt))
+    expected = pack_padded_sequence(layer(x, lengths=lengths, dt=dt)[0], lengths, enforce_sorted=False)
+    assert layer(packed, dt=times)[0].data.equal(expected.data)
+    with pytest.raises(TypeError, match=r"^Recurrent: dt should be a PackedSequence as the input is, got Tensor$"):
+        layer(packed, dt=dt)
+    with pytest.raises(ValueError, match=r"^Recurrent: dt should have the batch_sizes and sorted_indices of the input$"):
+        layer(packed, dt=pack_padded_sequence(dt, [4, 2, 1]))
+
+
+@pytest.mark.parametrize("form", ["lengths", "packed", "offsets"])
+@backends
+def test_each_sample_drops_what_it_drops_in_a_whole_batch(backend: str, form: str) -> None:
+    """Random choices go by the caller's samples and steps, whatever the order of the rows."""
+    layer = make("rnn_relu", 2, dropout=0.5, backend=backend)
+    x = draw(STEPS, 6, D)
+    lengths = [max(1, length) for length in LENGTHS]
+    torch.manual_seed(3)
+    whole = layer(x)[0]
+    torch.manual_seed(3)
+    if form == "lengths":
+        found = layer(x, lengths=lengths)[0]
+    elif form == "packed":
+        output = layer(pack_padded_sequence(x, lengths, enforce_sorted=False))[0]
+        found = torch.nn.utils.rnn.pad_packed_sequence(output, total_length=STEPS)[0]
+    else:
+        joined = torch.cat([x[:length, n] for n, length in enumerate(lengths)])
+        rows = layer(joined, cu_seqlens=torch.tensor([0, *lengths]).cumsum(0))[0]
+        found = torch.nn.utils.rnn.pad_sequence(list(rows.split(lengths)))
+    for n, length in enumerate(lengths):
+        assert_relative(found[:length, n], whole[:length, n], "llvm float64 against the reference backend", f"sample {n}")
+
+
+def test_dropped_features_have_the_right_gradients() -> None:
+    native, reference = (make("lstm", 3, dropout=0.4, bidirectional=True, backend=b) for b in ("llvm", "reference"))
+    x, results = draw(STEPS, 6, D), []
+    for layer in (native, reference):
+        leaf = x.clone().requires_grad_()
+        torch.manual_seed(5)
+        output, _ = layer(leaf, lengths=LENGTHS)
+        results.append([output, *torch.autograd.grad(output.cos().sum(), [leaf, *layer.parameters()])])
+    for k, (found, expected) in enumerate(zip(*results, strict=True)):
+        assert_relative(found, expected, "llvm float64 against the reference backend", f"result {k}")
+
+
+# derivatives, transforms, compiling
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_second_derivatives_and_forward_mode() -> None:
+    layer = make("gru")
+    x, first = draw(4, 3, D).requires_grad_(), draw(1, 3, H).requires_grad_()
+
+    def run(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        output, last = layer(x, first, lengths=[2, 0, 4])
+        return output, last
+
+    assert torch.autograd.gradgradcheck(run, (x, first))
+    assert torch.autograd.gradcheck(run, (x, first), check_forward_ad=True)
+
+
+def test_transforms_of_functions() -> None:
+    layer, lengths = make("lstm"), [2, 4]
+    weights = {name: p.detach() for name, p in layer.named_parameters()}
+    several = draw(3, 4, 2, D)
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        output: Tensor = torch.func.functional_call(layer, weights, (x,), {"lengths": lengths})[0]
+        return output.square().sum()
+
+    found = torch.vmap(torch.func.grad(loss), (None, 0))(weights, several)
+    for k, x in enumerate(several):
+        expected = torch.func.grad(loss)(weights, x)
+        for name, value in expected.items():
+            assert_relative(found[name][k], value, "llvm float64 against the reference backend", name)
+
+
+def test_a_compiled_function_calls_it_as_it_is() -> None:
+    layer, x = make("gru", dtype=torch.float32), draw(5, 3, D, dtype=torch.float32)
+    compiled = torch.compile(lambda x: 2 * layer(x + 1, lengths=[2, 5, 1])[0], backend="eager")
+    with torch.no_grad():
+        assert compiled(x).equal(2 * layer(x + 1, lengths=[2, 5, 1])[0])
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_same_bits_for_any_number_of_threads(threads: int) -> None:
+    layer = make("lstm", 2, bidirectional=True, dtype=torch.float32)
+    lengths = torch.randint(0, 60, (40,))
+    x = draw(60, 40, D, dtype=torch.float32).requires_grad_()
+
+    def run() -> list[Tensor]:
+        output, last = layer(x, lengths=lengths)
+        loss = output.square().sum() + sum(s.sum() for s in last)
+        return [output, *last, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+    one = run()
+    torch.set_num_threads(threads)
+    assert all(a.equal(b) for a, b in zip(one, run(), strict=True))
+
+
+# errors
+
+
+def raises(kind: type[Exception], words: str, *arguments: Any, **options: Any) -> None:
+    with pytest.raises(kind, match=words):
+        make("gru", dtype=torch.float32)(*arguments, **options)
+
+
+def test_what_cannot_be_asked_for() -> None:
+    x = draw(4, 3, D, dtype=torch.float32)
+    rows = draw(7, D, dtype=torch.float32)
+    packed = pack_padded_sequence(x, [4, 2, 1])
+    raises(ValueError, r"^lengths should have one length for each of the 3 samples, got 2$", x, lengths=[1, 2])
+    raises(ValueError, r"^lengths should be from 0 to the 4 steps of the input, got 5$", x, lengths=[1, 5, 2])
+    raises(ValueError, r"^lengths should be from 0 to the 4 steps of the input, got -1$", x, lengths=[1, -1, 2])
+    raises(TypeError, r"^lengths should be a vector of integers, got float32 of shape \(3,\)$", x, lengths=torch.ones(3))
+    raises(TypeError, r"^lengths should be a vector of integers, got bool of shape \(3,\)$", x, lengths=torch.ones(3).bool())
+    raises(TypeError, r"^padding should be a number or 'last', got None$", x, lengths=[1, 2, 3], padding=None)
+    raises(TypeError, r"^padding should be a number or 'last', got 'first'$", x, lengths=[1, 2, 3], padding="first")
+    raises(ValueError, r"^Recurrent: padding=1.0 is for outputs beyond lengths, and there are no lengths$", x, padding=1.0)
+    raises(ValueError, r"^Recurrent: padding='last' is for outputs beyond lengths", packed, padding="last")
+    raises(ValueError, r"^Recurrent: give a PackedSequence or lengths, not both$", packed, lengths=[4, 2, 1])
+    raises(ValueError, r"^Recurrent: give lengths or cu_seqlens, not both$", x, lengths=[4, 2, 1], cu_seqlens=[0, 4])
+    raises(ValueError, r"^Recurrent: Expected input with cu_seqlens to be 2D \[rows, 5\], got 3D instead$", x, cu_seqlens=[0, 4])
+    raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got from 0 to 6$", rows, cu_seqlens=[0, 6])
+    raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got nothing$", rows, cu_seqlens=[])
+    raises(ValueError, r"^cu_seqlens should never go back, got 2 after a larger one$", rows, cu_seqlens=[0, 4, 2, 7])
+    raises(RuntimeError, r"Expected hidden size \(1, 3, 11\) for state h of hx", packed, draw(1, 2, H, dtype=torch.float32))
+    raises(TypeError, r"^Recurrent: input should be a Tensor or a PackedSequence, got list$", [x], lengths=[1])
+    wrong = PackedSequence(packed.data.double(), packed.batch_sizes)
+    raises(ValueError, r"Recurrent input dtype \(torch.float64\) does not match weight dtype", wrong)
+
+
+@pytest.mark.parametrize("counts", [[2, 3, 2], [4, 4], [3, 4], [7, 0], []], ids=str)
+def test_packed_sequences_that_torch_would_not_have_made(counts: list[int]) -> None:
+    data = draw(7, D, dtype=torch.float32)
+    words = r"^Recurrent: batch_sizes of a PackedSequence should never grow, be at least 1 and add up to its 7 rows, got \["
+    raises(ValueError, words, PackedSequence(data, torch.tensor(counts, dtype=torch.int64)))
+
+
+def test_sorted_indices_that_name_a_sample_twice() -> None:
+    data = draw(7, D, dtype=torch.float32)
+    twice = PackedSequence(data, torch.tensor([4, 3]), torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 3]))
+    raises(ValueError, r"^Recurrent: sorted_indices of a PackedSequence should name each of its 4 samples once$", twice)
+
+
+def test_subclasses_see_the_same_arguments() -> None:
+    layer = anyrnn.torch.LSTM(D, H)
+    assert layer(draw(4, 3, D, dtype=torch.float32), lengths=[4, 1, 0])[0].shape == (4, 3, H)
