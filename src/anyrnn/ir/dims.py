@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from math import lcm
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,20 @@ class Dim:
         """The named sizes it depends on."""
         return {name for name, _ in self.terms if name}
 
+    @cached_property
+    def _in_integers(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The terms times a whole number, and that number: a call of a new shape asks for a hundred values."""
+        whole = lcm(*[factor.denominator for _, factor in self.terms])
+        return tuple((name, factor.numerator * (whole // factor.denominator)) for name, factor in self.terms), whole
+
     def evaluate(self, sizes: Mapping[str, int]) -> int:
         """Its value. Raises ValueError when that is not a whole number, 0 or above."""
-        value = sum((factor * (sizes[name] if name else 1) for name, factor in self.terms), Fraction(0))
-        if value.denominator != 1 or value < 0:
+        parts, whole = self._in_integers
+        value, rest = divmod(sum([n * sizes[name] if name else n for name, n in parts]), whole)
+        if rest or value < 0:
             given = ", ".join(f"{n}={sizes[n]}" for n in sorted(self.names))
             raise ValueError(f"the size {self} is not a whole number" + (f" for {given}" if given else ""))
-        return int(value)
+        return value
 
     def __str__(self) -> str:
         def one(name: str, factor: Fraction) -> str:

@@ -35,6 +35,10 @@ class Plan:
     several terms, or none.
     """
 
+    def __hash__(self) -> int:
+        """Of little, as it is asked for at every new shape of call."""
+        return hash((len(self.graph.nodes), self.graph.outputs))
+
 
 def plan(traced: Graph) -> Plan:
     """All passes over a traced graph. Plans of equal graphs are equal, each with its graph's own names."""

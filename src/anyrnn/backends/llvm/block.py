@@ -64,6 +64,7 @@ shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed: addresses of tables by step, see `extent`
 """
+PLACES = {name: k for k, name in enumerate(HEADER)}
 BUFFER_WORDS = 6
 WEIGHT_WORDS = 4
 
@@ -87,7 +88,7 @@ class Layout:
     weights: tuple[str, ...]
 
     def header(self, name: str) -> int:
-        return HEADER.index(name)
+        return PLACES[name]
 
     def size(self, name: str) -> int:
         return len(HEADER) + self.sizes.index(name)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
@@ -94,6 +95,7 @@ class Frame:
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self.tables = [shape.extent.tables(direction > 0) for direction in range(network.directions)]
         """by direction, see `extent`"""
+        self.table_at = [self._table_addresses(tables) for tables in self.tables]
         self.samples = np.arange(max(1, shape.extent.rows))
         self._fill_stack(barrier)
         self._fill_units()
@@ -195,15 +197,15 @@ class Frame:
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
             self.words[start + unit.layout.header("samples")] = self.samples.ctypes.data
             for word, name in unit.tables:
-                self.words[start + word] = self._table(unit.direction, name)
+                self.words[start + word] = self.table_at[unit.direction][name]
             self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
             self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
             self.table += [(start + i, self.packed, int(unit.words[i])) for i in unit.in_packed]
 
-    def _table(self, direction: int, name: str) -> int:
-        """The address of the word of step 0."""
-        tables = self.tables[direction]
-        return int(tables.ctypes.data) + TABLES.index(name) * tables.strides[0] + BEFORE * tables.itemsize
+    def _table_addresses(self, tables: npt.NDArray[np.int64]) -> dict[str, int]:
+        """Of each table, the address of the word of step 0."""
+        first = int(tables.ctypes.data) + BEFORE * tables.itemsize
+        return {name: first + k * tables.strides[0] for k, name in enumerate(TABLES)}
 
     def _put(self, word: int, place: Place | None) -> None:
         """Set a word to an address, which comes from the call's bases."""
@@ -216,7 +218,7 @@ class Frame:
         start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
         direction = self.units[unit].direction
         self._put(start, place)
-        self.words[start + 5] = self._table(direction, "given")  # it is looked at, whether there is an array or not
+        self.words[start + 5] = self.table_at[direction]["given"]  # it is looked at, whether there is an array or not
         if place is not None:
             step, row = place.strides
             if self.shape.extent.rows == 1:  # then steps follow each other like rows
