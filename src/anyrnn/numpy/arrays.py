@@ -106,26 +106,23 @@ class Arrays:
             raise ValueError("out should not share memory with x, the initial states, the parameters or memory")
         return output
 
-    def output_cotangent(
-        self, d_output: Array | None, d_last_output: Array | None, steps: int, rows: int, batched: bool
-    ) -> tuple[Array | None, tuple[int, int]]:
-        """[T, N, width] (of stride zero over steps when only the last one has a cotangent), and the steps that have one."""
+    def output_cotangent(self, d_output: Array, steps: int, rows: int) -> Array:
+        """[T, N, width]"""
         width = self.network.directions * self.network.output_size
-        if d_output is not None and d_last_output is not None:
-            raise ValueError("give d_output or d_last_output, not both")
-        if d_last_output is not None:
-            if not isinstance(d_last_output, np.ndarray):
-                raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
-            last = d_last_output if batched else d_last_output[None]
-            if last.shape != (rows, width) or last.dtype != self.dtype:
-                raise ValueError(f"d_last_output should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
-            return np.broadcast_to(readable(last), (steps, rows, width)), (steps - 1, steps)
-        if d_output is None:
-            return None, (0, 0)
         view, _ = self.sequence(d_output, "d_output", width)
         if view.shape != (steps, rows, width):
             raise ValueError(f"d_output should have the output's shape, got {d_output.shape}")
-        return readable(view), (0, steps)
+        return view
+
+    def last_cotangent(self, d_last_output: Array, rows: int, batched: bool) -> Array:
+        """[N, width]"""
+        width = self.network.directions * self.network.output_size
+        if not isinstance(d_last_output, np.ndarray):
+            raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
+        last = d_last_output if batched else d_last_output[None]
+        if last.shape != (rows, width) or last.dtype != self.dtype:
+            raise ValueError(f"d_last_output should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
+        return last
 
 
 def given_back(states: Sequence[Array], batched: bool) -> Any:
@@ -150,5 +147,5 @@ def _overlaps_itself(array: Array) -> bool:
 
 
 def strides(arrays: Sequence[Array]) -> tuple[tuple[int, int], ...]:
-    """Of each, bytes along the first two dimensions."""
-    return tuple((a.strides[0], a.strides[1]) for a in arrays)
+    """Of each, bytes along the first two dimensions; of packed rows from row to row, twice."""
+    return tuple((a.strides[0], a.strides[a.ndim - 2]) for a in arrays)

@@ -23,17 +23,17 @@ def forward(
     output: Array,
     last: list[Array],
     randomness: Randomness | None,
+    counts: Sequence[int] | None,
 ) -> None:
-    """Fills `output` and `last`."""
+    """Fills `output` and `last`. With `counts`, sequences are packed rows: see `backends.reference.run`."""
     per_unit, dtype = len(network.sources), output.dtype
     values = [
         reference.source_values(network, layer, list(sources[u * per_unit : (u + 1) * per_unit]))
         for u, (layer, _) in enumerate(network.units)
     ]
+    begin = _by_unit(network, first, last[0].shape[1], dtype)
     with np.errstate(all="ignore"):
-        made, states = reference.forward(
-            network, np, dtype.type, inputs, values, _by_unit(network, first, output.shape[1], dtype), randomness
-        )
+        made, states = reference.forward(network, np, dtype.type, inputs, values, begin, randomness, counts)
     output[...] = made
     for k, array in enumerate(last):
         array[...] = np.stack([states[u][k] for u in range(len(network.units))])
@@ -48,13 +48,17 @@ def backward(
     span: tuple[int, int],
     d_last: list[Array] | None,
     randomness: Randomness | None,
+    rows: int,
+    counts: Sequence[int] | None,
 ) -> tuple[list[Array], list[Array], dict[str, Array]]:
     """Gradients of the inputs, of the first states, and of the parameters by name. `parameters` are those of each unit; the
-    output has a cotangent in the steps of `span`.
+    output has a cotangent in the steps of `span`. `rows`: N. With `counts`, sequences are packed rows, all with a cotangent.
     """
-    (steps, rows, _), dtype = inputs[0].shape, inputs[0].dtype
-    full = np.zeros((steps, rows, network.directions * network.output_size), dtype)
-    if d_output is not None:
+    dtype = inputs[0].dtype
+    full = np.zeros((*inputs[0].shape[:-1], network.directions * network.output_size), dtype)
+    if d_output is not None and counts is not None:
+        full = d_output
+    elif d_output is not None:
         full[span[0] : span[1]] = d_output[span[0] : span[1]]
     with np.errstate(all="ignore"):
         d_inputs, d_parameters, d_first = reference.backward(
@@ -65,6 +69,7 @@ def backward(
             full,
             _by_unit(network, d_last, rows, dtype, zero=True),
             randomness,
+            counts,
         )
     named = {
         name + network.suffix(*unit): np.asarray(d)

@@ -3,53 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends, cells
-from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
-from anyrnn.numpy import interpreted
-from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable, strides
-from anyrnn.numpy.parameters import check_gradients, first_values, gradients_by_name, new_gradients, of_unit, put, sources
+from anyrnn.numpy import calls
+from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
+from anyrnn.numpy.calls import Reserve, Workspace
+from anyrnn.numpy.parameters import check_gradients, first_values, put, sources
 from anyrnn.numpy.stream import Stream
-from anyrnn.sequence.network import Network, check_arguments, make_network, with_dropout
+from anyrnn.numpy.uneven import Uneven, with_lengths, with_offsets
+from anyrnn.sequence.network import check_arguments, make_network, with_dropout
 from anyrnn.trace import Cell
-
-
-@dataclass
-class Reserve:
-    """What a training forward call keeps for the backward calls: its memory, and references to the inputs and parameters,
-    which must not change until then. A backward call does not use it up.
-    """
-
-    memory: Array
-    network: Network
-    inputs: list[Array]
-    first: list[Array] | None
-    sources: list[Array]
-    batched: bool
-    randomness: Randomness | None
-
-
-@dataclass
-class Workspace:
-    """What `backward_data` leaves for `backward_weights`."""
-
-    reserve: Reserve
-    arrays: list[Array] = field(default_factory=list)
-    in_two: Any = None
-    gradients: dict[str, Array] = field(default_factory=dict)
-
-    def addresses(self, d_sources: Sequence[Array]) -> list[int]:
-        """Of a backward call's arrays, with these for the sources' gradients."""
-        return [a.ctypes.data for a in (*self.arrays, *d_sources, self.reserve.memory)]
 
 
 class Recurrent:
@@ -131,28 +103,41 @@ class Recurrent:
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
-    def __call__(self, x: Array, state: States | None = None, *, out: Array | None = None, **steps: Array) -> tuple[Array, Any]:
-        """`forward_inference`."""
-        return self.forward_inference(x, state, out=out, **steps)
-
     def forward_inference(
-        self, x: Array, state: States | None = None, *, out: Array | None = None, **steps: Array
+        self,
+        x: Array,
+        state: States | None = None,
+        *,
+        out: Array | None = None,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        padding: float | Literal["last"] = 0.0,
+        **steps: Array,
     ) -> tuple[Array, Any]:
         """Run over a sequence; keeps nothing for a backward call.
 
         Args:
-            x: [T, N, D], [N, T, D] with batch_first, or [T, D] without a batch; of the layer's dtype.
+            x: [T, N, D], [N, T, D] with batch_first, or [T, D] without a batch; of the layer's dtype. With `cu_seqlens` the rows
+                of all samples one after the other, [sum of lengths, D].
             state: initial state [layers * directions, N, H], or a sequence of them for a cell with several states; the cell's
-            own by default.
+                own by default.
             out: where to put the output.
+            lengths: how many steps each sample has, N integers from 0 to T in any order. Nothing beyond is read, nor computed.
+                Each direction begins at its own end of a sample.
+            cu_seqlens: N + 1 integers from 0 to the rows of x; sample n has those from `cu_seqlens[n]` up to
+                `cu_seqlens[n + 1]`, maybe none.
+            padding: with `lengths`, what outputs hold beyond them: a number, or `last` for the output of the sample's last step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in x's layout; every layer gets them.
 
-        Returns: the output [T, N, directions * H] in x's layout, and the last state (a tuple of them for a cell with several).
+        Returns: the output [T, N, directions * H] in x's layout, and the last state (a tuple of them for a cell with several):
+        that after a sample's own last step, and of a sample without steps the initial one.
 
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
         """
-        output, last, _ = self._forward(x, steps, state, out, keep=False)
+        output, last, _ = self._forward(x, steps, state, out, (lengths, cu_seqlens, padding), keep=False)
         return output, last
+
+    __call__ = forward_inference
 
     def forward_training(
         self,
@@ -160,6 +145,9 @@ class Recurrent:
         state: States | None = None,
         *,
         out: Array | None = None,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        padding: float | Literal["last"] = 0.0,
         memory: Array | None = None,
         seed: int = 0,
         **steps: Array,
@@ -168,7 +156,7 @@ class Recurrent:
 
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
-        return self._forward(x, steps, state, out, keep=True, memory=memory, seed=seed)
+        return self._forward(x, steps, state, out, (lengths, cu_seqlens, padding), keep=True, memory=memory, seed=seed)
 
     def stream(self, rows: int = 1) -> Stream:
         """The layer with its parameters as they are now, to be called step after step; see `Stream`.
@@ -212,52 +200,40 @@ class Recurrent:
         further: Mapping[str, Array],
         state: States | None,
         out: Array | None,
+        ends: tuple[Any, Any, Any],
         keep: bool,
         memory: Array | None = None,
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
+        """`ends`: lengths, cu_seqlens and padding."""
         network, arrays = self.training_network if keep else self.network, self._arrays()
         view, batched = arrays.sequence(x, "x", network.input_size)
         inputs = [view, *arrays.further(further, view, batched)]
-        first = arrays.states(state, view.shape[1], batched, "state")
+        uneven = _uneven(view, batched, *ends)
+        several, samples = (batched, view.shape[1]) if uneven is None else (batched or uneven.joined, uneven.samples)
+        first = arrays.states(state, samples, several, "state")
         read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
         output = arrays.output(out, view, batched, read)
-        last = arrays.new_states(view.shape[1])
-        drops = network is not self.network
-        randomness = Randomness(operator.index(seed), (0.0, *[self.dropout] * (network.layers - 1))) if drops else None
-        nothing, inputs = np.empty(0, np.uint8), [readable(a) for a in inputs]
-        reserve = Reserve(nothing, network, inputs, first, sources(network, self.parameters, self.dtype), batched, randomness)
-        if self._why_not_native():
-            interpreted.forward(network, reserve.inputs, reserve.sources, first, output, last, randomness)
+        last = arrays.new_states(samples)
+        packed = [readable(a) if uneven is None else uneven.rows(a) for a in inputs]
+        kept = first if uneven is None else uneven.taken(first)
+        randomness = self._randomness(seed, uneven) if network is not self.network else None
+        now = sources(network, self.parameters, self.dtype)
+        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, uneven)
+        native = not self._why_not_native()
+        if uneven is None:
+            calls.forward(reserve, output, last, native, keep, memory)
         else:
-            self._forward_natively(reserve, first, output, last, keep, memory)
-        return out if out is not None else arrays.in_layout(output, batched), given_back(last, batched), reserve
+            rows, after = np.empty((reserve.total, output.shape[-1]), self.dtype), arrays.new_states(reserve.rows)
+            if reserve.steps:
+                calls.forward(reserve, rows, after, native, keep, memory)
+            uneven.put(rows, output)
+            uneven.put_states(after, first or [s.init for s in network.graph.states], last)
+        return out if out is not None else arrays.in_layout(output, batched), given_back(last, several), reserve
 
-    def _forward_natively(
-        self, reserve: Reserve, first: list[Array] | None, output: Array, last: list[Array], keep: bool, memory: Array | None
-    ) -> None:
-        native, network = backends.native(), reserve.network
-        steps, rows, _ = output.shape
-        if keep:
-            needed = self.reserve_size(steps, rows)
-            memory = aligned(needed) if memory is None else memory
-            if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):
-                raise ValueError("memory should be a contiguous and writable NumPy array")
-            if memory.nbytes < needed or memory.ctypes.data % ALIGNMENT:
-                message = f"at least {needed} bytes at a multiple of {ALIGNMENT}"
-                raise ValueError(f"memory should be {message}, got {memory.nbytes} bytes")
-            reserve.memory = memory
-        shape = native.Shape(
-            "training" if keep else "inference",
-            self.dtype.name,
-            native.Extent(steps, rows),
-            strides(reserve.inputs),
-            strides([output])[0],
-            strides(first) if first else (None,) * len(last),
-            strides(last),
-        )
-        arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([memory] if keep else [])]
-        native.call(network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
+    def _randomness(self, seed: int, uneven: Uneven | None) -> Randomness:
+        probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
+        return Randomness(operator.index(seed), probabilities, None if uneven is None else uneven.packing.samples)
 
     # backward
 
@@ -305,11 +281,7 @@ class Recurrent:
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
         check_gradients(self.parameters, gradients, self.dtype)
-        if workspace.in_two is None:
-            return put(workspace.gradients, gradients, add)
-        d_sources = new_gradients(workspace.reserve.network, workspace.reserve.sources)
-        backends.native().backward_weights(workspace.in_two, workspace.addresses(d_sources))
-        return put(self._by_name(workspace.reserve, d_sources), gradients, add)
+        return put(calls.backward_weights(workspace, self.parameters), gradients, add)
 
     def _backward(
         self,
@@ -323,61 +295,62 @@ class Recurrent:
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
         check_gradients(self.parameters, gradients, self.dtype)
-        network, batched, arrays = reserve.network, reserve.batched, self._arrays()
-        steps, rows, _ = reserve.inputs[0].shape
-        d_y, span = arrays.output_cotangent(d_output, d_last_output, steps, rows, batched)
-        d_last = arrays.states(d_state, rows, batched, "d_state")
+        arrays, uneven = self._arrays(), reserve.uneven
+        d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
+        d_last = arrays.states(d_state, reserve.rows if uneven is None else uneven.samples, reserve.several, "d_state")
         work = Workspace(reserve)
-        if self._why_not_native():
-            parameters = [of_unit(network, self.parameters, *unit, self.dtype) for unit in network.units]
-            d_inputs, d_first, named = interpreted.backward(
-                network, reserve.inputs, parameters, reserve.first, d_y, span, d_last, reserve.randomness
-            )
-            work.gradients = put(named, gradients, add)
+        rest = (weights, not self._why_not_native(), arrays, self.parameters)
+        if uneven is None:
+            d_inputs, d_first = calls.backward(work, d_y, span, d_last, *rest)
         else:
-            d_inputs, d_first = self._backward_natively(work, d_y, span, d_last, weights)
-            if weights:
-                work.gradients = put(work.gradients, gradients, add)
-        found: Any = tuple(arrays.in_layout(d, batched) for d in d_inputs)
-        return found if len(found) > 1 else found[0], given_back(d_first, batched), work
+            d_rows, d_taken = calls.backward(work, d_y, span, uneven.taken(d_last), *rest)
+            d_inputs = [arrays.new_sequence(*uneven.sides, d.shape[-1]) for d in d_rows]
+            for d, rows in zip(d_inputs, d_rows, strict=True):
+                d[...] = 0
+                d[uneven.index] = rows
+            d_first = arrays.new_states(uneven.samples)
+            uneven.put_states(d_taken, d_last or (0.0,) * len(d_first), d_first)
+        if weights or work.in_two is None:
+            work.gradients = put(work.gradients, gradients, add)
+        found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)
+        return found if len(found) > 1 else found[0], given_back(d_first, reserve.several), work
 
-    def _backward_natively(
-        self, work: Workspace, d_y: Array | None, span: tuple[int, int], d_last: list[Array] | None, weights: bool
-    ) -> tuple[list[Array], list[Array]]:
-        """Gradients of the inputs and of the first states; those of the parameters, if wanted, go to the workspace."""
-        native, reserve, arrays = backends.native(), work.reserve, self._arrays()
-        network, (steps, rows, _) = reserve.network, reserve.inputs[0].shape
-        d_inputs = [arrays.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
-        d_first = arrays.new_states(rows)
-        shape = native.Shape(
-            "backward",
-            self.dtype.name,
-            native.Extent(steps, rows, not weights),
-            strides(reserve.inputs),
-            strides([d_y])[0] if d_y is not None else None,
-            strides(d_last) if d_last else (None,) * len(d_first),
-            strides(d_first),
-            span,
-            strides(d_inputs),
-            gradients=True,
-        )
-        work.arrays = [*reserve.inputs, *([] if d_y is None else [d_y]), *(d_last or ()), *d_first, *d_inputs, *reserve.sources]
-        if weights:
-            d_sources = new_gradients(network, reserve.sources)
-            native.call(network, shape, work.addresses(d_sources), reserve.randomness)
-            work.gradients = self._by_name(reserve, d_sources)
-        else:
-            work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
-        return d_inputs, d_first
-
-    def _by_name(self, reserve: Reserve, d_sources: Sequence[Array]) -> dict[str, Array]:
-        return gradients_by_name(reserve.network, self.parameters, d_sources, self.dtype)
+    def _output_cotangent(
+        self, reserve: Reserve, d_output: Array | None, d_last_output: Array | None
+    ) -> tuple[Array | None, tuple[int, int]]:
+        """As kernels take it (of stride zero over steps when only the last one has a cotangent), and the steps that have one."""
+        arrays, uneven, steps = self._arrays(), reserve.uneven, reserve.steps
+        if d_output is not None and d_last_output is not None:
+            raise ValueError("give d_output or d_last_output, not both")
+        if d_output is not None:
+            whole = arrays.output_cotangent(d_output, *(uneven.sides if uneven else (steps, reserve.rows)))
+            return uneven.rows_of_cotangent(whole) if uneven else readable(whole), (0, steps)
+        if d_last_output is None:
+            return None, (0, 0)
+        last = arrays.last_cotangent(d_last_output, uneven.samples if uneven else reserve.rows, reserve.several)
+        if uneven is not None:
+            return uneven.rows_of_last(last), (0, steps)
+        return np.broadcast_to(readable(last), (steps, *last.shape)), (steps - 1, steps)
 
     def _check_reserve(self, reserve: Reserve) -> None:
         if not isinstance(reserve, Reserve):
             raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
-        steps, rows, _ = reserve.inputs[0].shape
-        native = not self._why_not_native()
-        kept = reserve.memory.nbytes >= self.reserve_size(steps, rows) and reserve.memory.ctypes.data % ALIGNMENT == 0
-        if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or (native and not kept):
+        native = bool(reserve.steps) and not self._why_not_native()
+        kept = not native or (reserve.memory.nbytes >= calls.bytes_kept(reserve) and reserve.memory.ctypes.data % ALIGNMENT == 0)
+        if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
+
+
+def _uneven(x: Array, batched: bool, lengths: Any, cu_seqlens: Any, padding: Any) -> Uneven | None:
+    """How sequences [T, N, D] end at different steps, if they do."""
+    if lengths is not None and cu_seqlens is not None:
+        raise ValueError("give lengths or cu_seqlens, not both")
+    if lengths is not None:
+        return with_lengths(x, lengths, padding)
+    if padding != 0.0:
+        raise ValueError(f"padding={padding!r} is for outputs beyond lengths, and there are no lengths")
+    if cu_seqlens is None:
+        return None
+    if batched:
+        raise ValueError(f"with cu_seqlens, x should be 2-D [rows, {x.shape[-1]}], got 3-D")
+    return with_offsets(x, cu_seqlens)

@@ -113,8 +113,9 @@ class Stream:
             self._take(name, value)
 
     def _interpret(self) -> None:
-        (_, x), *further = ((name, value[None]) for name, value in self._inputs.items())
-        output, last = self._layer(x, tuple(self.states.values()), **dict(further))
+        further: dict[str, Any] = {name: value[None] for name, value in self._inputs.items()}
+        x = further.pop(self._first)
+        output, last = self._layer(x, tuple(self.states.values()), **further)
         self._output[...] = output[0]
         for array, value in zip(self.states.values(), last if isinstance(last, tuple) else (last,), strict=True):
             array[...] = value

@@ -123,8 +123,8 @@ def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
     """Run a forward or backward call; `Shape` says in which order the addresses come."""
-    key = (network, shape)
-    (POOLS.get(key) or POOLS.add(key, network, shape)).call(addresses, randomness)
+    key, pools = (network, shape), POOLS if shape.extent.counts is None else UNEVEN
+    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness)
 
 
 class Repeated:

@@ -1,0 +1,188 @@
+"""Forward and backward calls on what the kernels take, natively or by the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anyrnn import backends
+from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn.ir.philox import Randomness
+from anyrnn.numpy import interpreted
+from anyrnn.numpy.arrays import Array, Arrays, strides
+from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
+from anyrnn.numpy.uneven import Uneven
+from anyrnn.sequence.network import Network
+
+
+@dataclass
+class Reserve:
+    """What a training forward call keeps for the backward calls: its memory, and references to the inputs and parameters,
+    which must not change until then. A backward call does not use it up.
+    """
+
+    memory: Array
+    network: Network
+    inputs: list[Array]
+    first: list[Array] | None
+    sources: list[Array]
+    batched: bool
+    randomness: Randomness | None
+    uneven: Uneven | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...] | None:
+        """The rows of each step, where they differ."""
+        return None if self.uneven is None else self.uneven.packing.counts
+
+    @property
+    def rows(self) -> int:
+        """The samples that have steps."""
+        return self.inputs[0].shape[1] if self.uneven is None else len(self.uneven.packing.order)
+
+    @property
+    def steps(self) -> int:
+        return len(self.inputs[0] if self.counts is None else self.counts)
+
+    @property
+    def total(self) -> int:
+        """Rows of all steps."""
+        return self.steps * self.rows if self.counts is None else sum(self.counts)
+
+    @property
+    def several(self) -> bool:
+        """Whether states have a dimension for the samples."""
+        return self.batched or (self.uneven is not None and self.uneven.joined)
+
+
+@dataclass
+class Workspace:
+    """What `backward_data` leaves for `backward_weights`."""
+
+    reserve: Reserve
+    arrays: list[Array] = field(default_factory=list)
+    in_two: Any = None
+    gradients: dict[str, Array] = field(default_factory=dict)
+
+    def addresses(self, d_sources: Sequence[Array]) -> list[int]:
+        """Of a backward call's arrays, with these for the sources' gradients."""
+        return [a.ctypes.data for a in (*self.arrays, *d_sources, self.reserve.memory)]
+
+
+def bytes_kept(reserve: Reserve) -> int:
+    """Of memory, by a native training call."""
+    size: int = backends.native().reserve_bytes(reserve.network, reserve.inputs[0].dtype.name, reserve.total, reserve.rows)
+    return size
+
+
+def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
+    """Fill `output` and `last`, and of a native call to `keep` the reserve's memory: the caller's or new."""
+    if native:
+        if keep:
+            reserve.memory = _checked(memory, bytes_kept(reserve))
+        _forward_natively(reserve, output, last, keep)
+    else:
+        given = (reserve.network, reserve.inputs, reserve.sources, reserve.first)
+        interpreted.forward(*given, output, last, reserve.randomness, reserve.counts)
+
+
+def _checked(memory: Array | None, needed: int) -> Array:
+    if memory is None:
+        return aligned(needed)
+    if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):
+        raise ValueError("memory should be a contiguous and writable NumPy array")
+    if memory.nbytes < needed or memory.ctypes.data % ALIGNMENT:
+        message = f"at least {needed} bytes at a multiple of {ALIGNMENT}"
+        raise ValueError(f"memory should be {message}, got {memory.nbytes} bytes")
+    return memory
+
+
+def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
+    native, first = backends.native(), reserve.first
+    shape = native.Shape(
+        "training" if keep else "inference",
+        output.dtype.name,
+        native.Extent(reserve.steps, reserve.rows, counts=reserve.counts),
+        strides(reserve.inputs),
+        strides([output])[0],
+        strides(first) if first else (None,) * len(last),
+        strides(last),
+    )
+    arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
+    native.call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
+
+
+def backward(
+    work: Workspace,
+    d_y: Array | None,
+    span: tuple[int, int],
+    d_last: list[Array] | None,
+    weights: bool,
+    native: bool,
+    arrays: Arrays,
+    parameters: Mapping[str, Array],
+) -> tuple[list[Array], list[Array]]:
+    """Gradients of the inputs and of the first states. Those of the parameters, if wanted or made anyway, go to the workspace.
+    The output has a cotangent in the steps of `span`.
+    """
+    reserve, network = work.reserve, work.reserve.network
+    if not reserve.steps:  # no sample has any
+        work.gradients = {name: np.zeros_like(array, arrays.dtype) for name, array in parameters.items()}
+        return [np.zeros_like(a) for a in reserve.inputs], arrays.new_states(0)
+    if native:
+        return _backward_natively(work, d_y, span, d_last, weights, arrays, parameters)
+    by_unit = [of_unit(network, parameters, *unit, arrays.dtype) for unit in network.units]
+    given = (reserve.first, d_y, span, d_last, reserve.randomness, reserve.rows, reserve.counts)
+    d_inputs, d_first, work.gradients = interpreted.backward(network, reserve.inputs, by_unit, *given)
+    return d_inputs, d_first
+
+
+def _backward_natively(
+    work: Workspace,
+    d_y: Array | None,
+    span: tuple[int, int],
+    d_last: list[Array] | None,
+    weights: bool,
+    arrays: Arrays,
+    parameters: Mapping[str, Array],
+) -> tuple[list[Array], list[Array]]:
+    native, reserve = backends.native(), work.reserve
+    network, steps, rows = reserve.network, reserve.steps, reserve.rows
+    if reserve.uneven is None:
+        d_inputs = [arrays.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
+    else:
+        d_inputs = [np.empty_like(a) for a in reserve.inputs]
+    d_first = arrays.new_states(rows)
+    shape = native.Shape(
+        "backward",
+        arrays.dtype.name,
+        native.Extent(steps, rows, not weights, reserve.counts),
+        strides(reserve.inputs),
+        strides([d_y])[0] if d_y is not None else None,
+        strides(d_last) if d_last else (None,) * len(d_first),
+        strides(d_first),
+        span,
+        strides(d_inputs),
+        gradients=True,
+    )
+    work.arrays = [*reserve.inputs, *([] if d_y is None else [d_y]), *(d_last or ()), *d_first, *d_inputs, *reserve.sources]
+    if weights:
+        d_sources = new_gradients(network, reserve.sources)
+        native.call(network, shape, work.addresses(d_sources), reserve.randomness)
+        work.gradients = gradients_by_name(network, parameters, d_sources, arrays.dtype)
+    else:
+        work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
+    return d_inputs, d_first
+
+
+def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[str, Array]:
+    """Gradients of the parameters, after a backward call without."""
+    if work.in_two is None:
+        return work.gradients
+    network, sources = work.reserve.network, work.reserve.sources
+    d_sources = new_gradients(network, sources)
+    backends.native().backward_weights(work.in_two, work.addresses(d_sources))
+    return gradients_by_name(network, parameters, d_sources, work.reserve.inputs[0].dtype)
