@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import anyrnn.torch
 from anyrnn import Recurrent, Scalar, State, Step, Vec, affine, cell, sigmoid, tanh
 from tests.budget import assert_relative
 
@@ -204,6 +206,51 @@ def test_a_batch_without_steps(backend: str) -> None:
     assert (m == 0.5).all()
 
 
+@pytest.mark.parametrize("padding", [0.0, 1.5, "last"])
+@pytest.mark.parametrize("form", ["mask", "reset", "all", "joined"])
+@backends
+@networks
+def test_masks_and_resets_are_those_of_torch(network: Any, backend: str, form: str, padding: Any) -> None:
+    layer = make(network, backend=backend, batch_first=form == "all")
+    theirs = anyrnn.torch.Recurrent(
+        network[0], D, H, network[1], bidirectional=network[2], batch_first=form == "all", backend="llvm", dtype=torch.float64
+    )
+    theirs.load_state_dict({name: torch.from_numpy(p) for name, p in layer.parameters.items()})
+    n = Numbers(layer)
+    inputs, d_y = [n.given(a) for a in n.inputs], n.given(n.d_y)
+    mask, reset = (n.given(n.random.random((STEPS, SAMPLES)) < p) for p in (0.7, 0.3))
+    if form == "joined":
+        rows = [np.concatenate([a[:length, k] for k, length in enumerate(LENGTHS)]) for a in (mask, reset, d_y, *inputs)]
+        mask, reset, d_y, *inputs = rows
+    options: dict[str, Any] = {"mask": mask, "padding": padding} if form != "reset" else {}
+    options |= {"reset": reset} if form != "mask" else {}
+    options |= {"lengths": LENGTHS} if form == "all" else {}
+    options |= {"cu_seqlens": np.cumsum([0, *LENGTHS])} if form == "joined" else {}
+    x, *more = inputs
+    output, last, reserve = layer.forward_training(x, n.first, **options, **dict(zip(n.more, more, strict=True)))
+    d_inputs, d_first, gradients = layer.backward(reserve, d_y, n.d_last)
+    leaves = [torch.tensor(a, requires_grad=True) for a in (*inputs, *n.first)]
+    t_x, *t_more = leaves[: len(inputs)]
+    begin = tuple(leaves[len(inputs) :]) if len(n.first) > 1 else leaves[-1]
+    t_output, t_last = theirs(t_x, begin, **options, **dict(zip(n.more, t_more, strict=True)))
+    results = [t_output, *listed(t_last)]
+    cotangents = [torch.from_numpy(np.ascontiguousarray(a)) for a in (d_y, *n.d_last)]
+    expected = torch.autograd.grad(results, [*leaves, *theirs.parameters()], cotangents)
+    found = [output, *listed(last), *listed(d_inputs), *listed(d_first), *gradients.values()]
+    for k, (mine, other) in enumerate(zip(found, [*results, *expected], strict=True)):
+        check(mine, other.detach().numpy(), f"result {k}")
+
+
+@backends
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_steps_of_one_value_are_masked(backend: str, batch_first: bool) -> None:
+    layer = make(("gru", 1, False), backend=backend, batch_first=batch_first)
+    n = Numbers(layer)
+    x, mask = n.given(n.x), n.given(n.random.random((STEPS, SAMPLES)) < 0.7)
+    x[~mask] = -1.0
+    assert np.array_equal(layer(x, mask_value=-1)[0], layer(x, mask=mask)[0])
+
+
 def test_an_output_that_the_caller_gives() -> None:
     layer = make(("gru", 1, False))
     n = Numbers(layer)
@@ -254,7 +301,7 @@ def test_what_cannot_be_asked_for() -> None:
     raises(ValueError, r"^lengths should be from 0 to the 4 steps of the input, got 5$", x, lengths=[1, 5, 2])
     raises(TypeError, r"^lengths should be integers: 'float' object cannot be", x, lengths=[1, 5.0, 2])
     raises(TypeError, r"^padding should be a number or 'last', got None$", x, lengths=[1, 2, 3], padding=None)
-    raises(ValueError, r"^padding=1.0 is for outputs beyond lengths, and there are no lengths$", x, padding=1.0)
+    raises(ValueError, r"^padding=1.0 is for outputs where there is no step", x, padding=1.0)
     raises(ValueError, r"^give lengths or cu_seqlens, not both$", x, lengths=[1, 2, 3], cu_seqlens=[0, 7])
     raises(ValueError, r"^with cu_seqlens, x should be 2-D \[rows, 5\], got 3-D$", x, cu_seqlens=[0, 7])
     raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got from 0 to 6$", rows, cu_seqlens=[0, 6])

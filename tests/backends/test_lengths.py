@@ -13,7 +13,7 @@ from anyrnn._memory import aligned
 from anyrnn.backends.llvm import extent, run
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients
-from anyrnn.sequence.lengths import packing
+from anyrnn.sequence.packing import Packing, segments
 
 CELLS = ("rnn_tanh", "lstm", "gru_before", "indrnn", "lstm_layernorm", "lstm_peephole")
 LENGTHS = ([3, 1, 2], [5, 5, 5], [1, 4, 0, 4, 2, 7], np.random.default_rng(0).integers(0, 40, 33).tolist())
@@ -31,13 +31,22 @@ class Found:
     gradients: dict[str, Any]
 
 
+def packing_of(lengths: list[int]) -> Packing:
+    return segments(np.arange(max(lengths))[:, None] < np.array(lengths)).packing
+
+
+def order_of(lengths: list[int]) -> list[int]:
+    """The samples that have steps, the longest first."""
+    return sorted((n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n])
+
+
 def of_all(layer: Recurrent, lengths: list[int], x: Any, first: list[Any], d_y: Any, d_last: list[Any]) -> Found:
     """Both passes over a batch, as the front-ends call them."""
-    net, packed = layer.network, packing(lengths, *x.shape[:2])
-    step, sample = packed.places()
-    whole, rows = Extent(len(packed.counts), len(packed.order), counts=packed.counts), len(packed.order)
+    net, packed, order = layer.network, packing_of(lengths), order_of(lengths)
+    step, sample, rows = packed.step, packed.sample, packed.rows
+    whole = Extent(len(packed.counts), rows, counts=packed.counts)
     x, d_y = (np.ascontiguousarray(a[step, sample]) for a in (x, d_y))
-    first, d_last = ([np.ascontiguousarray(a[:, packed.order]) for a in some] for some in (first, d_last))
+    first, d_last = ([np.ascontiguousarray(a[:, order]) for a in some] for some in (first, d_last))
     output, d_x = (np.full_like(a, np.nan) for a in (d_y, x))
     last, d_first = ([np.full_like(a, np.nan) for a in first] for _ in range(2))
     sources = layer.sources()
@@ -91,10 +100,9 @@ def test_every_sample_is_as_if_it_were_alone(
     x, d_y = draw(steps, samples, FEATURES), draw(steps, samples, net.directions * net.output_size)
     first, d_last = ([draw(len(net.units), samples, size) for size in net.state_sizes] for _ in range(2))
     found = of_all(layer, lengths, x, first, d_y, d_last)
-    packed = packing(lengths, steps, samples)
-    _, sample = packed.places()
+    sample = packing_of(lengths).sample
     total = {name: np.zeros(value.shape) for name, value in found.gradients.items()}
-    for place, n in enumerate(packed.order.tolist()):
+    for place, n in enumerate(order_of(lengths)):
         own = slice(lengths[n]), slice(n, n + 1)
         alone = of_one(layer, x[own], [a[:, n : n + 1] for a in first], d_y[own], [a[:, n : n + 1] for a in d_last])
         assert np.array_equal(found.output[sample == n], alone.output)
@@ -105,26 +113,3 @@ def test_every_sample_is_as_if_it_were_alone(
             total[name] += value
     for name, value in total.items():
         assert np.abs(found.gradients[name] - value).max() <= 3e-5 * np.abs(value).max(), name
-
-
-def test_lengths_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"^lengths should have one length for each of the 3 samples, got 2$"):
-        packing([1, 2], 5, 3)
-    with pytest.raises(ValueError, match=r"^lengths should be from 0 to the 5 steps of the input, got 6$"):
-        packing([1, 6, 2], 5, 3)
-    with pytest.raises(ValueError, match=r"got -1$"):
-        packing([1, -1, 2], 5, 3)
-    with pytest.raises(TypeError, match=r"^lengths should be integers: "):
-        packing([1, 2.0, 2], 5, 3)
-    with pytest.raises(TypeError, match=r"^lengths should be a vector of integers, got float64 of shape \(3,\)$"):
-        packing(np.ones(3), 5, 3)
-    with pytest.raises(TypeError, match=r"^lengths should be a sequence of integers, got int$"):
-        packing(3, 5, 3)
-
-
-def test_the_longest_come_first_and_empty_ones_nowhere() -> None:
-    packed = packing([2, 0, 3, 2], 4, 4)
-    assert packed.order.tolist() == [2, 0, 3]
-    assert packed.counts == (3, 3, 1)
-    step, sample = packed.places()
-    assert list(zip(step.tolist(), sample.tolist(), strict=True)) == [(0, 2), (0, 0), (0, 3), (1, 2), (1, 0), (1, 3), (2, 2)]

@@ -59,10 +59,6 @@ def as_given(some: tuple[Tensor, ...]) -> Any:
     return some[0] if len(some) == 1 else some
 
 
-def ends(state: Any) -> list[Tensor]:
-    return tensors_of(state)
-
-
 # PackedSequence against torch.nn
 
 
@@ -85,7 +81,7 @@ def test_packed_sequences_equal_torch(
         leaves = [t.clone().requires_grad_() for t in (x, *tensors_of(first))]
         packed = pack_padded_sequence(leaves[0], lengths, batch_first, enforce_sorted=sorted_first)
         output, last = layer(packed, as_given(tuple(leaves[1:])))
-        found = [output.data, *ends(last)]
+        found = [output.data, *tensors_of(last)]
         loss = sum(torch.cos(f + k).sum() for k, f in enumerate(found))
         results.append([*found, *torch.autograd.grad(loss, [*leaves, *layer.parameters()])])
         assert output.batch_sizes.equal(packed.batch_sizes)
@@ -98,19 +94,25 @@ def test_packed_sequences_equal_torch(
 def test_a_packed_sequence_without_a_first_state() -> None:
     ours, theirs = pair("lstm", D, H, dtype=torch.float64)
     packed = pack_padded_sequence(draw(4, 3, D), [1, 4, 2], enforce_sorted=False)
-    for found, expected in zip(ends(ours(packed)[1]), ends(theirs(packed)[1]), strict=True):
+    for found, expected in zip(tensors_of(ours(packed)[1]), tensors_of(theirs(packed)[1]), strict=True):
         assert_relative(found, expected, "float64 against torch.nn", "last state")
 
 
 # lengths against each sample alone
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("layers", [1, 2])
-@cells
+@pytest.mark.parametrize(
+    ("which", "layers", "bidirectional"),
+    [
+        (c, layers, two)
+        for c in CELLS
+        for layers in (1, 2)
+        for two in (False, True)
+        if c is not counting or (layers, two) == (1, False)
+    ],
+    ids=str,
+)
 def test_the_bits_of_each_sample_alone(which: Any, layers: int, bidirectional: bool) -> None:
-    if which is counting and (layers, bidirectional) != (1, False):
-        pytest.skip("extra per-step inputs are run for one layer in one direction")
     layer = make(which, layers, bidirectional=bidirectional, dtype=torch.float32)
     x, first = draw(STEPS, 6, D, dtype=torch.float32), states(layer, 6, torch.float32)
     more = further(layer, STEPS, 6, dtype=torch.float32)
@@ -124,7 +126,7 @@ def test_the_bits_of_each_sample_alone(which: Any, layers: int, bidirectional: b
                     x[:length, n : n + 1], as_given(tuple(own)), **{k: v[:length, n : n + 1] for k, v in more.items()}
                 )
                 assert output[:length, n : n + 1].equal(expected)
-            for found, alone in zip(ends(last), tensors_of(as_given(tuple(own)) if not length else own), strict=True):
+            for found, alone in zip(tensors_of(last), tensors_of(as_given(tuple(own)) if not length else own), strict=True):
                 assert found[:, n : n + 1].equal(alone)
 
 
@@ -143,7 +145,7 @@ def test_gradients_are_the_sum_of_each_sample_alone(which: Any, padding: Any, ba
 
     def of_batch(x: Tensor, first: Any, more: Any) -> list[Tensor]:
         output, last = layer(x, as_given(first), lengths=torch.tensor(LENGTHS), padding=padding, **more)
-        return [output, *ends(last)]
+        return [output, *tensors_of(last)]
 
     def of_each(x: Tensor, first: Any, more: Any) -> list[Tensor]:
         outputs, lasts = [], []
@@ -152,7 +154,7 @@ def test_gradients_are_the_sum_of_each_sample_alone(which: Any, padding: Any, ba
             output = x.new_zeros(1, H * (2 if layers > 1 else 1))
             if length:
                 y, last = layer(cut(x, n, length), as_given(own), **{k: cut(v, n, length) for k, v in more.items()})
-                output, own = (y[0] if batch_first else y[:, 0]), tuple(ends(last))
+                output, own = (y[0] if batch_first else y[:, 0]), tuple(tensors_of(last))
             beyond = output[-1] if padding == "last" else torch.full_like(output[-1], padding)
             outputs.append(torch.cat([output[:length], beyond.expand(STEPS - length, -1)]))
             lasts.append(own)
@@ -254,7 +256,7 @@ def test_rows_one_after_the_other(which: Any, backend: str) -> None:
     output, last = layer(joined(x), as_given(first), cu_seqlens=offsets, **rows)
     expected, expected_last = layer(x, as_given(first), lengths=LENGTHS, **more)
     assert output.equal(joined(expected))
-    assert all(a.equal(b) for a, b in zip(ends(last), ends(expected_last), strict=True))
+    assert all(a.equal(b) for a, b in zip(tensors_of(last), tensors_of(expected_last), strict=True))
 
 
 def test_further_inputs_are_packed_like_the_input() -> None:
@@ -292,16 +294,140 @@ def test_each_sample_drops_what_it_drops_in_a_whole_batch(backend: str, form: st
         assert_relative(found[:length, n], whole[:length, n], "llvm float64 against the reference backend", f"sample {n}")
 
 
-def test_dropped_features_have_the_right_gradients() -> None:
+@pytest.mark.parametrize("form", ["lengths", "mask and reset"])
+def test_dropped_features_have_the_right_gradients(form: str) -> None:
+    options = {"lengths": LENGTHS} if form == "lengths" else {"mask": some_mask(STEPS, 6), "reset": some_resets(STEPS, 6)}
     native, reference = (make("lstm", 3, dropout=0.4, bidirectional=True, backend=b) for b in ("llvm", "reference"))
     x, results = draw(STEPS, 6, D), []
     for layer in (native, reference):
         leaf = x.clone().requires_grad_()
         torch.manual_seed(5)
-        output, _ = layer(leaf, lengths=LENGTHS)
+        output, _ = layer(leaf, **options)
         results.append([output, *torch.autograd.grad(output.cos().sum(), [leaf, *layer.parameters()])])
     for k, (found, expected) in enumerate(zip(*results, strict=True)):
         assert_relative(found, expected, "llvm float64 against the reference backend", f"result {k}")
+
+
+# masks and resets, against each segment alone
+
+
+def some_mask(*sides: int) -> Tensor:
+    """Three of four steps are there; one sample has none, one all."""
+    mask = torch.rand(sides) < 0.75
+    mask[:, 1], mask[:, 2] = False, True
+    return mask
+
+
+def some_resets(*sides: int) -> Tensor:
+    """Also before the first step, at steps that are not there, and where nothing follows."""
+    resets = torch.rand(sides) < 0.25
+    resets[0, 2], resets[-1, 3] = True, True
+    return resets
+
+
+def by_segments(
+    layer: Recurrent, x: Tensor, first: Any, more: dict[str, Tensor], there: Tensor, resets: Tensor, padding: Any
+) -> list[Tensor]:
+    """Every segment of every sample alone: its steps cut out, its first state given or the cell's own. [T, N]"""
+    net = layer.network
+    own = [torch.full_like(s[:, :1], spec.init) for s, spec in zip(first, net.graph.states, strict=True)]
+    directions = [direction for _, direction in net.units]
+    outputs, lasts = [], []
+    for n in range(x.shape[1]):
+        parts = resets[:, n].cumsum(0).tolist()
+        given = [s[:, n : n + 1] for s in first]
+        beyond = torch.full((1, net.directions * net.output_size), 0.0 if padding == "last" else padding, dtype=x.dtype)
+        output, ends = [beyond] * len(parts), {}
+        for part in range(parts[-1] + 1):
+            steps = [t for t in range(len(parts)) if parts[t] == part and there[t, n]]
+            enters = torch.tensor([part == (parts[-1] if direction else 0) for direction in directions])[:, None, None]
+            state = [torch.where(enters, a, b) for a, b in zip(given, own, strict=True)]
+            if steps:
+                cut = {name: v[steps, n : n + 1] for name, v in more.items()}
+                y, last = layer(x[steps, n : n + 1], as_given(tuple(state)), **cut)
+                state = tensors_of(last)
+                for k, t in enumerate(steps):
+                    output[t] = y[k]
+                if padding == "last":
+                    for t in range(steps[0], len(parts)):
+                        if parts[t] == part:
+                            output[t] = y[sum(step <= t for step in steps) - 1]
+            ends[part] = state
+        final = [parts[0 if direction else -1] for direction in directions]
+        outputs.append(torch.stack(output))
+        lasts.append([torch.stack([ends[p][k][u] for u, p in enumerate(final)]) for k in range(len(first))])
+    return [torch.cat(outputs, 1), *(torch.cat(some, 1) for some in zip(*lasts, strict=True))]
+
+
+@pytest.mark.parametrize("padding", [0.0, 1.5, "last"])
+@pytest.mark.parametrize("form", ["mask", "reset", "both", "all", "joined"])
+@backends
+@pytest.mark.parametrize("network", [("lstm", 2, True), ("gru_before", 1, False), (counting, 1, False)], ids=str)
+def test_segments_are_as_if_they_were_alone(network: Any, backend: str, form: str, padding: Any) -> None:
+    which, layers, bidirectional = network
+    batch_first = form == "both"
+    layer = make(which, layers, bidirectional=bidirectional, backend=backend, batch_first=batch_first)
+    plain = make(which, layers, bidirectional=bidirectional, backend="reference")
+    plain.load_state_dict(layer.state_dict())
+    lengths = torch.tensor([8, 5, 8, 0, 3, 8]) if form in ("all", "joined") else torch.full((6,), STEPS)
+    within = torch.arange(STEPS)[:, None] < lengths
+    nothing = torch.zeros(STEPS, 6, dtype=torch.bool)
+    mask = some_mask(STEPS, 6) if form != "reset" else ~nothing
+    resets = some_resets(STEPS, 6) if form != "mask" else nothing
+    x, first, more = draw(STEPS, 6, D), states(layer, 6), further(layer, STEPS, 6)
+
+    def turned(tensor: Tensor) -> Tensor:
+        return tensor.transpose(0, 1) if batch_first else tensor
+
+    def joined(tensor: Tensor) -> Tensor:
+        return torch.cat([tensor[:length, n] for n, length in enumerate(lengths.tolist())])
+
+    def together(x: Tensor, first: Any, more: dict[str, Tensor]) -> list[Tensor]:
+        layout = joined if form == "joined" else turned
+        options: dict[str, Any] = {name: layout(v) for name, v in more.items()}
+        if form != "reset":
+            options |= {"mask": layout(mask), "padding": padding}
+        if form != "mask":
+            options["reset"] = layout(resets).numpy()
+        if form == "all":
+            options["lengths"] = lengths
+        if form == "joined":
+            options["cu_seqlens"] = torch.tensor([0, *lengths]).cumsum(0)
+        output, last = layer(layout(x), as_given(first), **options)
+        return [turned(output), *tensors_of(last)]
+
+    def apart(x: Tensor, first: Any, more: dict[str, Tensor]) -> list[Tensor]:
+        output, *last = by_segments(plain, x, first, more, mask & within, resets & within, padding)
+        return [joined(output) if form == "joined" else output, *last]
+
+    results = []
+    for run, parameters in ((together, layer.parameters()), (apart, plain.parameters())):
+        leaves = [t.clone().requires_grad_() for t in (x, *first, *more.values())]
+        found = run(leaves[0], tuple(leaves[1 : 1 + len(first)]), dict(zip(more, leaves[1 + len(first) :], strict=True)))
+        loss = sum(torch.cos(f + k).sum() for k, f in enumerate(found))
+        results.append([*found, *torch.autograd.grad(loss, [*leaves, *parameters])])
+    for k, (found, expected) in enumerate(zip(*results, strict=True)):
+        assert_relative(found, expected, "llvm float64 against the reference backend", f"result {k}")
+
+
+@backends
+def test_steps_of_one_value_are_masked(backend: str) -> None:
+    layer = make("gru", backend=backend)
+    x = draw(STEPS, 6, D)
+    mask = some_mask(STEPS, 6)
+    x[~mask] = -1.0
+    x[0, 0, 0] = -1.0  # not all of its features
+    output, last = layer(x, mask_value=-1, padding="last")
+    expected, expected_last = layer(x, mask=mask, padding="last")
+    assert output.equal(expected)
+    assert last.equal(expected_last)
+    assert layer(x, mask_value=7.0)[0].equal(layer(x)[0])
+
+
+def test_a_mask_of_one_sequence_without_a_batch() -> None:
+    layer = make("gru")
+    x, mask = draw(6, D), torch.tensor([True, False, True, True, False, True])
+    assert layer(x, mask=mask)[0][mask].equal(layer(x[mask])[0])
 
 
 # derivatives, transforms, compiling
@@ -378,10 +504,10 @@ def test_what_cannot_be_asked_for() -> None:
     raises(TypeError, r"^lengths should be a vector of integers, got bool of shape \(3,\)$", x, lengths=torch.ones(3).bool())
     raises(TypeError, r"^padding should be a number or 'last', got None$", x, lengths=[1, 2, 3], padding=None)
     raises(TypeError, r"^padding should be a number or 'last', got 'first'$", x, lengths=[1, 2, 3], padding="first")
-    raises(ValueError, r"^Recurrent: padding=1.0 is for outputs beyond lengths, and there are no lengths$", x, padding=1.0)
-    raises(ValueError, r"^Recurrent: padding='last' is for outputs beyond lengths", packed, padding="last")
-    raises(ValueError, r"^Recurrent: give a PackedSequence or lengths, not both$", packed, lengths=[4, 2, 1])
-    raises(ValueError, r"^Recurrent: give lengths or cu_seqlens, not both$", x, lengths=[4, 2, 1], cu_seqlens=[0, 4])
+    raises(ValueError, r"^padding=1.0 is for outputs where there is no step", x, padding=1.0)
+    raises(ValueError, r"^Recurrent: a PackedSequence says which steps there are; give no lengths", packed, padding="last")
+    raises(ValueError, r"^Recurrent: a PackedSequence says which steps there are; give no lengths", packed, lengths=[4, 2, 1])
+    raises(ValueError, r"^give lengths or cu_seqlens, not both$", x, lengths=[4, 2, 1], cu_seqlens=[0, 4])
     raises(ValueError, r"^Recurrent: Expected input with cu_seqlens to be 2D \[rows, 5\], got 3D instead$", x, cu_seqlens=[0, 4])
     raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got from 0 to 6$", rows, cu_seqlens=[0, 6])
     raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got nothing$", rows, cu_seqlens=[])

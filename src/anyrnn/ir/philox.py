@@ -43,12 +43,12 @@ def threshold(probability: float) -> int:
 @dataclass(frozen=True)
 class Randomness:
     """What a call's random choices depend on: the seed, for each layer the probability with which features of its input
-    are dropped, and which of the caller's samples each row is (None: they are in the caller's order).
+    are dropped, and in a packed batch the caller's sample and step of each packed row.
     """
 
     seed: int
     probabilities: tuple[float, ...]
-    samples: tuple[int, ...] | None = None
+    places: tuple[Any, Any] | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -59,12 +59,15 @@ class Randomness:
         p = self.probabilities[layer]
         return 1 / (1 - p) if p < 1 else 0.0
 
-    def kept(self, xp: Any, integers: Any, layer: int, kind: str, step: int, rows: int, features: int) -> Any:
-        """A mask [rows, features]. `integers(n)` makes the 64-bit integers below n in the namespace xp."""
-        groups = integers((features + 3) // 4)[None, :]
-        samples = integers(rows) if self.samples is None else integers(1 + max(self.samples))[list(self.samples[:rows])]
-        samples = samples[:, None]
+    def kept(self, xp: Any, integers: Any, layer: int, kind: str, step: int, rows: int, features: int, before: int = 0) -> Any:
+        """A mask [rows, features]. `integers(n)` makes the 64-bit integers below n in the namespace xp. In a packed batch so many
+        rows are `before` those of the step.
+        """
+        groups, samples, steps = integers((features + 3) // 4)[None, :], integers(rows)[:, None], step
+        if self.places is not None:
+            here = [place[before : before + rows].tolist() for place in self.places]
+            samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
         zero = samples * 0 + groups * 0
-        words = philox([zero + groups, zero + samples, zero + step, zero + stream_of(layer, kind)], self.key)
+        words = philox([zero + groups, zero + samples, zero + steps, zero + stream_of(layer, kind)], self.key)
         interleaved = xp.stack(words, -1).reshape(rows, -1)[:, :features]
         return interleaved >= threshold(self.probabilities[layer])

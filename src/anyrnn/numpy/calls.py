@@ -14,7 +14,7 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
 from anyrnn.numpy.arrays import Array, Arrays, strides
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
-from anyrnn.numpy.uneven import Uneven
+from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
 
 
@@ -31,17 +31,17 @@ class Reserve:
     sources: list[Array]
     batched: bool
     randomness: Randomness | None
-    uneven: Uneven | None = None
+    batch: Batch | None = None
 
     @property
     def counts(self) -> tuple[int, ...] | None:
         """The rows of each step, where they differ."""
-        return None if self.uneven is None else self.uneven.packing.counts
+        return None if self.batch is None else self.batch.packing.counts
 
     @property
     def rows(self) -> int:
         """The samples that have steps."""
-        return self.inputs[0].shape[1] if self.uneven is None else len(self.uneven.packing.order)
+        return self.inputs[0].shape[1] if self.batch is None else self.batch.packing.rows
 
     @property
     def steps(self) -> int:
@@ -55,7 +55,7 @@ class Reserve:
     @property
     def several(self) -> bool:
         """Whether states have a dimension for the samples."""
-        return self.batched or (self.uneven is not None and self.uneven.joined)
+        return self.batched or (self.batch is not None and self.batch.joined)
 
 
 @dataclass
@@ -151,7 +151,7 @@ def _backward_natively(
 ) -> tuple[list[Array], list[Array]]:
     native, reserve = backends.native(), work.reserve
     network, steps, rows = reserve.network, reserve.steps, reserve.rows
-    if reserve.uneven is None:
+    if reserve.batch is None:
         d_inputs = [arrays.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
     else:
         d_inputs = [np.empty_like(a) for a in reserve.inputs]

@@ -19,8 +19,9 @@ from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace
 from anyrnn.numpy.parameters import check_gradients, first_values, put, sources
 from anyrnn.numpy.stream import Stream
-from anyrnn.numpy.uneven import Uneven, with_lengths, with_offsets
+from anyrnn.numpy.uneven import Batch, batch_of
 from anyrnn.sequence.network import check_arguments, make_network, with_dropout
+from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
 
@@ -111,6 +112,9 @@ class Recurrent:
         out: Array | None = None,
         lengths: Any = None,
         cu_seqlens: Any = None,
+        mask: Array | None = None,
+        mask_value: float | None = None,
+        reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
         **steps: Array,
     ) -> tuple[Array, Any]:
@@ -126,7 +130,13 @@ class Recurrent:
                 Each direction begins at its own end of a sample.
             cu_seqlens: N + 1 integers from 0 to the rows of x; sample n has those from `cu_seqlens[n]` up to
                 `cu_seqlens[n + 1]`, maybe none.
-            padding: with `lengths`, what outputs hold beyond them: a number, or `last` for the output of the sample's last step.
+            mask: bool, [T, N] in x's layout ([T] without a batch, [rows] with `cu_seqlens`): False for steps that a sample does
+                not have. They are as if they were cut out.
+            mask_value: steps that a sample does not have are those where all features of the input have this value.
+            reset: bool, of the shape of a mask: True for steps that begin a new sequence, from the cell's own first values. No
+                direction sees across; the given states go to, and the last come from, the ends of the sample.
+            padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
+                had since a reset, or zero.
             steps: the cell's further per-step inputs, by name, [T, N, size] in x's layout; every layer gets them.
 
         Returns: the output [T, N, directions * H] in x's layout, and the last state (a tuple of them for a cell with several):
@@ -134,7 +144,8 @@ class Recurrent:
 
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
         """
-        output, last, _ = self._forward(x, steps, state, out, (lengths, cu_seqlens, padding), keep=False)
+        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        output, last, _ = self._forward(x, steps, state, out, which, keep=False)
         return output, last
 
     __call__ = forward_inference
@@ -147,6 +158,9 @@ class Recurrent:
         out: Array | None = None,
         lengths: Any = None,
         cu_seqlens: Any = None,
+        mask: Array | None = None,
+        mask_value: float | None = None,
+        reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
         memory: Array | None = None,
         seed: int = 0,
@@ -156,7 +170,8 @@ class Recurrent:
 
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
-        return self._forward(x, steps, state, out, (lengths, cu_seqlens, padding), keep=True, memory=memory, seed=seed)
+        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        return self._forward(x, steps, state, out, which, keep=True, memory=memory, seed=seed)
 
     def stream(self, rows: int = 1) -> Stream:
         """The layer with its parameters as they are now, to be called step after step; see `Stream`.
@@ -200,40 +215,40 @@ class Recurrent:
         further: Mapping[str, Array],
         state: States | None,
         out: Array | None,
-        ends: tuple[Any, Any, Any],
+        which: StepsGiven | None,
         keep: bool,
         memory: Array | None = None,
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
-        """`ends`: lengths, cu_seqlens and padding."""
         network, arrays = self.training_network if keep else self.network, self._arrays()
         view, batched = arrays.sequence(x, "x", network.input_size)
         inputs = [view, *arrays.further(further, view, batched)]
-        uneven = _uneven(view, batched, *ends)
-        several, samples = (batched, view.shape[1]) if uneven is None else (batched or uneven.joined, uneven.samples)
+        batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which)
+        several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
         first = arrays.states(state, samples, several, "state")
         read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
         output = arrays.output(out, view, batched, read)
-        last = arrays.new_states(samples)
-        packed = [readable(a) if uneven is None else uneven.rows(a) for a in inputs]
-        kept = first if uneven is None else uneven.taken(first)
-        randomness = self._randomness(seed, uneven) if network is not self.network else None
+        packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
+        kept = first if batch is None else batch.entering(first)
+        randomness = self._randomness(seed, batch) if network is not self.network else None
         now = sources(network, self.parameters, self.dtype)
-        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, uneven)
+        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch)
         native = not self._why_not_native()
-        if uneven is None:
+        if batch is None:
+            last = arrays.new_states(samples)
             calls.forward(reserve, output, last, native, keep, memory)
         else:
             rows, after = np.empty((reserve.total, output.shape[-1]), self.dtype), arrays.new_states(reserve.rows)
             if reserve.steps:
                 calls.forward(reserve, rows, after, native, keep, memory)
-            uneven.put(rows, output)
-            uneven.put_states(after, first or [s.init for s in network.graph.states], last)
+            batch.put(rows, output)
+            last = batch.leaving(after, first)
         return out if out is not None else arrays.in_layout(output, batched), given_back(last, several), reserve
 
-    def _randomness(self, seed: int, uneven: Uneven | None) -> Randomness:
+    def _randomness(self, seed: int, batch: Batch | None) -> Randomness:
         probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
-        return Randomness(operator.index(seed), probabilities, None if uneven is None else uneven.packing.samples)
+        places = None if batch is None else (batch.packing.sample, batch.packing.step)
+        return Randomness(operator.index(seed), probabilities, places)
 
     # backward
 
@@ -295,21 +310,23 @@ class Recurrent:
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
         check_gradients(self.parameters, gradients, self.dtype)
-        arrays, uneven = self._arrays(), reserve.uneven
+        arrays, batch = self._arrays(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
-        d_last = arrays.states(d_state, reserve.rows if uneven is None else uneven.samples, reserve.several, "d_state")
+        d_last = arrays.states(d_state, reserve.rows if batch is None else batch.samples, reserve.several, "d_state")
         work = Workspace(reserve)
         rest = (weights, not self._why_not_native(), arrays, self.parameters)
-        if uneven is None:
+        if batch is None:
             d_inputs, d_first = calls.backward(work, d_y, span, d_last, *rest)
         else:
-            d_rows, d_taken = calls.backward(work, d_y, span, uneven.taken(d_last), *rest)
-            d_inputs = [arrays.new_sequence(*uneven.sides, d.shape[-1]) for d in d_rows]
+            d_ends, d_through = (None, None) if d_last is None else batch.cotangents_leaving(d_last)
+            d_rows, d_begins = calls.backward(work, d_y, span, d_ends, *rest)
+            d_inputs = [arrays.new_sequence(*batch.sides, d.shape[-1]) for d in d_rows]
             for d, rows in zip(d_inputs, d_rows, strict=True):
                 d[...] = 0
-                d[uneven.index] = rows
-            d_first = arrays.new_states(uneven.samples)
-            uneven.put_states(d_taken, d_last or (0.0,) * len(d_first), d_first)
+                d[batch.index] = rows
+            d_first = batch.cotangents_entering(d_begins)
+            for d, more in zip(d_first, d_through or (), strict=False):
+                d += more
         if weights or work.in_two is None:
             work.gradients = put(work.gradients, gradients, add)
         found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)
@@ -319,17 +336,17 @@ class Recurrent:
         self, reserve: Reserve, d_output: Array | None, d_last_output: Array | None
     ) -> tuple[Array | None, tuple[int, int]]:
         """As kernels take it (of stride zero over steps when only the last one has a cotangent), and the steps that have one."""
-        arrays, uneven, steps = self._arrays(), reserve.uneven, reserve.steps
+        arrays, batch, steps = self._arrays(), reserve.batch, reserve.steps
         if d_output is not None and d_last_output is not None:
             raise ValueError("give d_output or d_last_output, not both")
         if d_output is not None:
-            whole = arrays.output_cotangent(d_output, *(uneven.sides if uneven else (steps, reserve.rows)))
-            return uneven.rows_of_cotangent(whole) if uneven else readable(whole), (0, steps)
+            whole = arrays.output_cotangent(d_output, *(batch.sides if batch else (steps, reserve.rows)))
+            return batch.rows_of_cotangent(whole) if batch else readable(whole), (0, steps)
         if d_last_output is None:
             return None, (0, 0)
-        last = arrays.last_cotangent(d_last_output, uneven.samples if uneven else reserve.rows, reserve.several)
-        if uneven is not None:
-            return uneven.rows_of_last(last), (0, steps)
+        last = arrays.last_cotangent(d_last_output, batch.samples if batch else reserve.rows, reserve.several)
+        if batch is not None:
+            return batch.rows_of_last(last), (0, steps)
         return np.broadcast_to(readable(last), (steps, *last.shape)), (steps - 1, steps)
 
     def _check_reserve(self, reserve: Reserve) -> None:
@@ -339,18 +356,3 @@ class Recurrent:
         kept = not native or (reserve.memory.nbytes >= calls.bytes_kept(reserve) and reserve.memory.ctypes.data % ALIGNMENT == 0)
         if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
-
-
-def _uneven(x: Array, batched: bool, lengths: Any, cu_seqlens: Any, padding: Any) -> Uneven | None:
-    """How sequences [T, N, D] end at different steps, if they do."""
-    if lengths is not None and cu_seqlens is not None:
-        raise ValueError("give lengths or cu_seqlens, not both")
-    if lengths is not None:
-        return with_lengths(x, lengths, padding)
-    if padding != 0.0:
-        raise ValueError(f"padding={padding!r} is for outputs beyond lengths, and there are no lengths")
-    if cu_seqlens is None:
-        return None
-    if batched:
-        raise ValueError(f"with cu_seqlens, x should be 2-D [rows, {x.shape[-1]}], got 3-D")
-    return with_offsets(x, cu_seqlens)

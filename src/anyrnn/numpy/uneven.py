@@ -1,30 +1,40 @@
-"""Batches whose sequences end at different steps: what a layer is given, as packed rows for the kernels, and back."""
+"""Batches whose samples have different steps: what a layer is given, as packed rows for the kernels, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anyrnn.numpy.arrays import Array
-from anyrnn.sequence.lengths import LAST, Integers, Packing, check_padding, lengths_between, packing
+from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import LAST, Integers, Packing, Segments, StepsGiven
 
 
 @dataclass(frozen=True)
-class Uneven:
-    """Of sequences seen as [T, N, features], or, `joined`, one after the other as [rows, 1, features]: `index` gives the places
-    of the packed rows. Other places of the output hold `padding`, or show the packed row that `held` has for them.
+class Batch:
+    """Sequences seen as [T, N, features], or, `joined`, one after the other as [rows, 1, features]: `index` gives the places of
+    the packed rows. Other places of the output hold `padding`, or show the packed row that `held` has for them.
     """
 
-    packing: Packing
-    samples: int
+    network: Network
+    segments: Segments
     sides: tuple[int, int]
     index: tuple[Integers, Integers]
-    padding: float = 0.0
-    held: Integers | None = None
+    padding: float
+    held: Integers | None
     joined: bool = False
+
+    @property
+    def packing(self) -> Packing:
+        return self.segments.packing
+
+    @property
+    def samples(self) -> int:
+        return self.segments.samples
+
+    # sequences
 
     def rows(self, sequence: Array) -> Array:
         """[packed rows, features]"""
@@ -40,45 +50,83 @@ class Uneven:
 
     def rows_of_cotangent(self, d_sequence: Array) -> Array:
         """Of an output that `put` has filled."""
-        if self.held is None:
-            return self.rows(d_sequence)
-        d_rows = np.zeros((self.packing.total + 1, d_sequence.shape[-1]), d_sequence.dtype)
-        np.add.at(d_rows, self.held, d_sequence)
-        return d_rows[:-1]
+        return self.rows(d_sequence) if self.held is None else self._sum_at(self.held, d_sequence)
 
     def rows_of_last(self, d_last: Array) -> Array:
-        """Of a cotangent [N, features] of each sample's last output."""
-        d_rows = np.zeros((self.packing.total, d_last.shape[-1]), d_last.dtype)
-        d_rows[self.packing.held(len(self.packing.counts), self.samples)[-1, self.packing.order]] = d_last[self.packing.order]
-        return d_rows
+        """Of a cotangent [N, features] of the output of each sample's last step."""
+        steps = self.segments.there.sum(0)
+        last = np.where(steps, self.segments.element.argsort()[np.cumsum(steps) - 1], self.packing.total)
+        return self._sum_at(last, d_last)
 
-    def taken(self, states: Sequence[Array] | None) -> list[Array] | None:
-        """The states [units, N, size] of the samples that have steps, in the kernels' order."""
-        return None if states is None else [np.ascontiguousarray(s[:, self.packing.order]) for s in states]
+    def _sum_at(self, rows: Integers, values: Array) -> Array:
+        """[packed rows, features], the sums of values that go to each; those of row `total` to none."""
+        sums = np.zeros((self.packing.total + 1, values.shape[-1]), values.dtype)
+        np.add.at(sums, rows, values)
+        return sums[:-1]
 
-    def put_states(self, taken: Sequence[Array], others: Sequence[Array | float], states: Sequence[Array]) -> None:
-        """Fill `states`; those of samples without steps with `others`."""
-        for mine, other, array in zip(taken, others, states, strict=True):
-            array[...] = other
-            array[:, self.packing.order] = mine
+    # states, of units, samples and features
+
+    def entering(self, given: Sequence[Array] | None) -> list[Array] | None:
+        """The first states of the segments; None where all are the cell's own."""
+        return None if given is None else self._taken([given, self._own()], self.segments.enter)
+
+    def leaving(self, last: Sequence[Array], given: Sequence[Array] | None) -> list[Array]:
+        """The last states of the samples."""
+        given = given or [np.repeat(own, self.samples, 1) for own in self._own()]
+        return self._taken([last, given, self._own()], self.segments.leave)
+
+    def cotangents_leaving(self, d_last: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """From those of the samples' last states, those of the segments' and those of the given first ones."""
+        rows = self.packing.rows
+        d_parts = self._given_back(d_last, self.segments.leave, rows + self.samples)
+        return [d[:, :rows] for d in d_parts], [d[:, rows:] for d in d_parts]
+
+    def cotangents_entering(self, d_first: Sequence[Array]) -> list[Array]:
+        """From those of the segments' first states, those of the given ones."""
+        return self._given_back(d_first, self.segments.enter, self.samples)
+
+    def _own(self) -> list[Array]:
+        """The cell's own first values, [units, 1, size]."""
+        net = self.network
+        return [np.full((len(net.units), 1, n), s.init) for s, n in zip(net.graph.states, net.state_sizes, strict=True)]
+
+    def _taken(self, parts: Sequence[Sequence[Array]], index: tuple[Integers, Integers]) -> list[Array]:
+        """Of each state, from all samples of the parts, by direction."""
+        dtype = parts[0][0].dtype
+        sources = [np.concatenate(of_state, 1, dtype=dtype) for of_state in zip(*parts, strict=True)]
+        units = self.network.units
+        return [np.stack([source[u, index[d]] for u, (_, d) in enumerate(units)]) for source in sources]
+
+    def _given_back(self, taken: Sequence[Array], index: tuple[Integers, Integers], samples: int) -> list[Array]:
+        """The adjoint of `_taken`, of the first so many samples of its parts."""
+        sums = [np.zeros((d.shape[0], samples + 1, d.shape[2]), d.dtype) for d in taken]
+        for total, d in zip(sums, taken, strict=True):
+            for u, (_, direction) in enumerate(self.network.units):
+                np.add.at(total[u], index[direction], d[u])
+        return [np.ascontiguousarray(total[:, :samples]) for total in sums]
 
 
-def with_lengths(x: Array, lengths: Any, padding: float | str) -> Uneven | None:
-    """Of sequences [T, N, D]. None when all samples have all steps. Raises: TypeError and ValueError for what cannot be."""
-    check_padding(padding)
-    steps, samples, _ = x.shape
-    packed = packing(lengths, steps, samples)
-    if packed.counts == (samples,) * steps:
-        return None
-    held = packed.held(steps, samples) if padding == LAST else None
-    number = 0.0 if isinstance(padding, str) else padding
-    return Uneven(packed, samples, (steps, samples), packed.places(), number, held)
-
-
-def with_offsets(x: Array, offsets: Any) -> Uneven:
-    """Of rows one after the other [rows, 1, D]. Raises: TypeError and ValueError for what cannot be."""
-    lengths = lengths_between(offsets, len(x))
-    packed = packing(lengths, int(lengths.max(initial=0)), len(lengths))
-    step, sample = packed.places()
-    index = (np.cumsum(lengths) - lengths)[sample] + step, np.zeros_like(step)
-    return Uneven(packed, len(lengths), (len(x), 1), index, joined=True)
+def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bool, given: StepsGiven) -> Batch | None:
+    """Of sequences x [T, N, D], whose masks are of these `sides`, or one after the other [rows, 1, D] as cu_seqlens say. None
+    when all samples have all steps, without a reset. Raises: TypeError and ValueError for what cannot be.
+    """
+    given.check()
+    padding = 0.0 if given.padding == LAST else given.padding
+    if given.mask_value is not None:
+        filled = (x != given.mask_value).any(-1)  # [T, N], or [rows, 1]
+        given = replace(given, filled=filled.reshape(sides) if len(sides) == 1 else filled.T if batch_first else filled)
+    if given.cu_seqlens is None:
+        found = given.segments(sides, batch_first)
+        if found is None:
+            return None
+        held = found.held() if given.padding == LAST else None
+        return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), padding, held)
+    if len(sides) > 1:
+        raise ValueError(f"with cu_seqlens, x should be 2-D [rows, {x.shape[-1]}], got 3-D")
+    found, offsets = given.joined(len(x))
+    place = offsets[found.packing.sample] + found.packing.step
+    held = None
+    if given.padding == LAST:
+        sample = np.repeat(np.arange(found.samples), np.diff(offsets))
+        held = found.held()[np.arange(len(x)) - offsets[sample], sample][:, None]
+    return Batch(network, found, (len(x), 1), (place, np.zeros_like(place)), padding, held, joined=True)

@@ -19,8 +19,8 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from anyrnn.sequence.lengths import Packing
-from anyrnn.torch.operators import CALLS, Tensors, as_integers, interpreted, run_backward, run_forward
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch.operators import CALLS, Tensors, as_arguments, interpreted, run_backward, run_forward
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Plain(torch.autograd.Function):
             output, last, reserve = run_forward(*shape.parts(tensors), shape.packing, shape.number, True)
         else:
             output, last, reserve = torch.ops.anyrnn.forward(
-                *shape.parts(tensors), *as_integers(shape.packing), shape.number, True
+                *shape.parts(tensors), *as_arguments(shape.packing), shape.number, True
             )
         assert reserve is not None
         _save(ctx, shape, tensors, reserve)
@@ -125,7 +125,7 @@ def _run_gradient(
     if direct(reserve, *present, *inputs, *sources):
         d_inputs, d_first, d_sources = run_backward(inputs, sources, seed, shape.packing, *rest)
     else:
-        d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(inputs, sources, seed, *as_integers(shape.packing), *rest)
+        d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(inputs, sources, seed, *as_arguments(shape.packing), *rest)
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
@@ -200,7 +200,7 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def forward(shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), *as_integers(shape.packing), shape.number, True)
+        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), *as_arguments(shape.packing), shape.number, True)
         return output, *last, reserve
 
     @staticmethod
@@ -329,7 +329,7 @@ def call_network(
         if _plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
             output, last, _ = run_forward(inputs, first, sources, seed, packing, number, False, plain_sources, frozen)
         else:
-            output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_integers(packing), number, False)
+            output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_arguments(packing), number, False)
         return output, last
     make = Shape if is_compiling() or packing is not None else known_shape
     shape = make(number, len(inputs), len(first), seed is not None, packing)

@@ -19,8 +19,8 @@ from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
-from anyrnn.sequence.lengths import Packing
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import Packing
 from anyrnn.torch import packed
 
 Tensors = Sequence[Tensor]
@@ -58,7 +58,8 @@ class Call:
         if seed is None:
             return None
         probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
-        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, probabilities, None if packing is None else packing.samples)
+        places = None if packing is None else (packing.sample, packing.step)
+        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, probabilities, places)
 
 
 class Calls(dict[int, Call]):
@@ -126,7 +127,7 @@ def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
-    return Extent(len(packing.counts), len(packing.order), counts=packing.counts)
+    return Extent(len(packing.counts), packing.rows, counts=packing.counts)
 
 
 # the operators
@@ -148,7 +149,7 @@ def run_forward(
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    rows = x.size(1) if packing is None else len(packing.order)
+    rows = x.size(1) if packing is None else packing.rows
     strides = list(map(Tensor.stride, (*inputs, *first)))
     for stride in strides:
         if stride[-1] != 1:
@@ -212,7 +213,7 @@ def run_backward(
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    rows = x.size(1) if packing is None else len(packing.order)
+    rows = x.size(1) if packing is None else packing.rows
     inputs = [readable(t) for t in inputs]
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
@@ -256,28 +257,30 @@ def run_backward(
 
 LIBRARY = torch.library.Library("anyrnn", "DEF")
 LIBRARY.define(
-    "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? samples, int[]? counts, int number,"
+    "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, int number,"
     " bool keep)"
     " -> (Tensor, Tensor[], Tensor)"
 )
 LIBRARY.define(
-    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, int[]? samples, int[]? counts, Tensor reserve, Tensor? d_output,"
+    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, Tensor reserve, Tensor? d_output,"
     " Tensor?[] d_last, int number, bool[] wanted)"
     " -> (Tensor[], Tensor[], Tensor[])"
 )
 
 
-Integers = Sequence[int] | None
-"""The samples and counts of a Packing; None where all sequences have all steps."""
+Counts = Sequence[int] | None
+"""Of a Packing; None where all sequences have all steps."""
 
 
-def as_integers(packing: Packing | None) -> tuple[Integers, Integers]:
-    """A Packing as operators take it."""
-    return (None, None) if packing is None else (packing.samples, packing.counts)
+def as_arguments(packing: Packing | None) -> tuple[Counts, Tensor | None]:
+    """A Packing as operators take it: its counts, and its samples and steps as a tensor [2, rows]."""
+    if packing is None:
+        return None, None
+    return packing.counts, torch.from_numpy(np.stack([packing.sample, packing.step]))
 
 
-def as_packing(samples: Integers, counts: Integers) -> Packing | None:
-    return None if samples is None or counts is None else Packing(np.array(samples, np.int64), tuple(counts))
+def as_packing(counts: Counts, places: Tensor | None) -> Packing | None:
+    return None if counts is None or places is None else Packing(tuple(counts), *places.numpy())
 
 
 def _forward_kernel(
@@ -285,12 +288,12 @@ def _forward_kernel(
     first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
-    samples: Integers,
-    counts: Integers,
+    counts: Counts,
+    places: Tensor | None,
     number: int,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
-    output, last, reserve = run_forward(inputs, first, sources, seed, as_packing(samples, counts), number, keep)
+    output, last, reserve = run_forward(inputs, first, sources, seed, as_packing(counts, places), number, keep)
     return output, last, torch.empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
@@ -298,15 +301,15 @@ def _backward_kernel(
     inputs: Tensors,
     sources: Tensors,
     seed: Tensor | None,
-    samples: Integers,
-    counts: Integers,
+    counts: Counts,
+    places: Tensor | None,
     reserve: Tensor,
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
     number: int,
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    return run_backward(inputs, sources, seed, as_packing(samples, counts), reserve, d_output, d_last, number, wanted)
+    return run_backward(inputs, sources, seed, as_packing(counts, places), reserve, d_output, d_last, number, wanted)
 
 
 LIBRARY.impl("forward", _forward_kernel, "CPU")
@@ -319,16 +322,16 @@ def _fake_forward(
     first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
-    samples: Integers,
-    counts: Integers,
+    counts: Counts,
+    places: Tensor | None,
     number: int,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    rows = x.shape[1] if samples is None else len(samples)
+    rows = x.shape[1] if counts is None else counts[0]
     output = new_sequence(call.width, x, call.batch_first)
-    total = x.shape[0] * rows if samples is None else x.shape[0]
+    total = x.shape[0] * rows if counts is None else x.shape[0]
     bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     return output, last, torch.empty(bytes, dtype=torch.uint8)
@@ -339,8 +342,8 @@ def _fake_backward(
     inputs: Tensors,
     sources: Tensors,
     seed: Tensor | None,
-    samples: Integers,
-    counts: Integers,
+    counts: Counts,
+    places: Tensor | None,
     reserve: Tensor,
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
@@ -349,7 +352,7 @@ def _fake_backward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    rows = x.shape[1] if samples is None else len(samples)
+    rows = x.shape[1] if counts is None else counts[0]
     d_inputs = [new_sequence(t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in network.state_sizes] if wanted[1] else []
     return d_inputs, d_first, [torch.empty_like(t) for t in sources] if wanted[2] else []
@@ -365,7 +368,7 @@ def interpreted(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     per_unit, units = len(network.sources), len(network.units)
-    rows = x.shape[1] if packing is None else len(packing.order)
+    rows = x.shape[1] if packing is None else packing.rows
     begin = [[t[u] for t in first] for u in range(units)] if first else [first_values(network, x, rows) for _ in range(units)]
     values = [
         reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])

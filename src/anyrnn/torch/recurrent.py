@@ -16,8 +16,8 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.sequence.lengths import Packing
 from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
+from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
@@ -221,6 +221,9 @@ class Recurrent(torch.nn.Module):
         *,
         lengths: Any = None,
         cu_seqlens: Any = None,
+        mask: Any = None,
+        mask_value: float | None = None,
+        reset: Any = None,
         padding: float | Literal["last"] = 0.0,
         **steps: Any,
     ) -> tuple[Any, Any]:
@@ -235,7 +238,13 @@ class Recurrent(torch.nn.Module):
                 device. Nothing beyond is read, nor computed. Each direction begins at its own end of a sample.
             cu_seqlens: N + 1 integers from 0 to the rows of the input; sample n has those from `cu_seqlens[n]` up to
                 `cu_seqlens[n + 1]`, maybe none.
-            padding: with `lengths`, what outputs hold beyond them: a number, or `last` for the output of the sample's last step.
+            mask: bool, [T, N] in the layout of the input ([T] without a batch, [rows] with `cu_seqlens`): False for steps that a
+                sample does not have. They are as if they were cut out.
+            mask_value: steps that a sample does not have are those where all features of the input have this value.
+            reset: bool, of the shape of a mask: True for steps that begin a new sequence, from the cell's own first values. No
+                direction sees across; `hx` goes to, and the last states come from, the ends of the sample.
+            padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
+                had since a reset, or zero.
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
         Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`: those after
@@ -243,9 +252,10 @@ class Recurrent(torch.nn.Module):
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
-        if lengths is not None or cu_seqlens is not None or padding != 0.0 or not isinstance(input, Tensor):
-            uneven_result: tuple[Any, Any] = self._forward_unevenly(input, hx, lengths, cu_seqlens, padding, steps)
-            return uneven_result
+        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        if which is not None or not isinstance(input, Tensor):
+            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, steps)
+            return found
         sources, weight, plain_sources = self._checked_sources(input)
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
@@ -262,40 +272,43 @@ class Recurrent(torch.nn.Module):
 
     @torch.compiler.disable
     def _forward_unevenly(
-        self, input: Any, hx: States | None, lengths: Any, cu_seqlens: Any, padding: float | str, steps: dict[str, Any]
+        self, input: Any, hx: States | None, which: StepsGiven | None, steps: dict[str, Any]
     ) -> tuple[Any, Any]:
-        """The same of sequences that end at different steps."""
+        """The same of samples that have different steps."""
         tensors, packed = self._tensors, isinstance(input, PackedSequence)
         given = input.data if packed else input
         if not isinstance(given, Tensor):
             raise tensors.no_tensor(input)
-        forms = {"a PackedSequence": packed, "lengths": lengths is not None, "cu_seqlens": cu_seqlens is not None}
-        present = [name for name, there in forms.items() if there]
-        if len(present) > 1:
-            raise ValueError(f"{self._label}: give {present[0]} or {present[1]}, not both")
-        if padding != 0.0 and present != ["lengths"]:
-            raise ValueError(f"{self._label}: padding={padding!r} is for outputs beyond lengths, and there are no lengths")
+        if packed and which is not None:
+            what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
+            raise ValueError(f"{self._label}: a PackedSequence says which steps there are; give no {what} with it")
         sources, weight, plain_sources = self._checked_sources(given)
+        if which is not None:
+            which.check()
         batch: uneven.Batch | None
-        if lengths is not None:
+        batched = True
+        if which is None:
+            tensors.check_rows(given, weight, "of a PackedSequence")
+            batch = uneven.in_packed_sequence(input, self._label)
+        elif which.cu_seqlens is not None:
+            tensors.check_rows(given, weight, "with cu_seqlens")
+            batch = uneven.in_joined_rows(given, which)
+        else:
             batched = tensors.check_input(given, weight)
-            batch = uneven.with_lengths(given, lengths, self.batch_first, padding)
+            batch = uneven.in_tensor(given, which, self.batch_first)
             if batch is None:
                 return Recurrent.forward(self, input, hx, **steps)
-        else:
-            batched = True
-            tensors.check_rows(given, weight, "of a PackedSequence" if packed else "with cu_seqlens")
-            batch = uneven.in_packed_sequence(input, self._label) if packed else uneven.with_offsets(given, cu_seqlens)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        first = tensors.states(hx, batch.samples.count, inputs[0], batched)
-        kept = batch.samples.taken(first)
-        if batch.packing.counts:
-            rows, last = self._run(inputs, kept, sources, batch.packing, plain_sources)
+        first = tensors.states(hx, batch.segments.samples, inputs[0], batched)
+        states, packing = uneven.States(self.network, batch.segments), batch.segments.packing
+        kept = states.entering(first)
+        if packing.counts:
+            rows, last = self._run(inputs, kept, sources, packing, plain_sources)
         else:
             rows, last = uneven.nothing(self.network, inputs, kept, sources)
-        output, ends = batch.sequence(rows), batch.samples.given_back(last, first, self.network)
+        output, ends = batch.sequence(rows), states.leaving(last, first)
         if not batched:
             ends = [s.squeeze(1) for s in ends]
         return output, ends[0] if len(ends) == 1 else tuple(ends)

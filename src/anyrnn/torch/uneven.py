@@ -1,10 +1,10 @@
-"""Batches whose sequences end at different steps: what a module is given, as packed rows for the operators, and back."""
+"""Batches whose samples have different steps: what a module is given, as packed rows for the operators, and back."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,32 +12,42 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from anyrnn.sequence.lengths import LAST, Integers, Packing, check_padding, lengths_between, packing
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import LAST, Integers, Segments, StepsGiven, segments
 from anyrnn.torch.operators import first_values
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Which of the caller's `count` samples the kernels have, in their order: `order`, or all in the caller's (None)."""
+class States:
+    """The states of a batch, of the caller's samples and of the segments."""
 
-    count: int
-    order: Tensor | None
+    network: Network
+    segments: Segments
 
-    def taken(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """The states [units, N, size] of the kernels' samples."""
-        return list(states) if self.order is None else [s.index_select(1, self.order) for s in states]
+    def entering(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The first states of the segments; none where all are the cell's own."""
+        if not given:
+            return ()
+        own = first_values(self.network, given[0], 1)
+        return [self._taken([state, mine], self.segments.enter) for state, mine in zip(given, own, strict=True)]
 
-    def given_back(self, last: Sequence[Tensor], first: Sequence[Tensor], network: Network) -> list[Tensor]:
-        """The last states of the caller's samples; of those without steps the first ones, the cell's own unless given."""
-        if self.order is None:
-            return list(last)
-        if len(self.order) == self.count:
-            return [s.index_select(1, self.order.argsort()) for s in last]
-        if not first:
-            own = first_values(network, last[0], self.count)
-            first = [state.expand(len(network.units), -1, -1) for state in own]
-        return [before.index_copy(1, self.order, after) for before, after in zip(first, last, strict=True)]
+    def leaving(self, last: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        """The last states of the samples."""
+        own = first_values(self.network, last[0], 1)
+        given = given or [mine.expand(len(self.network.units), self.segments.samples, -1) for mine in own]
+        return [self._taken(parts, self.segments.leave) for parts in zip(last, given, own, strict=True)]
+
+    def _taken(self, parts: Sequence[Tensor], index: tuple[Integers, Integers]) -> Tensor:
+        """[units, samples, size], from all samples of the parts, by direction. The last part is the same for all units."""
+        *parts, own = parts
+        used = index[: self.network.directions]
+        several = max(int(i.max(initial=-1)) for i in used) >= parts[0].size(1)
+        source = torch.cat([*parts, own.expand(len(self.network.units), -1, -1)], 1) if several else parts[0]
+        if all(np.array_equal(i, used[0]) for i in used):
+            plain = np.array_equal(used[0], np.arange(source.size(1)))
+            return source if plain else source.index_select(1, on_device_of(source, used[0]))
+        places = [on_device_of(source, i) for i in used]
+        return torch.stack([source[u].index_select(0, places[d]) for u, (_, d) in enumerate(self.network.units)])
 
 
 @dataclass(frozen=True)
@@ -46,12 +56,11 @@ class InTensor:
     `padding`, or show the packed row that `held` has for them.
     """
 
-    packing: Packing
-    samples: Samples
+    segments: Segments
     sides: tuple[int, ...]
     place: Tensor
-    padding: float = 0.0
-    held: Tensor | None = None
+    padding: float
+    held: Tensor | None
 
     def rows(self, sequence: Tensor) -> Tensor:
         return sequence.flatten(0, len(self.sides) - 1).index_select(0, self.place)
@@ -62,7 +71,7 @@ class InTensor:
 
     def sequence(self, rows: Tensor) -> Tensor:
         if self.held is not None:
-            nothing = rows.new_zeros(1, rows.size(1))  # of samples without steps
+            nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
         else:
             flat = rows.new_full((math.prod(self.sides), rows.size(1)), self.padding).index_copy(0, self.place, rows)
@@ -73,8 +82,7 @@ class InTensor:
 class InPackedSequence:
     """torch's own form, in which rows stand as the kernels take them."""
 
-    packing: Packing
-    samples: Samples
+    segments: Segments
     given: PackedSequence
 
     def rows(self, sequence: Tensor) -> Tensor:
@@ -96,50 +104,62 @@ class InPackedSequence:
 Batch = InTensor | InPackedSequence
 
 
-def with_lengths(input: Tensor, lengths: Any, batch_first: bool, padding: float | str) -> InTensor | None:
-    """Of sequences [T, N, D], or [N, T, D] with `batch_first`, or one [T, D]. None when all samples have all steps.
+def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool) -> InTensor | None:
+    """Of sequences [T, N, D], [N, T, D] with `batch_first`, or [T, D]. None when all samples have all steps, without a reset.
 
-    Raises: TypeError and ValueError for wrong lengths or padding.
+    Raises: TypeError and ValueError for what cannot be.
     """
-    check_padding(padding)
-    steps_first = input.dim() == 2 or not batch_first
-    sides = (*input.shape[:2],) if input.dim() == 3 else (input.shape[0], 1)
-    steps, samples = sides if steps_first else sides[::-1]
-    packed = packing(lengths, steps, samples)
-    if packed.counts == (samples,) * steps:
+    sides = tuple(input.shape[:-1])
+    found = _looked_at(given, input).segments(sides, batch_first)
+    if found is None:
         return None
-    step, sample = packed.places()
+    steps, samples = found.there.shape
+    step, sample = found.packing.step, found.packing.sample
+    steps_first = len(sides) == 1 or not batch_first
     place = step * samples + sample if steps_first else sample * steps + step
+    held = (found.held() if steps_first else found.held().T).reshape(-1) if given.padding == LAST else None
+    return _in_tensor(input, given, found, place, held)
+
+
+def in_joined_rows(input: Tensor, given: StepsGiven) -> InTensor:
+    """Of sequences one after the other, [sum of lengths, D]. Raises: TypeError and ValueError for what cannot be."""
+    found, offsets = _looked_at(given, input).joined(len(input))
+    place = offsets[found.packing.sample] + found.packing.step
     held = None
-    if padding == LAST:
-        shown = packed.held(steps, samples)
-        held = _on(input, (shown if steps_first else shown.T).reshape(-1))
-    number = 0.0 if isinstance(padding, str) else float(padding)
-    return InTensor(packed, _samples(input, packed, samples), input.shape[:-1], _on(input, place), number, held)
+    if given.padding == LAST:
+        sample = np.repeat(np.arange(found.samples), np.diff(offsets))
+        held = found.held()[np.arange(len(input)) - offsets[sample], sample]
+    return _in_tensor(input, given, found, place, held)
 
 
-def with_offsets(input: Tensor, offsets: Any) -> InTensor:
-    """Of sequences one after the other, [sum of lengths, D]. Raises: TypeError and ValueError for wrong offsets."""
-    lengths = lengths_between(offsets, len(input))
-    samples = len(lengths)
-    packed = packing(lengths, int(lengths.max(initial=0)), samples)
-    step, sample = packed.places()
-    place = (np.cumsum(lengths) - lengths)[sample] + step
-    return InTensor(packed, _samples(input, packed, samples), input.shape[:-1], _on(input, place))
+def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
+    """With the steps that hold something else than the `mask_value`."""
+    if given.mask_value is None:
+        return given
+    return replace(given, filled=(input.detach() != given.mask_value).any(-1).cpu().numpy())
+
+
+def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
+    padding = 0.0 if given.padding == LAST else float(given.padding)
+    shown = None if held is None else on_device_of(input, held)
+    return InTensor(found, tuple(input.shape[:-1]), on_device_of(input, place), padding, shown)
 
 
 def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
     """Raises: ValueError for one that torch would not have made."""
-    counts, order = tuple(given.batch_sizes.tolist()), given.sorted_indices
-    if sum(counts) != len(given.data) or not counts or counts[-1] < 1 or list(counts) != sorted(counts, reverse=True):
+    counts, order = given.batch_sizes.tolist(), given.sorted_indices
+    if sum(counts) != len(given.data) or not counts or counts[-1] < 1 or counts != sorted(counts, reverse=True):
         raise ValueError(
             f"{label}: batch_sizes of a PackedSequence should never grow, be at least 1 and add up to its "
-            f"{len(given.data)} rows, got {list(counts)}"
+            f"{len(given.data)} rows, got {counts}"
         )
-    numbers = np.arange(counts[0]) if order is None else np.array(order.tolist(), np.int64)
-    if sorted(numbers.tolist()) != list(range(counts[0])):
-        raise ValueError(f"{label}: sorted_indices of a PackedSequence should name each of its {counts[0]} samples once")
-    return InPackedSequence(Packing(numbers, counts), Samples(counts[0], order), given)
+    samples = counts[0]
+    numbers = np.arange(samples) if order is None else np.array(order.tolist())
+    if not np.array_equal(np.sort(numbers), np.arange(samples)):
+        raise ValueError(f"{label}: sorted_indices of a PackedSequence should name each of its {samples} samples once")
+    there = np.empty((len(counts), samples), np.bool_)
+    there[:, numbers] = np.arange(samples) < np.array(counts)[:, None]
+    return InPackedSequence(segments(there, order=numbers), given)
 
 
 def nothing(
@@ -152,10 +172,5 @@ def nothing(
     return output, [like.new_empty(len(network.units), 0, size) + zero for size in network.state_sizes]
 
 
-def _samples(input: Tensor, packed: Packing, count: int) -> Samples:
-    as_they_are = packed.samples == tuple(range(count))
-    return Samples(count, None if as_they_are else _on(input, packed.order))
-
-
-def _on(input: Tensor, numbers: Integers) -> Tensor:
+def on_device_of(input: Tensor, numbers: Integers) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(numbers)).to(input.device)

@@ -34,8 +34,8 @@ HEADER = (
     "zeros",
     "seed",
     "stream",
-    "samples",
-    "first_step",
+    "places",
+    "rows_apart",
     "step_sign",
     "threshold",
     "scale",
@@ -44,6 +44,7 @@ HEADER = (
     "ahead",
     "counts",
     "packed",
+    "given",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -56,13 +57,13 @@ skip_steps: 1 when only the gradients' sums are to be made, of what an earlier c
 kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`
 add_outputs: 1 when outputs are added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
-seed, stream, samples, first_step, step_sign: of random choices; the address of each row's sample, the sequence's step at t = 0,
-and 1 or -1 for later t
+seed, stream, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
+row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from where steps go on by step_sign
 threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
 shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
-counts, packed: addresses of tables by step, see `extent`
+counts, packed, given: addresses of tables by step, see `extent`
 """
 PLACES = {name: k for k, name in enumerate(HEADER)}
 BUFFER_WORDS = 6

@@ -96,7 +96,9 @@ class Frame:
         self.tables = [shape.extent.tables(direction > 0) for direction in range(network.directions)]
         """by direction, see `extent`"""
         self.table_at = [self._table_addresses(tables) for tables in self.tables]
-        self.samples = np.arange(max(1, shape.extent.rows))
+        uneven = shape.extent.counts is not None
+        self.places = np.zeros((network.directions, shape.extent.total if uneven else shape.extent.rows, 2), np.int64)
+        """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
         self._fill_stack(barrier)
         self._fill_units()
         self._fill_sequences(between, nowhere)
@@ -195,7 +197,7 @@ class Frame:
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
-            self.words[start + unit.layout.header("samples")] = self.samples.ctypes.data
+            self.words[start + unit.layout.header("places")] = self.places[unit.direction].ctypes.data
             for word, name in unit.tables:
                 self.words[start + word] = self.table_at[unit.direction][name]
             self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
@@ -329,12 +331,17 @@ class Frame:
 
     def random_choices(self, randomness: Randomness) -> None:
         """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
-        self.samples[:] = np.arange(len(self.samples)) if randomness.samples is None else randomness.samples
+        if randomness.places is not None:
+            self.places[...] = np.stack(randomness.places, -1)
+        else:
+            for direction, places in enumerate(self.places):
+                places[:, 0], places[:, 1] = np.arange(len(places)), (self.shape.extent.steps - 1) * direction
+        packed = randomness.places is not None
         for unit, (layer, direction) in enumerate(self.network.units):
             self.header(unit, "seed", _signed(randomness.seed))
             self.header(unit, "stream", stream_of(layer, "between_layers"))
-            self.header(unit, "first_step", (self.shape.extent.steps - 1) * direction)
-            self.header(unit, "step_sign", 1 - 2 * direction)
+            self.header(unit, "rows_apart", int(packed))
+            self.header(unit, "step_sign", 0 if packed else 1 - 2 * direction)
             self.header(unit, "threshold", threshold(randomness.probabilities[layer]))
             self.header(unit, "scale", struct.unpack("q", struct.pack("d", randomness.scale(layer)))[0])
 

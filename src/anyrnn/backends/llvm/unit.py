@@ -46,7 +46,7 @@ class Unit:
         self.in_scratch: list[int] = []
         self.in_reserve: list[int] = []
         self.in_packed: list[int] = []
-        self.tables: list[tuple[int, str]] = [(self.layout.header(name), name) for name in ("counts", "packed")]
+        self.tables: list[tuple[int, str]] = [(self.layout.header(name), name) for name in ("counts", "packed", "given")]
         """(word, table whose address it is to be)"""
         self._header(extent)
         for dim in self.code.dims:

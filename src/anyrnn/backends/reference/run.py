@@ -50,15 +50,17 @@ def _rows(weight: Weight, sources: Arrays, sizes: Mapping[str, int]) -> Any:
 
 
 def interpreter_of_step(
-    network: Network, xp: Any, number: Callable[[float], Any], layer: int, step: int, randomness: Randomness | None
+    network: Network, xp: Any, number: Callable[[float], Any], layer: int, step: int, before: int, randomness: Randomness | None
 ) -> Interpreter:
-    """An Interpreter with the sizes of a layer and the random choices of one of its steps."""
+    """An Interpreter with the sizes of a layer and the random choices of one of its steps, `before` which are so many rows of a
+    packed batch.
+    """
     if randomness is None:
         return Interpreter(xp, number, network.layer_sizes(layer))
 
     def kept(like: Any, kind: str, rows: int, features: int) -> Any:
         place = {"device": like.device} if hasattr(like, "device") else {}
-        return randomness.kept(xp, lambda n: xp.arange(n, **place), layer, kind, step, rows, features)
+        return randomness.kept(xp, lambda n: xp.arange(n, **place), layer, kind, step, rows, features, before)
 
     return Interpreter(xp, number, network.layer_sizes(layer), kept, randomness.scale(layer))
 
@@ -129,6 +131,7 @@ def _unit(
     """
     graph, sizes = network.plan.graph, network.state_sizes
     by_step = [rows_by_step(stream, counts) for stream in streams]
+    before = rows_before(counts, len(by_step[0]))
     ys: list[Any] = [None] * len(by_step[0])
     history = [list(first)]
     for t in run_order(len(ys), direction):
@@ -137,7 +140,7 @@ def _unit(
             "input": {name: s[t] for (name, _), s in zip(graph.inputs, by_step, strict=True)},
             "state": {s.name: state[:rows] for s, state in zip(graph.states, history[-1], strict=True)},
         }
-        interpreter = interpreter_of_step(network, xp, number, layer, t, randomness)
+        interpreter = interpreter_of_step(network, xp, number, layer, t, before[t], randomness)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
         ys[t] = of_rows(xp, values[graph.output("y")], rows, network.output_size)
         after = [of_rows(xp, values[graph.output(s.name)], rows, size) for s, size in zip(graph.states, sizes, strict=True)]
@@ -150,6 +153,11 @@ def rows_by_step(stream: Any, counts: Sequence[int] | None) -> Any:
     if counts is None:
         return stream
     return [stream[begin:end] for begin, end in pairwise(accumulate(counts, initial=0))]
+
+
+def rows_before(counts: Sequence[int] | None, steps: int) -> list[int]:
+    """Packed rows before each step; none where all samples have all steps."""
+    return [0] * steps if counts is None else list(accumulate(counts, initial=0))
 
 
 def of_rows(xp: Any, value: Any, rows: int, size: int) -> Any:
@@ -242,7 +250,7 @@ def _unit_backward(
     d_streams = [np.zeros_like(s) for s in streams]
     by_step, d_by_step = ([rows_by_step(s, counts) for s in some] for some in (streams, d_streams))
     d_y = rows_by_step(d_y, counts)
-    order = run_order(len(d_y), direction)
+    order, before = run_order(len(d_y), direction), rows_before(counts, len(d_y))
     d_weights: dict[int, Any] = {}
     d_states = dict(zip(names, d_last, strict=True))
     products = [i for p in adjoint.products for i in (p.left, p.right)]
@@ -254,7 +262,7 @@ def _unit_backward(
             "state": {name: state[:rows] for name, state in zip(names, history[position], strict=True)},
             "cotangent": {"y": d_y[t], **{name: d[:rows] for name, d in d_states.items()}},
         }
-        interpreter = interpreter_of_step(network, np, number, layer, t, randomness)
+        interpreter = interpreter_of_step(network, np, number, layer, t, before[t], randomness)
         values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
         for name, index in adjoint.inputs:
             d_by_step[stream_names.index(name)][t] += values[index]

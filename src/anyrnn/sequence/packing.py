@@ -1,0 +1,244 @@
+"""Batches whose samples have different steps, as kernels take them.
+
+A segment is what a state goes through without a break: the steps that a sample has, or between two resets. Segments are the rows
+of a packed batch, the longest first; the rows of each step stand side by side, one step after the other. This is the layout of
+torch's PackedSequence. Whatever a caller gives becomes such a batch by indices alone, so that nothing is computed for steps that
+are not there, and each segment has the bits that it has alone.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+LAST = "last"
+"""Of what outputs hold where a sample has no step: what they held in the last step that it had."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A packed batch: the segments of each step, and of each packed row the caller's sample and step."""
+
+    counts: tuple[int, ...]
+    sample: Integers
+    step: Integers
+
+    @property
+    def rows(self) -> int:
+        """Segments."""
+        return self.counts[0] if self.counts else 0
+
+    @property
+    def total(self) -> int:
+        """Packed rows."""
+        return len(self.sample)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What a batch of [T, N] steps becomes. `enter` and `leave` have an array for each of the two directions."""
+
+    packing: Packing
+    there: Booleans
+    """[T, N], whether a sample has a step"""
+    enter: tuple[Integers, Integers]
+    """The first state of each segment: of those given for the N samples, then the cell's own."""
+    leave: tuple[Integers, Integers]
+    """The last state of each sample: of those of the segments, then those given for the N samples, then the cell's own."""
+    element: Integers
+    """Of each packed row, its place among the steps that are there, sample after sample."""
+    resets: Integers | None
+    """[T, N], how many resets a sample had up to a step; None for none at all."""
+
+    @property
+    def samples(self) -> int:
+        return int(self.there.shape[1])
+
+    def held(self) -> Integers:
+        """For each step of each sample [T, N] the packed row of the latest step that is there; the number of packed rows if there
+        is none since the last reset.
+        """
+        total = self.packing.total
+        row = np.empty(total + 1, np.int64)
+        row[self.element], row[total] = np.arange(total), total
+        seen, of_sample = np.cumsum(self.there, 0), self.there.sum(0)
+        found = np.where(seen == 0, total, row[np.cumsum(of_sample) - of_sample + seen - 1])
+        if self.resets is not None and total:
+            before = np.append(self.resets[self.packing.step, self.packing.sample], 0)[found]
+            found[before != self.resets] = total
+        return found
+
+
+def segments(there: Booleans, resets: Booleans | None = None, order: Integers | None = None) -> Segments:
+    """Of the steps that are there and those before which states begin anew, both [T, N]. Segments of equal lengths are in the
+    order of the samples, or without resets in a given `order` of all samples.
+    """
+    samples = there.shape[1]
+    nothing = np.zeros(samples, np.int64)
+    sample, step = np.nonzero(there.T)
+    counted: Integers | None = None if resets is None else np.cumsum(resets, 0)
+    part = np.zeros_like(step) if counted is None else counted[step, sample]
+    first = np.flatnonzero((np.diff(sample, prepend=-1) != 0) | (np.diff(part, prepend=0) != 0))
+    lengths = np.diff(np.append(first, len(sample)))
+    if order is None:
+        order = np.argsort(-lengths, kind="stable")
+    counts = len(lengths) - np.searchsorted(np.sort(lengths), np.arange(lengths.max(initial=0)), side="right")
+    rank = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
+    element = first[order[rank]] + np.repeat(np.arange(len(counts)), counts)
+    whose, which = sample[first][order], part[first][order]
+    begin, end = (nothing, nothing) if counted is None or not len(counted) else (counted[0], counted[-1])
+
+    def entering(part: Integers) -> Integers:
+        """The given state goes into this part of each sample."""
+        return np.where(which == part[whose], whose, samples)
+
+    def leaving(from_part: Integers, to_part: Integers) -> Integers:
+        """A run goes from one part of each sample to another, whose last state is the sample's."""
+        found = len(order) + np.where(from_part == to_part, np.arange(samples), samples)
+        ends = np.flatnonzero(which == to_part[whose])
+        found[whose[ends]] = ends
+        return found
+
+    packing = Packing(tuple(counts.tolist()), sample[element], step[element])
+    enter, leave = (entering(nothing), entering(end)), (leaving(nothing, end), leaving(end, begin))
+    return Segments(packing, there, enter, leave, element, counted)
+
+
+@dataclass(frozen=True)
+class StepsGiven:
+    """What a call says of the steps that its samples have; a layer's documentation tells of each."""
+
+    lengths: Any
+    cu_seqlens: Any
+    mask: Any
+    mask_value: Any
+    reset: Any
+    padding: Any
+    filled: Booleans | None = None
+    """Where the input is not `mask_value`, once a front-end has looked."""
+
+    def segments(self, sides: tuple[int, ...], batch_first: bool) -> Segments | None:
+        """Of a batch whose masks are of these sides: [T, N], [N, T] with `batch_first`, or [T] without a batch. None where all
+        steps are there and none is reset.
+
+        Raises: TypeError for what is of another kind; ValueError for another shape, or lengths that cannot be.
+        """
+
+        def by_step(mask: Booleans) -> Booleans:
+            return mask.T if batch_first and mask.ndim > 1 else mask.reshape(len(mask), -1)
+
+        there = by_step(np.ones(sides, np.bool_))
+        if self.lengths is not None:
+            there = np.arange(len(there))[:, None] < checked_lengths(self.lengths, *there.shape)
+        resets = None
+        if self.reset is not None:
+            resets = by_step(checked_mask(self.reset, "reset", sides)) & there
+        for mask in self._masks(sides):
+            there = there & by_step(mask)
+        if there.all() and (resets is None or not resets.any()):
+            return None
+        return segments(there, resets)
+
+    def joined(self, rows: int) -> tuple[Segments, Integers]:
+        """Of samples one after the other in so many rows, with masks [rows]; and where each begins and the last ends [N + 1].
+
+        Raises: TypeError and ValueError for what cannot be.
+        """
+        offsets = checked_offsets(self.cu_seqlens, rows)
+        lengths = np.diff(offsets)
+        there = np.arange(lengths.max(initial=0))[:, None] < lengths
+        sample, step = np.nonzero(there.T)
+        resets = None
+        if self.reset is not None:
+            resets = np.zeros_like(there)
+            resets[step, sample] = checked_mask(self.reset, "reset", (rows,))
+        for mask in self._masks((rows,)):
+            there[step, sample] &= mask
+        return segments(there, resets), offsets
+
+    def _masks(self, sides: tuple[int, ...]) -> list[Booleans]:
+        given = [] if self.mask is None else [checked_mask(self.mask, "mask", sides)]
+        return given if self.filled is None else [*given, self.filled]
+
+    def check(self) -> None:
+        """Raises: TypeError and ValueError for what does not go together."""
+        check_padding(self.padding)
+        if self.lengths is not None and self.cu_seqlens is not None:
+            raise ValueError("give lengths or cu_seqlens, not both")
+        value = self.mask_value
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value != value):
+            raise TypeError(f"mask_value should be a number, got {value!r}")
+        if self.padding != 0.0 and self.lengths is None and self.mask is None and value is None:
+            sides = "is for outputs where there is no step, and there are no lengths and no mask"
+            raise ValueError(f"padding={self.padding!r} {sides}")
+
+
+def steps_given(lengths: Any, cu_seqlens: Any, mask: Any, mask_value: Any, reset: Any, padding: Any) -> StepsGiven | None:
+    """What a call says; None if nothing."""
+    if lengths is cu_seqlens is mask is mask_value is reset is None and padding == 0.0:
+        return None
+    return StepsGiven(lengths, cu_seqlens, mask, mask_value, reset, padding)
+
+
+def checked_lengths(lengths: Any, steps: int, samples: int, who: str = "lengths") -> Integers:
+    """[N], from 0 to `steps`."""
+    found = _integers(lengths, who)
+    if len(found) != samples:
+        raise ValueError(f"{who} should have one length for each of the {samples} samples, got {len(found)}")
+    if len(found) and (found.min() < 0 or found.max() > steps):
+        wrong = found[(found < 0) | (found > steps)][0]
+        raise ValueError(f"{who} should be from 0 to the {steps} steps of the input, got {wrong}")
+    return found
+
+
+def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
+    found = _as_array(mask)
+    if not isinstance(found, np.ndarray) or found.dtype != np.bool_:
+        kind = found.dtype if isinstance(found, np.ndarray) else type(mask).__name__
+        raise TypeError(f"{who} should be an array of bool, got {kind}")
+    if found.shape != tuple(sides):
+        raise ValueError(f"{who} should have shape {tuple(sides)}, one for each step of the input, got {found.shape}")
+    return found
+
+
+def checked_offsets(offsets: Any, total: int, who: str = "cu_seqlens") -> Integers:
+    """[N + 1], from 0 to `total` and never back."""
+    found = _integers(offsets, who)
+    if not len(found) or found[0] != 0 or found[-1] != total:
+        ends = f"from {found[0]} to {found[-1]}" if len(found) else "nothing"
+        raise ValueError(f"{who} should go from 0 to the {total} rows of the input, got {ends}")
+    if np.any(np.diff(found) < 0):
+        raise ValueError(f"{who} should never go back, got {found[1:][np.diff(found) < 0][0]} after a larger one")
+    return found
+
+
+def check_padding(padding: Any) -> None:
+    """Raises: TypeError unless it is a number or `LAST`."""
+    if padding != LAST and (isinstance(padding, bool) or not isinstance(padding, (int, float))):
+        raise TypeError(f"padding should be a number or {LAST!r}, got {padding!r}")
+
+
+def _as_array(given: Any) -> Any:
+    return given.detach().cpu().numpy() if hasattr(given, "detach") else given  # a tensor
+
+
+def _integers(given: Any, who: str) -> Integers:
+    """A vector of integers."""
+    found = _as_array(given)
+    if isinstance(found, np.ndarray):
+        if found.ndim != 1 or found.dtype.kind not in "iu":
+            raise TypeError(f"{who} should be a vector of integers, got {found.dtype} of shape {found.shape}")
+        return found.astype(np.int64)
+    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+        raise TypeError(f"{who} should be a sequence of integers, got {type(found).__name__}")
+    try:
+        return np.array([operator.index(n) for n in found], np.int64)
+    except TypeError as error:
+        raise TypeError(f"{who} should be integers: {error}") from None

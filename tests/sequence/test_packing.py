@@ -1,0 +1,127 @@
+"""What batches whose samples have different steps become: which rows there are, and where states come from and go to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anyrnn.sequence.packing import Segments, StepsGiven, segments, steps_given
+
+
+def asked(**arguments: Any) -> StepsGiven:
+    every = dict.fromkeys(["lengths", "cu_seqlens", "mask", "mask_value", "reset"])
+    found = steps_given(**{**every, "padding": 0.0, **arguments})
+    assert found is not None
+    found.check()
+    return found
+
+
+def places(found: Segments) -> list[tuple[int, int]]:
+    """(step, sample) of each packed row."""
+    return list(zip(found.packing.step.tolist(), found.packing.sample.tolist(), strict=True))
+
+
+def test_a_call_that_says_nothing() -> None:
+    assert steps_given(None, None, None, None, None, 0.0) is None
+
+
+def test_the_longest_come_first_and_empty_ones_nowhere() -> None:
+    found = asked(lengths=[2, 0, 3, 2]).segments((4, 4), batch_first=False)
+    assert found is not None
+    assert found.packing.counts == (3, 3, 1)
+    assert places(found) == [(0, 2), (0, 0), (0, 3), (1, 2), (1, 0), (1, 3), (2, 2)]
+    assert [e.tolist() for e in found.enter] == [[2, 0, 3]] * 2
+    assert [e.tolist() for e in found.leave] == [[1, 3 + 1, 0, 2]] * 2
+
+
+def test_masked_steps_are_as_if_cut_out() -> None:
+    mask = np.array([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]], bool)
+    found = asked(mask=mask).segments((3, 5), batch_first=True)
+    assert found is not None
+    assert found.packing.counts == (2, 2, 1)
+    assert places(found) == [(0, 0), (1, 2), (2, 0), (2, 2), (4, 0)]
+    assert found.held().T.tolist() == [[0, 0, 2, 2, 4], [5, 5, 5, 5, 5], [5, 1, 3, 3, 3]]
+
+
+def test_a_reset_begins_a_segment() -> None:
+    """Sample 0 is reset at step 2, sample 1 at steps 0 and 1, sample 2 never."""
+    reset = np.zeros((4, 3), bool)
+    reset[2, 0] = reset[0, 1] = reset[1, 1] = True
+    found = asked(reset=reset).segments((4, 3), batch_first=False)
+    assert found is not None
+    # segments: sample 2 (4 steps), sample 1 from 1 on (3), sample 0 up to 2 and from 2 on (2 each), sample 1 up to 1 (1)
+    assert found.packing.counts == (5, 4, 2, 1)
+    assert places(found)[:5] == [(0, 2), (1, 1), (0, 0), (2, 0), (0, 1)]
+    forward, backward = ([e.tolist() for e in both] for both in (found.enter, found.leave))
+    own = 3
+    assert forward == [[2, own, 0, own, own], [2, 1, own, 0, own]]
+    assert backward == [[3, 1, 0], [2, 4, 0]]
+
+
+def test_a_reset_where_no_step_is_left() -> None:
+    """Its mark at a masked step counts: the state after the sample is the cell's own. Beyond the length it does not."""
+    reset = np.array([[0, 0], [0, 0], [1, 1]], bool)
+    mask = np.array([[1, 1], [1, 1], [0, 0]], bool)
+    own, segment = 2 + 2, 0
+    found = asked(reset=reset, mask=mask).segments((3, 2), batch_first=False)
+    assert found is not None
+    assert found.leave[0].tolist() == [own, own]
+    assert found.leave[1].tolist() == [0, 1]
+    found = asked(reset=reset, lengths=[2, 2]).segments((3, 2), batch_first=False)
+    assert found is not None
+    assert found.leave[0].tolist() == [segment, segment + 1]
+
+
+def test_outputs_are_not_held_across_resets() -> None:
+    reset = np.array([0, 0, 1, 0], bool)[:, None]
+    mask = np.array([1, 1, 0, 1], bool)[:, None]
+    assert segments(mask, reset).held().ravel().tolist() == [0, 2, 3, 1]
+
+
+def test_rows_one_after_the_other() -> None:
+    found, offsets = asked(cu_seqlens=[0, 2, 2, 5], mask=np.array([1, 1, 0, 1, 1], bool)).joined(5)
+    assert offsets.tolist() == [0, 2, 2, 5]
+    assert places(found) == [(0, 0), (1, 2), (1, 0), (2, 2)]
+
+
+@pytest.mark.parametrize("sides", [(3, 0), (0, 3)])
+def test_batches_of_nothing(sides: tuple[int, int]) -> None:
+    found = segments(np.zeros(sides, bool))
+    assert found.packing.counts == ()
+    assert found.held().shape == sides
+
+
+def test_all_steps_of_all_samples() -> None:
+    assert asked(lengths=[3, 3]).segments((3, 2), batch_first=False) is None
+    assert asked(mask=np.ones((3, 2), bool), reset=np.zeros((3, 2), bool)).segments((3, 2), batch_first=False) is None
+
+
+def check(kind: type[Exception], words: str, **arguments: Any) -> None:
+    with pytest.raises(kind, match=words):
+        asked(**arguments).segments((5, 3), batch_first=False)
+
+
+def test_what_cannot_be() -> None:
+    check(ValueError, r"^lengths should have one length for each of the 3 samples, got 2$", lengths=[1, 2])
+    check(ValueError, r"^lengths should be from 0 to the 5 steps of the input, got 6$", lengths=[1, 6, 2])
+    check(ValueError, r"got -1$", lengths=[1, -1, 2])
+    check(TypeError, r"^lengths should be integers: ", lengths=[1, 2.0, 2])
+    check(TypeError, r"^lengths should be a vector of integers, got float64 of shape \(3,\)$", lengths=np.ones(3))
+    check(TypeError, r"^lengths should be a sequence of integers, got int$", lengths=3)
+    check(TypeError, r"^mask should be an array of bool, got float64$", mask=np.ones((5, 3)))
+    check(TypeError, r"^mask should be an array of bool, got list$", mask=[[True] * 3] * 5)
+    check(
+        ValueError, r"^mask should have shape \(5, 3\), one for each step of the input, got \(3, 5\)$", mask=np.ones((3, 5), bool)
+    )
+    check(ValueError, r"^reset should have shape \(5, 3\), one for each step of the input, got \(5,\)$", reset=np.ones(5, bool))
+    check(TypeError, r"^mask_value should be a number, got nan$", mask_value=float("nan"))
+    check(TypeError, r"^mask_value should be a number, got True$", mask_value=True)
+    check(ValueError, r"^give lengths or cu_seqlens, not both$", lengths=[1, 2, 3], cu_seqlens=[0, 3])
+    check(TypeError, r"^padding should be a number or 'last', got 'first'$", lengths=[1, 2, 3], padding="first")
+    check(
+        ValueError,
+        r"^padding='last' is for outputs where there is no step, and there are no lengths and no mask$",
+        padding="last",
+    )
