@@ -138,7 +138,7 @@ def _unit(
         rows = by_step[0][t].shape[0]
         given = {
             "input": {name: s[t] for (name, _), s in zip(graph.inputs, by_step, strict=True)},
-            "state": {s.name: state[:rows] for s, state in zip(graph.states, history[-1], strict=True)},
+            "state": {s.name: first_of(state, rows) for s, state in zip(graph.states, history[-1], strict=True)},
         }
         interpreter = interpreter_of_step(network, xp, number, layer, t, before[t], randomness)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
@@ -163,6 +163,11 @@ def rows_before(counts: Sequence[int] | None, steps: int) -> list[int]:
 def of_rows(xp: Any, value: Any, rows: int, size: int) -> Any:
     """[rows, size], also of what is alike for all samples and has no rows."""
     return value if value.ndim == 2 else xp.broadcast_to(value, (rows, size))
+
+
+def first_of(array: Any, rows: int) -> Any:
+    """Its first rows: the array itself where there are no others."""
+    return array if len(array) == rows else array[:rows]
 
 
 def with_others(xp: Any, some: Any, before: Any) -> Any:
@@ -259,8 +264,8 @@ def _unit_backward(
         rows = len(d_y[t])
         given = {
             "input": {n: s[t] for (n, _), s in zip(graph.inputs, by_step, strict=True)},
-            "state": {name: state[:rows] for name, state in zip(names, history[position], strict=True)},
-            "cotangent": {"y": d_y[t], **{name: d[:rows] for name, d in d_states.items()}},
+            "state": {name: first_of(state, rows) for name, state in zip(names, history[position], strict=True)},
+            "cotangent": {"y": d_y[t], **{name: first_of(d, rows) for name, d in d_states.items()}},
         }
         interpreter = interpreter_of_step(network, np, number, layer, t, before[t], randomness)
         values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
