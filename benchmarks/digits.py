@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from anyrnn.datasets import Dataset, Images
+from anyrnn.datasets import Dataset, Sequences
 from anyrnn.train import options
 from anyrnn.train.layers import find_layers
 from anyrnn.train.model import Reader, build
@@ -56,7 +56,7 @@ def compare(cell: str, steps: int, batch: int = 200, hidden: int = 256) -> tuple
     rng = np.random.default_rng(0)
     images = rng.random((10_000, STEPS, FEATURES), np.float32)
     labels = rng.integers(0, CLASSES, len(images))
-    some = Images(images[:1], labels[:1])
+    some = Sequences(images[:1], labels[:1])
     dataset = Dataset("random", CLASSES, some, some, "none")
     ours, theirs = (
         Side(model, torch.optim.Adam(model.parameters()))

@@ -55,7 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"anyrnn {anyrnn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train a digit reader", description="Train a network that reads digits row by row.")
+    train = commands.add_parser(
+        "train",
+        help="train a reader of digits or of speech",
+        description="Train a network that reads images row by row, or speech.",
+    )
     options.add_arguments(train)
     train.set_defaults(run=_train)
 
@@ -83,9 +87,10 @@ def _train(chosen: argparse.Namespace) -> int:
     if chosen.json:
         print(json.dumps(summary, allow_nan=False))
     else:
+        held_out = f"{summary['test_' + summary['of']]} held-out {summary['of']}"
         print(
             f"{summary['dataset']}, {summary['cell']} ({summary['backend']}): test accuracy {summary['test_accuracy']:.4f} on "
-            f"{summary['test_images']} held-out images, after {summary['steps']} steps in {summary['seconds']:.1f} s\n"
+            f"{held_out}, after {summary['steps']} steps in {summary['seconds']:.1f} s\n"
             f"weights, summary and pictures: {summary['output']}"
         )
     return INTERRUPTED if summary["interrupted"] else 0

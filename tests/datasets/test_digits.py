@@ -10,14 +10,14 @@ from anyrnn.errors import MissingExtraError
 def test_shapes_types_and_range() -> None:
     data = digits()
     assert (data.name, data.classes, data.steps, data.features) == ("digits", 10, 8, 8)
-    assert data.train.images.shape == (1442, 8, 8)
-    assert data.test.images.shape == (355, 8, 8)
+    assert data.train.inputs.shape == (1442, 8, 8)
+    assert data.test.inputs.shape == (355, 8, 8)
     for part in (data.train, data.test):
-        assert part.images.dtype == np.float32
+        assert part.inputs.dtype == np.float32
         assert part.labels.dtype == np.int64
         assert part.labels.shape == (len(part),)
-        assert part.images.min() == 0
-        assert part.images.max() == 1
+        assert part.inputs.min() == 0
+        assert part.inputs.max() == 1
 
 
 def test_held_out_is_every_fifth_of_each_digit() -> None:
@@ -29,13 +29,13 @@ def test_held_out_is_every_fifth_of_each_digit() -> None:
 
 def test_no_image_is_in_both_parts() -> None:
     data = digits()
-    seen = {image.tobytes() for image in data.train.images}
-    assert not any(image.tobytes() in seen for image in data.test.images)
+    seen = {image.tobytes() for image in data.train.inputs}
+    assert not any(image.tobytes() in seen for image in data.test.inputs)
 
 
 def test_the_split_is_fixed() -> None:
     one, two = digits(), digits()
-    np.testing.assert_array_equal(one.test.images, two.test.images)
+    np.testing.assert_array_equal(one.test.inputs, two.test.inputs)
     np.testing.assert_array_equal(one.test.labels, two.test.labels)
 
 
@@ -43,7 +43,7 @@ def test_rows_are_steps() -> None:
     from sklearn.datasets import load_digits
 
     expected = load_digits().images[0, 2] / 16  # the third row of the first image, a zero
-    np.testing.assert_array_equal(digits().train.images[0, 2], expected.astype(np.float32))
+    np.testing.assert_array_equal(digits().train.inputs[0, 2], expected.astype(np.float32))
 
 
 def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,10 +41,10 @@ def compress(path: Path) -> Path:
 def test_reads_rows_as_steps(folder: Path) -> None:
     data = mnist(folder)
     assert (data.name, data.classes, data.steps, data.features) == ("mnist", 10, 28, 28)
-    np.testing.assert_array_equal(data.train.images, some_images(12).astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(data.train.inputs, some_images(12).astype(np.float32) / np.float32(255))
     np.testing.assert_array_equal(data.test.labels, np.arange(5))
     for part in (data.train, data.test):
-        assert part.images.dtype == np.float32
+        assert part.inputs.dtype == np.float32
         assert part.labels.dtype == np.int64
 
 
@@ -53,7 +53,7 @@ def test_gzip_is_seen_in_the_bytes_not_in_the_name(folder: Path) -> None:
     compress(folder / IMAGES)
     compress(folder / LABELS).rename(folder / LABELS)
     data = mnist(str(folder))
-    np.testing.assert_array_equal(data.train.images, expected.train.images)
+    np.testing.assert_array_equal(data.train.inputs, expected.train.inputs)
     np.testing.assert_array_equal(data.train.labels, expected.train.labels)
 
 
@@ -163,14 +163,14 @@ def test_every_cut_and_every_flipped_byte_is_noticed_or_harmless(folder: Path) -
 def test_the_real_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
     source = shared("data/mnist")
     data = mnist(source)
-    assert data.train.images.shape == (60000, 28, 28)
-    assert data.test.images.shape == (10000, 28, 28)
+    assert data.train.inputs.shape == (60000, 28, 28)
+    assert data.test.inputs.shape == (10000, 28, 28)
     assert data.train.labels[:5].tolist() == [5, 0, 4, 1, 9]
     assert data.test.labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert np.bincount(data.test.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # published means of the training and test pixels
-    assert data.train.images.mean() == pytest.approx(0.1307, abs=1e-4)
-    assert data.test.images.mean() == pytest.approx(0.1325, abs=1e-4)
+    assert data.train.inputs.mean() == pytest.approx(0.1307, abs=1e-4)
+    assert data.test.inputs.mean() == pytest.approx(0.1325, abs=1e-4)
 
 
 def test_a_real_file_cut_short(shared: Callable[[str], Path], tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_same_initial_weights_and_answers_from_both_kinds_of_layers(
     assert list(our_model.state_dict()) == list(expected)
     for name, tensor in our_model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
-    some = torch.from_numpy(data.test.images[:9])
+    some = torch.from_numpy(data.test.inputs[:9])
     torch.testing.assert_close(our_model(some), their_model(some))
 
 

@@ -87,7 +87,9 @@ def test_wrong_arguments(arguments: str, message: str, capsys: pytest.CaptureFix
     ("arguments", "message"),
     [
         (["mnist"], "mnist needs --data DIR: the folder with train-images-idx3-ubyte, train-labels-idx1-ubyte"),
-        (["digits", "--data", "."], "--data is for mnist: the digits come with scikit-learn"),
+        (["vowels"], "vowels needs --data DIR: the folder with JapaneseVowels_TRAIN.ts and JapaneseVowels_TEST.ts"),
+        (["vowels", "--data", ".", "--head", "all"], "--head all needs sequences of one length, which vowels have not"),
+        (["digits", "--data", "."], "--data is for mnist and vowels: the digits come with scikit-learn"),
         (["digits", "--cell", ""], "--cell is empty; give a built-in cell's name or my_file.py:my_cell"),
     ],
 )
@@ -95,3 +97,9 @@ def test_arguments_that_do_not_go_together(arguments: list[str], message: str) -
     with pytest.raises(UsageError) as raised:
         parse(*arguments)
     assert message in str(raised.value)
+
+
+def test_vowels_are_read_in_both_directions_unless_asked_otherwise() -> None:
+    assert parse("vowels", "--data", ".").bidirectional
+    assert not parse("vowels", "--data", ".", "--no-bidirectional").bidirectional
+    assert parse("vowels", "--data", ".").head == "last"

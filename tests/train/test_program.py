@@ -2,15 +2,17 @@ import gzip
 import signal
 import struct
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from anyrnn import datasets
 from anyrnn.train import loop, results
 from anyrnn.train.errors import DivergedError, UsageError
-from anyrnn.train.options import Options
+from anyrnn.train.options import DEFAULTS, Options
 from anyrnn.train.program import run
 
 OWN_CELL = """
@@ -161,3 +163,36 @@ def test_the_published_experiment(
     )
     assert ours >= published
     assert abs(ours - theirs) <= 0.004
+
+
+VOWELS = {"dataset": "vowels", **asdict(DEFAULTS["vowels"])}
+
+
+def test_vowels_are_learned(options: Callable[..., Options], shared: Callable[[str], Path]) -> None:
+    data = shared("data/japanese-vowels")
+    accuracies = [run(options(**VOWELS, data=data, seed=seed))["test_accuracy"] for seed in range(3)]
+    assert sum(accuracies) / 3 >= 0.96
+
+
+def test_vowels_are_learned_alike_by_torch(options: Callable[..., Options], shared: Callable[[str], Path]) -> None:
+    losses = []
+    for layers_from in ("anyrnn", "torch"):
+        few = options(**{**VOWELS, "steps": 5}, data=shared("data/japanese-vowels"), layers_from=layers_from)
+        losses.append(run(few)["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_what_is_beyond_an_utterance_is_never_read(
+    options: Callable[..., Options], shared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = options(**{**VOWELS, "steps": 40}, data=shared("data/japanese-vowels"))
+    clean = run(few)
+    dataset = datasets.vowels(few.data or "")
+    for part in (dataset.train, dataset.test):
+        assert part.lengths is not None
+        beyond = np.arange(dataset.steps) >= part.lengths[:, None]
+        part.inputs[beyond] = np.nan
+    monkeypatch.setattr(datasets, "vowels", lambda folder: dataset)
+    poisoned = run(few)
+    for figure in ("loss", "test_loss", "test_accuracy", "confusion"):
+        assert poisoned[figure] == clean[figure]

@@ -8,6 +8,7 @@ import safetensors
 import safetensors.torch
 
 import anyrnn
+from anyrnn.datasets import digits
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Options
 from anyrnn.train.pictures import confusion_picture
@@ -110,7 +111,7 @@ def test_confusion_matrix() -> None:
 
 
 def test_a_digit_that_is_not_there_is_drawn() -> None:
-    figure = confusion_picture(np.array([[2, 1], [0, 0]]), "two digits")
+    figure = confusion_picture(np.array([[2, 1], [0, 0]]), "two digits", digits())
     assert "2 of 3 held-out images right (66.67%)" in figure.axes[0].get_title()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anyrnn.datasets._images import Dataset, Images
+from anyrnn.datasets._sequences import Dataset, Sequences
 from anyrnn.errors import MissingExtraError
 
 CLASSES = 10
@@ -26,7 +26,7 @@ def digits() -> Dataset:
 
     Example:
         >>> data = digits()
-        >>> data.train.images.shape, data.test.images.shape
+        >>> data.train.inputs.shape, data.test.inputs.shape
         ((1442, 8, 8), (355, 8, 8))
     """
     try:
@@ -40,8 +40,8 @@ def digits() -> Dataset:
     return Dataset(
         name="digits",
         classes=CLASSES,
-        train=Images(images[~held_out], labels[~held_out]),
-        test=Images(images[held_out], labels[held_out]),
+        train=Sequences(images[~held_out], labels[~held_out]),
+        test=Sequences(images[held_out], labels[held_out]),
         held_out="every fifth image of each digit; the same writers are in both parts",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from anyrnn.datasets._idx import read_idx
-from anyrnn.datasets._images import Dataset, Images
+from anyrnn.datasets._sequences import Dataset, Sequences
 
 CLASSES = 10
 SIDE = 28
@@ -37,7 +37,7 @@ def mnist(folder: str | os.PathLike[str]) -> Dataset:
     )
 
 
-def _part(folder: Path, part: str) -> Images:
+def _part(folder: Path, part: str) -> Sequences:
     images_file = _find(folder, f"{part}-images-idx3-ubyte")
     labels_file = _find(folder, f"{part}-labels-idx1-ubyte")
     labels = read_idx(labels_file, dimensions=1)  # [N]
@@ -52,7 +52,7 @@ def _part(folder: Path, part: str) -> Images:
     if labels.max() >= CLASSES:
         place = int(np.argmax(labels >= CLASSES))
         raise ValueError(f"{labels_file}: label {place} is {labels[place]}, expected 0 to {CLASSES - 1}")
-    return Images(pixels.astype(np.float32) / np.float32(255), labels.astype(np.int64))
+    return Sequences(pixels.astype(np.float32) / np.float32(255), labels.astype(np.int64))
 
 
 def _find(folder: Path, name: str) -> Path:

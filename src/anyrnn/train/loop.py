@@ -1,4 +1,4 @@
-"""The training loop and the evaluation on the held-out images."""
+"""The training loop and the evaluation on what is held out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from anyrnn.datasets import Dataset, Images
+from anyrnn.datasets import Dataset, Sequences
 from anyrnn.train.errors import DivergedError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
@@ -26,7 +26,7 @@ EVALUATION_BATCH = 1000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the held-out images were read after `step` training steps: mean cross-entropy, the class given to each (int64 [N])."""
+    """How the held-out sequences were read after `step` training steps: mean cross-entropy, each one's class (int64 [N])."""
 
     step: int
     loss: float
@@ -55,7 +55,7 @@ def learning_rate(initial: float, step: int) -> float:
 
 
 def batches(count: int, size: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Endless batches of indices, int64 [size]: all `count` images in random order, then all in another order, and so on.
+    """Endless batches of indices, int64 [size]: all `count` sequences in random order, then all in another order, and so on.
 
     A batch may hold the end of one order and the beginning of the next. Depends on the arguments alone.
     """
@@ -74,7 +74,7 @@ def train(model: Reader, dataset: Dataset, options: Options, stop: Callable[[], 
     Raises: DivergedError as soon as a loss is not finite, before it reaches the weights.
     """
     record = Record()
-    images, labels = torch.from_numpy(dataset.train.images), torch.from_numpy(dataset.train.labels)
+    inputs, lengths, labels = _tensors(dataset.train)
     optimiser = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
     order = batches(len(dataset.train), options.batch, options.seed)
     every = math.ceil(options.steps / EVALUATIONS)
@@ -83,7 +83,8 @@ def train(model: Reader, dataset: Dataset, options: Options, stop: Callable[[], 
             start = perf_counter()
             optimiser.param_groups[0]["lr"] = learning_rate(options.learning_rate, step)
             batch = torch.from_numpy(next(order))
-            record.losses.append(_step(model, optimiser, images[batch], labels[batch], step))
+            some = inputs[batch], None if lengths is None else lengths[batch]
+            record.losses.append(_step(model, optimiser, some, labels[batch], step))
             record.seconds += perf_counter() - start
             bar.set_postfix(loss=f"{record.losses[-1]:.4f}", held_out=_shown(record), refresh=False)
             bar.update()
@@ -95,15 +96,14 @@ def train(model: Reader, dataset: Dataset, options: Options, stop: Callable[[], 
     return record
 
 
-def evaluate(model: Reader, held_out: Images, record: Record) -> None:
-    """Read the held-out images with the weights after the last step, and add the evaluation to the record."""
+def evaluate(model: Reader, held_out: Sequences, record: Record) -> None:
+    """Read what is held out with the weights after the last step, and add the evaluation to the record."""
     start = perf_counter()
-    images, labels = torch.from_numpy(held_out.images), torch.from_numpy(held_out.labels)
+    inputs, lengths, labels = _tensors(held_out)
     model.eval()
     with torch.no_grad():
-        logits = torch.cat(
-            [model(images[i : i + EVALUATION_BATCH]) for i in range(0, len(images), EVALUATION_BATCH)]
-        )  # [N, classes]
+        parts = [slice(i, i + EVALUATION_BATCH) for i in range(0, len(inputs), EVALUATION_BATCH)]
+        logits = torch.cat([model(inputs[i], None if lengths is None else lengths[i]) for i in parts])  # [N, classes]
         loss = float(cross_entropy(logits, labels))
         predictions = logits.argmax(dim=1)
     model.train()
@@ -112,8 +112,16 @@ def evaluate(model: Reader, held_out: Images, record: Record) -> None:
     record.evaluation_seconds += perf_counter() - start
 
 
-def _step(model: Reader, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor, step: int) -> float:
-    loss = cross_entropy(model(images), labels)
+def _tensors(some: Sequences) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Inputs, lengths and labels."""
+    lengths = None if some.lengths is None else torch.from_numpy(some.lengths)
+    return torch.from_numpy(some.inputs), lengths, torch.from_numpy(some.labels)
+
+
+def _step(
+    model: Reader, optimiser: torch.optim.Optimizer, some: tuple[Tensor, Tensor | None], labels: Tensor, step: int
+) -> float:
+    loss = cross_entropy(model(*some), labels)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise DivergedError(

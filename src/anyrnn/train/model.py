@@ -1,4 +1,4 @@
-"""The digit reader: recurrent layers over the rows of an image, then one linear layer."""
+"""The reader: recurrent layers over a sequence, such as the rows of an image, then one linear layer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from anyrnn.datasets import Dataset
 from anyrnn.errors import CellError, UnsupportedError
+from anyrnn.torch import Recurrent
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Head, Options
 
@@ -18,11 +20,11 @@ class Reader(nn.Module):
 
     `head` says what the linear layer sees. Let y [T, N, S*H] be the outputs of the last recurrent layer:
 
-    * "last": each direction's output after its last step, [N, S*H]: y[T-1] of the one that reads downwards, y[0] of the one
-      that reads upwards.
+    * "last": each direction's output after its last step, [N, S*H]: y[T-1] of the one that reads downwards (T of the sequence at
+      hand), y[0] of the one that reads upwards.
     * "all": the outputs of all steps side by side, [N, T*S*H], so that every step has weights of its own in the linear layer
-      and there is one decision and one loss for an image. This is the network of the MNIST experiment on NVIDIA's cuDNN forum
-      ("Use of cudnn rnn forwardtraining and backwardtraining", 2018).
+      and there is one decision and one loss for an image; for sequences of one length. This is the network of the MNIST
+      experiment on NVIDIA's cuDNN forum ("Use of cudnn rnn forwardtraining and backwardtraining", 2018).
     """
 
     def __init__(self, recurrent: nn.Module, steps: int, features: int, classes: int, head: Head, directions: int) -> None:
@@ -33,18 +35,27 @@ class Reader(nn.Module):
         width = _output_width(recurrent, steps, features)
         self.linear = nn.Linear(width * steps if head == "all" else width, classes)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """[N, T, D] -> logits [N, classes]."""
-        outputs, _ = self.recurrent(images.transpose(0, 1).contiguous())  # [T, N, S*H]
-        seen = outputs.transpose(0, 1).flatten(1) if self.head == "all" else self._last(outputs)
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """[N, T, D], and the steps of each [N] where they differ -> logits [N, classes]."""
+        x = inputs.transpose(0, 1).contiguous()
+        outputs = self.recurrent(x)[0] if lengths is None else _outputs_of(self.recurrent, x, lengths)  # [T, N, S*H]
+        seen = outputs.transpose(0, 1).flatten(1) if self.head == "all" else self._last(outputs, lengths)
         logits: Tensor = self.linear(seen)
         return logits
 
-    def _last(self, outputs: Tensor) -> Tensor:
-        if self.directions == 1:
-            return outputs[-1]
-        downwards, upwards = outputs.chunk(2, dim=-1)
-        return torch.cat([downwards[-1], upwards[0]], dim=-1)
+    def _last(self, outputs: Tensor, lengths: Tensor | None) -> Tensor:
+        downwards, upwards = outputs.tensor_split([outputs.shape[-1] // self.directions], dim=-1)
+        last = downwards[-1] if lengths is None else downwards[lengths - 1, torch.arange(len(lengths))]
+        return torch.cat([last, upwards[0]], dim=-1)
+
+
+def _outputs_of(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
+    """Of sequences that end at different steps, [T, N, S*H]."""
+    if isinstance(recurrent, Recurrent):
+        ours: Tensor = recurrent(x, lengths=lengths)[0]
+        return ours
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    return pad_packed_sequence(recurrent(packed)[0], total_length=len(x))[0]
 
 
 def build(layers: Callable[[int], nn.Module], dataset: Dataset, options: Options) -> Reader:

@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from anyrnn.datasets import Dataset
 from anyrnn.train.loop import Record
 
 SMOOTHING = 50
@@ -39,8 +40,8 @@ def learning_picture(record: Record, title: str) -> Figure:
     return figure
 
 
-def confusion_picture(confusion: np.ndarray[Any, Any], title: str) -> Figure:
-    """Rows are the true digits, columns the digits read; the colour is the share of the row."""
+def confusion_picture(confusion: np.ndarray[Any, Any], title: str, dataset: Dataset) -> Figure:
+    """Rows are the true classes, columns the classes read; the colour is the share of the row."""
     figure = _figure((6, 6))
     axes = figure.subplots()
     classes = len(confusion)
@@ -55,8 +56,8 @@ def confusion_picture(confusion: np.ndarray[Any, Any], title: str) -> Figure:
         xticks=range(classes),
         yticks=range(classes),
         xlabel="read as",
-        ylabel="digit",
-        title=f"{title}\n{right} of {total} held-out images right ({right / total:.2%})",
+        ylabel=dataset.label,
+        title=f"{title}\n{right} of {total} held-out {dataset.of} right ({right / total:.2%})",
     )
     return figure
 

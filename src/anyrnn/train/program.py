@@ -31,7 +31,7 @@ def run(options: Options) -> dict[str, Any]:
     results.check_output(options.output)
     dataset = _load(options)
     if options.batch > len(dataset.train):
-        raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training images")
+        raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
     with _threads(options.threads):
         model = build(layers, dataset, options)
         with stop_requests() as stop:
@@ -48,8 +48,9 @@ def _load(options: Options) -> datasets.Dataset:
     if options.dataset == "digits":
         return datasets.digits()
     assert options.data is not None
+    read = {"mnist": datasets.mnist, "vowels": datasets.vowels}[options.dataset]
     try:
-        return datasets.mnist(options.data)
+        return read(options.data)
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
 

@@ -14,7 +14,11 @@ ALWAYS = {
     "matplotlib": ("matplotlib", "plot"),
     "tqdm": ("tqdm", "all"),
 }
-FOR_DATASET: dict[DatasetName, dict[str, tuple[str, str]]] = {"digits": {"sklearn": ("scikit-learn", "all")}, "mnist": {}}
+FOR_DATASET: dict[DatasetName, dict[str, tuple[str, str]]] = {
+    "digits": {"sklearn": ("scikit-learn", "all")},
+    "mnist": {},
+    "vowels": {},
+}
 
 
 def require(dataset: DatasetName) -> None:

@@ -77,7 +77,7 @@ def save_summary(model: Reader, dataset: Dataset, options: Options, record: Reco
     with written_aside(options.output / LEARNING) as aside:
         learning_picture(record, title(options)).savefig(aside, format="png")
     with written_aside(options.output / CONFUSION) as aside:
-        confusion_picture(confusion, title(options)).savefig(aside, format="png")
+        confusion_picture(confusion, title(options), dataset).savefig(aside, format="png")
     return summary
 
 
@@ -88,8 +88,9 @@ def summarise(
     final = record.evaluations[-1]
     return {
         "dataset": dataset.name,
-        "train_images": len(dataset.train),
-        "test_images": len(dataset.test),
+        "of": dataset.of,
+        f"train_{dataset.of}": len(dataset.train),
+        f"test_{dataset.of}": len(dataset.test),
         "held_out": dataset.held_out,
         "cell": options.cell,
         "layers_from": options.layers_from,
@@ -125,7 +126,7 @@ def backend_name(model: Reader, options: Options) -> str:
 
 
 def confusion_matrix(labels: np.ndarray[Any, Any], predictions: np.ndarray[Any, Any], classes: int) -> np.ndarray[Any, Any]:
-    """How many images of each digit (row) were read as each digit (column), int64 [classes, classes]."""
+    """How many sequences of each class (row) were read as each class (column), int64 [classes, classes]."""
     return np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
 
 
