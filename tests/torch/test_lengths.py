@@ -4,6 +4,7 @@ each sample alone.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -96,6 +97,16 @@ def test_a_packed_sequence_without_a_first_state() -> None:
     packed = pack_padded_sequence(draw(4, 3, D), [1, 4, 2], enforce_sorted=False)
     for found, expected in zip(tensors_of(ours(packed)[1]), tensors_of(theirs(packed)[1]), strict=True):
         assert_relative(found, expected, "float64 against torch.nn", "last state")
+
+
+def test_samples_of_equal_lengths_in_any_order() -> None:
+    ours, theirs = pair("gru", D, H, dtype=torch.float64)
+    order = torch.tensor([2, 1, 0])
+    packed = PackedSequence(draw(7, D), torch.tensor([3, 3, 1]), order, order.argsort())
+    first = draw(1, 3, H)
+    for found, expected in zip(ours(packed, first), theirs(packed, first), strict=True):
+        values = (t.data if isinstance(t, PackedSequence) else t for t in (found, expected))
+        assert_relative(*values, "float64 against torch.nn", "output or last state")
 
 
 # lengths against each sample alone
@@ -458,9 +469,25 @@ def test_transforms_of_functions() -> None:
 
 def test_a_compiled_function_calls_it_as_it_is() -> None:
     layer, x = make("gru", dtype=torch.float32), draw(5, 3, D, dtype=torch.float32)
-    compiled = torch.compile(lambda x: 2 * layer(x + 1, lengths=[2, 5, 1])[0], backend="eager")
+    seen: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, example: Any) -> Any:
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op not in ("placeholder", "output"))
+        return graph.forward
+
+    compiled = torch.compile(lambda x: 2 * layer(x + 1, lengths=[2, 5, 1])[0], backend=backend)
     with torch.no_grad():
         assert compiled(x).equal(2 * layer(x + 1, lengths=[2, 5, 1])[0])
+    assert seen == [str(operator.add), str(operator.mul)]
+
+
+def test_under_autocast() -> None:
+    layer, x = make("gru", dtype=torch.float32), draw(5, 3, D, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, last = layer(x, lengths=[2, 5, 1])
+    expected, expected_last = layer(x.float(), lengths=[2, 5, 1])
+    assert output.equal(expected)
+    assert last.equal(expected_last)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
