@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import LAST, Integers, Segments, StepsGiven, segments
-from anyrnn.torch.operators import first_values
+from anyrnn.torch.autograd import are_functorch_transforms_active, direct
+from anyrnn.torch.operators import first_values, paged
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ class InTensor:
     segments: Segments
     sides: tuple[int, ...]
     place: Tensor
+    others: Tensor
+    """The rows that are not there."""
     padding: float
     held: Tensor | None
 
     def rows(self, sequence: Tensor) -> Tensor:
-        return sequence.flatten(0, len(self.sides) - 1).index_select(0, self.place)
+        flat = sequence.flatten(0, len(self.sides) - 1)
+        return Taken.apply(flat, self.place, self.others) if _directly(flat) else flat.index_select(0, self.place)
 
     def unpacked(self, name: str, value: Any, label: str) -> Any:
         """A further per-step input as the input is."""
@@ -73,9 +78,46 @@ class InTensor:
         if self.held is not None:
             nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
+        elif _directly(rows):
+            flat = Put.apply(rows, self.place, self.others, self.padding)
         else:
             flat = rows.new_full((math.prod(self.sides), rows.size(1)), self.padding).index_copy(0, self.place, rows)
         return flat.view(*self.sides, -1)
+
+
+def _directly(tensor: Tensor) -> bool:
+    """Whether `Taken` and `Put` may be used."""
+    return tensor.is_cpu and direct(tensor) and not are_functorch_transforms_active() and forward_ad._current_level < 0
+
+
+class Taken(torch.autograd.Function):
+    """Some rows of a tensor, in memory of large pages. What torch's own operators take beside copying (pages one by one, a copy
+    that is zero before anything is added to it) is a twentieth of a training step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, place: Tensor, others: Tensor) -> Tensor:
+        ctx.save_for_backward(place, others)
+        rows = paged(flat.new_empty(len(place), flat.size(1)))
+        return torch.index_select(flat.detach(), 0, place, out=rows)
+
+    @staticmethod
+    def backward(ctx: Any, d_rows: Tensor) -> Any:
+        return Put.apply(d_rows, *ctx.saved_tensors, 0.0), None, None
+
+
+class Put(torch.autograd.Function):
+    """The adjoint of `Taken`; the other rows get a number."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, place: Tensor, others: Tensor, padding: float) -> Tensor:
+        ctx.save_for_backward(place, others)
+        flat = paged(rows.new_empty(len(place) + len(others), rows.size(1)))
+        return flat.index_copy_(0, place, rows).index_fill_(0, others, padding)
+
+    @staticmethod
+    def backward(ctx: Any, d_flat: Tensor) -> Any:
+        return Taken.apply(d_flat, *ctx.saved_tensors), None, None, None
 
 
 @dataclass(frozen=True)
@@ -141,8 +183,11 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
 
 def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
     padding = 0.0 if given.padding == LAST else float(given.padding)
-    shown = None if held is None else on_device_of(input, held)
-    return InTensor(found, tuple(input.shape[:-1]), on_device_of(input, place), padding, shown)
+    sides = tuple(input.shape[:-1])
+    elsewhere = np.ones(math.prod(sides), np.bool_)
+    elsewhere[place] = False
+    others, shown = np.flatnonzero(elsewhere), None if held is None else on_device_of(input, held)
+    return InTensor(found, sides, on_device_of(input, place), on_device_of(input, others), padding, shown)
 
 
 def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
