@@ -251,6 +251,12 @@ def test_steps_of_one_value_are_masked(backend: str, batch_first: bool) -> None:
     assert np.array_equal(layer(x, mask_value=-1)[0], layer(x, mask=mask)[0])
 
 
+@pytest.mark.parametrize("padding", [2, np.float32(2), np.int64(2)])
+def test_padding_by_any_number(padding: Any) -> None:
+    layer = make(("gru", 1, False))
+    assert (layer(Numbers(layer).x, lengths=LENGTHS, padding=padding)[0][:, 1] == 2).all()
+
+
 def test_an_output_that_the_caller_gives() -> None:
     layer = make(("gru", 1, False))
     n = Numbers(layer)

@@ -190,7 +190,7 @@ class Recurrent:
         return sources(self.network, self.parameters, self.dtype)
 
     def reserve_size(self, steps: int, rows: int) -> int:
-        """Bytes that `forward_training` keeps for sequences of so many steps and samples."""
+        """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more."""
         if self._why_not_native():
             return 0
         size: int = backends.native().reserve_bytes(self.training_network, self.dtype.name, steps * rows, rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,7 @@ class StepsGiven:
         if self.lengths is not None and self.cu_seqlens is not None:
             raise ValueError("give lengths or cu_seqlens, not both")
         value = self.mask_value
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value != value):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or value != value):
             raise TypeError(f"mask_value should be a number, got {value!r}")
         if self.padding != 0.0 and self.lengths is None and self.mask is None and value is None:
             sides = "is for outputs where there is no step, and there are no lengths and no mask"
@@ -221,7 +222,7 @@ def checked_offsets(offsets: Any, total: int, who: str = "cu_seqlens") -> Intege
 
 def check_padding(padding: Any) -> None:
     """Raises: TypeError unless it is a number or `LAST`."""
-    if padding != LAST and (isinstance(padding, bool) or not isinstance(padding, (int, float))):
+    if padding != LAST and (isinstance(padding, bool) or not isinstance(padding, Real)):
         raise TypeError(f"padding should be a number or {LAST!r}, got {padding!r}")
 
 

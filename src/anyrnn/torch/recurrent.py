@@ -300,8 +300,8 @@ class Recurrent(torch.nn.Module):
                 return Recurrent.forward(self, input, hx, **steps)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
+        first = tensors.states(hx, batch.segments.samples, weight, batched)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        first = tensors.states(hx, batch.segments.samples, inputs[0], batched)
         states, packing = uneven.States(self.network, batch.segments), batch.segments.packing
         kept = states.entering(first)
         if packing.counts:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import LAST, Integers, Segments, StepsGiven, segments
-from anyrnn.torch.autograd import are_functorch_transforms_active, direct
+from anyrnn.torch.autograd import direct
 from anyrnn.torch.operators import first_values, paged
 
 
@@ -99,7 +100,7 @@ class Taken(torch.autograd.Function):
     def forward(ctx: Any, flat: Tensor, place: Tensor, others: Tensor) -> Tensor:
         ctx.save_for_backward(place, others)
         rows = paged(flat.new_empty(len(place), flat.size(1)))
-        return torch.index_select(flat.detach(), 0, place, out=rows)
+        return torch.index_select(flat, 0, place, out=rows)
 
     @staticmethod
     def backward(ctx: Any, d_rows: Tensor) -> Any:
