@@ -9,20 +9,13 @@ import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn import Recurrent, Scalar, State, Step, Vec, affine, cell, sigmoid, tanh
+from anyrnn import Recurrent
 from tests.budget import assert_relative
+from tests.counting import counting
 
 D, H = 5, 11
 LENGTHS = [3, 0, 7, 7, 1, 4]
 STEPS, SAMPLES = 8, 6
-
-
-@cell
-def counting(x, h, seen: Scalar(1.0), dt: Step(2), m: Vec("hidden", 0.5)):  # type: ignore[no-untyped-def, valid-type]
-    """Every kind of state, first values that are not zero, and a further per-step input."""
-    u = affine("u", x, h, dt)
-    new = tanh(u) * sigmoid(seen) + 0.1 * m
-    return new * m, State(h=new, seen=0.5 * seen + 1.0, m=0.9 * m + 0.1 * new)
 
 
 NETWORKS = [

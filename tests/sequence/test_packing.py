@@ -81,9 +81,12 @@ def test_outputs_are_not_held_across_resets() -> None:
 
 
 def test_rows_one_after_the_other() -> None:
-    found, offsets = asked(cu_seqlens=[0, 2, 2, 5], mask=np.array([1, 1, 0, 1, 1], bool)).joined(5)
-    assert offsets.tolist() == [0, 2, 2, 5]
+    given = asked(cu_seqlens=[0, 2, 2, 5], mask=np.array([1, 1, 0, 1, 1], bool), padding="last")
+    found, rows, held = given.joined(5)
     assert places(found) == [(0, 0), (1, 2), (1, 0), (2, 2)]
+    assert rows.tolist() == [0, 3, 1, 4]
+    assert held is not None
+    assert held.tolist() == [0, 2, 4, 1, 3]
 
 
 @pytest.mark.parametrize("sides", [(3, 0), (0, 3)])

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import anyrnn.torch
-from anyrnn import Scalar, State, Step, Vec, affine, cell, sigmoid, tanh
 from anyrnn.torch import Recurrent
 from tests.budget import assert_relative
+from tests.counting import counting
 from tests.torch.layers import KINDS, pair, state_for, tensors_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -23,14 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 D, H = 5, 11
 LENGTHS = [3, 0, 7, 7, 1, 4]
 STEPS = 8
-
-
-@cell
-def counting(x, h, seen: Scalar(1.0), dt: Step(2), m: Vec("hidden", 0.5)):  # type: ignore[no-untyped-def, valid-type]
-    """Every kind of state, first values that are not zero, and a further per-step input."""
-    u = affine("u", x, h, dt)
-    new = tanh(u) * sigmoid(seen) + 0.1 * m
-    return new * m, State(h=new, seen=0.5 * seen + 1.0, m=0.9 * m + 0.1 * new)
 
 
 CELLS = ["rnn_tanh", "lstm", "gru_before", "lstm_layernorm", counting]

@@ -9,7 +9,7 @@ import numpy as np
 
 from anyrnn.numpy.arrays import Array
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import LAST, Integers, Packing, Segments, StepsGiven
+from anyrnn.sequence.packing import Integers, Packing, Segments, StepsGiven
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,6 @@ def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bo
     when all samples have all steps, without a reset. Raises: TypeError and ValueError for what cannot be.
     """
     given.check()
-    padding = 0.0 if given.padding == LAST else given.padding
     if given.mask_value is not None:
         filled = (x != given.mask_value).any(-1)  # [T, N], or [rows, 1]
         given = replace(given, filled=filled.reshape(sides) if len(sides) == 1 else filled.T if batch_first else filled)
@@ -119,14 +118,10 @@ def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bo
         found = given.segments(sides, batch_first)
         if found is None:
             return None
-        held = found.held() if given.padding == LAST else None
-        return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), padding, held)
+        held = found.held() if given.holds else None
+        return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), given.number, held)
     if len(sides) > 1:
         raise ValueError(f"with cu_seqlens, x should be 2-D [rows, {x.shape[-1]}], got 3-D")
-    found, offsets = given.joined(len(x))
-    place = offsets[found.packing.sample] + found.packing.step
-    held = None
-    if given.padding == LAST:
-        sample = np.repeat(np.arange(found.samples), np.diff(offsets))
-        held = found.held()[np.arange(len(x)) - offsets[sample], sample][:, None]
-    return Batch(network, found, (len(x), 1), (place, np.zeros_like(place)), padding, held, joined=True)
+    found, place, held = given.joined(len(x))
+    shown = None if held is None else held[:, None]
+    return Batch(network, found, (len(x), 1), (place, np.zeros_like(place)), given.number, shown, joined=True)

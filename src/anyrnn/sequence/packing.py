@@ -147,8 +147,9 @@ class StepsGiven:
             return None
         return segments(there, resets)
 
-    def joined(self, rows: int) -> tuple[Segments, Integers]:
-        """Of samples one after the other in so many rows, with masks [rows]; and where each begins and the last ends [N + 1].
+    def joined(self, rows: int) -> tuple[Segments, Integers, Integers | None]:
+        """Of samples one after the other in so many rows, with masks [rows]; the row of each packed row; and if outputs are held,
+        the packed row that each row shows, as `Segments.held`.
 
         Raises: TypeError and ValueError for what cannot be.
         """
@@ -162,7 +163,19 @@ class StepsGiven:
             resets[step, sample] = checked_mask(self.reset, "reset", (rows,))
         for mask in self._masks((rows,)):
             there[step, sample] &= mask
-        return segments(there, resets), offsets
+        found = segments(there, resets)
+        place = offsets[found.packing.sample] + found.packing.step
+        return found, place, found.held()[step, sample] if self.holds else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether outputs hold what they held in the last step."""
+        return isinstance(self.padding, str)
+
+    @property
+    def number(self) -> float:
+        """What outputs hold otherwise."""
+        return 0.0 if self.holds else float(self.padding)
 
     def _masks(self, sides: tuple[int, ...]) -> list[Booleans]:
         given = [] if self.mask is None else [checked_mask(self.mask, "mask", sides)]

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import LAST, Integers, Segments, StepsGiven, segments
+from anyrnn.sequence.packing import Integers, Segments, StepsGiven, segments
 from anyrnn.torch.autograd import direct
 from anyrnn.torch.operators import first_values, paged
 
@@ -160,19 +160,13 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool) -> InTensor |
     step, sample = found.packing.step, found.packing.sample
     steps_first = len(sides) == 1 or not batch_first
     place = step * samples + sample if steps_first else sample * steps + step
-    held = (found.held() if steps_first else found.held().T).reshape(-1) if given.padding == LAST else None
+    held = (found.held() if steps_first else found.held().T).reshape(-1) if given.holds else None
     return _in_tensor(input, given, found, place, held)
 
 
 def in_joined_rows(input: Tensor, given: StepsGiven) -> InTensor:
     """Of sequences one after the other, [sum of lengths, D]. Raises: TypeError and ValueError for what cannot be."""
-    found, offsets = _looked_at(given, input).joined(len(input))
-    place = offsets[found.packing.sample] + found.packing.step
-    held = None
-    if given.padding == LAST:
-        sample = np.repeat(np.arange(found.samples), np.diff(offsets))
-        held = found.held()[np.arange(len(input)) - offsets[sample], sample]
-    return _in_tensor(input, given, found, place, held)
+    return _in_tensor(input, given, *_looked_at(given, input).joined(len(input)))
 
 
 def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
@@ -183,12 +177,11 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
 
 
 def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
-    padding = 0.0 if given.padding == LAST else float(given.padding)
     sides = tuple(input.shape[:-1])
     elsewhere = np.ones(math.prod(sides), np.bool_)
     elsewhere[place] = False
     others, shown = np.flatnonzero(elsewhere), None if held is None else on_device_of(input, held)
-    return InTensor(found, sides, on_device_of(input, place), on_device_of(input, others), padding, shown)
+    return InTensor(found, sides, on_device_of(input, place), on_device_of(input, others), given.number, shown)
 
 
 def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
