@@ -48,6 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compiles: dict[str, tuple[float, float]] = {}
     memory: dict[str, dict[str, int]] = {}
     failures: list[str] = []
+    file = _results_file(str(about["cpu"])) if chosen.json == HERE else chosen.json
+
+    def reported() -> report.Report:
+        """What there is; if a file was asked for, it is there from now on."""
+        parts = (probe.ceilings, about, machine.versions(), compiles, memory, proofs, missing, failures)
+        found = report.Report(settings, results, *parts)
+        if file:
+            with written_aside(file) as aside:
+                aside.write_text(json.dumps(report.data(found), indent=1) + "\n", encoding="utf-8")
+        return found
+
     try:
         for number, row in enumerate(rows, 1):
             _say(f"[{number}/{len(rows)}] {row.name}")
@@ -58,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     proofs += prove(row, settings, results[-1])
         probe.block()
         probe.memory()
+        reported()  # what follows may take as long again
         if chosen.again:
 
             def once_more(row: Row) -> Result:
@@ -82,14 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted; this is what there is")
         status = INTERRUPTED
 
-    found = report.Report(
-        settings, results, probe.ceilings, about, machine.versions(), compiles, memory, proofs, missing, failures
-    )
+    found = reported()
     print(report.text(found))
-    if chosen.json:
-        file = _results_file(str(about["cpu"])) if chosen.json == HERE else chosen.json
-        with written_aside(file) as aside:
-            aside.write_text(json.dumps(report.data(found), indent=1) + "\n", encoding="utf-8")
     if chosen.plot:
         plot.plot(found, chosen.plot)
     return status or (0 if found.sound else FAILED)

@@ -164,3 +164,18 @@ def test_rows_are_measured_again_when_asked(
     monkeypatch.setattr(program, "measure_again", lambda run, measure: [measure(result.row) for result in run.results])
     assert main(["--no-compile", "--peers", "torch", *(["--again"] if again else [])]) == 0
     assert (f"again: {ROWS[0].name}\n" in capsys.readouterr().err) is again
+
+
+def test_what_was_measured_is_kept_before_it_is_measured_again(
+    suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    suite(*ROWS)
+
+    def stopped(run: Any, measure: Any) -> Any:
+        raise RuntimeError("the machine went away")
+
+    monkeypatch.setattr(program, "measure_again", stopped)
+    with pytest.raises(RuntimeError, match="went away"):
+        main(["--no-compile", "--peers", "torch", "--again", "--json", str(tmp_path / "kept.json")])
+    rows = json.loads((tmp_path / "kept.json").read_text())["rows"]
+    assert len(rows) == len(ROWS)
