@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from anyrnn.errors import UnsupportedError
 from benchmarks import peers
 from benchmarks.job import Job
 from benchmarks.loops import LOOPS
@@ -114,12 +115,20 @@ def test_results_that_change_while_they_are_timed_are_refused(settings: Settings
     assert result.reason.startswith("after the timed calls, output differs from the first call's by ")
 
 
-def test_what_we_decline_is_told(settings: Settings) -> None:
-    result = run_row(Row("indrnn", 5, 3, 4, 6, lengths=(2, 5)), settings)
-    if result.status == "ok":
-        pytest.skip("packed batches run")
-    assert result.status == "declined"
-    assert "PackedSequence, which is not supported" in result.reason
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(("cell", "peer"), [("lstm", "torch"), ("indrnn", "equations")])
+def test_sequences_that_end_at_different_steps(cell: str, peer: str, mode: Mode, settings: Settings) -> None:
+    result = run_row(Row(cell, 5, 3, 4, 6, mode, lengths=(2, 5)), settings)
+    assert (result.status, result.reason, set(result.timings)) == ("ok", "", {"anyrnn", peer})
+
+
+def test_what_we_decline_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def declines(job: Job) -> ModuleSystem:
+        raise UnsupportedError("not yet")
+
+    monkeypatch.setattr(peers, "ours", declines)
+    result = run_row(Row("indrnn", 5, 3, 4, 6), settings)
+    assert (result.status, result.reason) == ("declined", "not yet")
 
 
 def test_a_row_that_breaks_is_told(settings: Settings) -> None:
