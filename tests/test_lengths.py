@@ -250,6 +250,22 @@ def test_padding_by_any_number(padding: Any) -> None:
     assert (layer(Numbers(layer).x, lengths=LENGTHS, padding=padding)[0][:, 1] == 2).all()
 
 
+def test_a_value_is_compared_in_the_layers_dtype() -> None:
+    layer = Recurrent("gru", D, H, seed=0)
+    x = np.random.default_rng(0).standard_normal((4, 1, D), np.float32)
+    x[2:] = 0.1
+    assert not layer(x, mask_value=np.float64(0.1))[0][2:].any()
+
+
+@backends
+def test_no_rows_at_all(backend: str) -> None:
+    layer = make(("lstm", 1, False), backend=backend)
+    first = [np.ones((1, 2, H))] * 2
+    output, last = layer(np.zeros((0, D)), first, cu_seqlens=[0, 0, 0])
+    assert output.shape == (0, H)
+    assert all((s == 1).all() for s in last)
+
+
 def test_an_output_that_the_caller_gives() -> None:
     layer = make(("gru", 1, False))
     n = Numbers(layer)

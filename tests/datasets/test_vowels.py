@@ -57,6 +57,9 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"JapaneseVowels_TRAIN\.ts is not in the folder"):
         vowels(tmp_path)
     write(tmp_path, line(3, 1))
+    (tmp_path / "JapaneseVowels_TEST.ts").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"JapaneseVowels_TEST\.ts: 'utf-8' codec can't decode"):
+        vowels(tmp_path)
     (tmp_path / "JapaneseVowels_TEST.ts").write_text("nothing")
     with pytest.raises(ValueError, match=r"JapaneseVowels_TEST\.ts: there is no line @data"):
         vowels(tmp_path)

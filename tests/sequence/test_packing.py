@@ -14,7 +14,7 @@ def asked(**arguments: Any) -> StepsGiven:
     every = dict.fromkeys(["lengths", "cu_seqlens", "mask", "mask_value", "reset"])
     found = steps_given(**{**every, "padding": 0.0, **arguments})
     assert found is not None
-    found.check()
+    found.check("float32", 3e38)
     return found
 
 
@@ -119,7 +119,21 @@ def test_what_cannot_be() -> None:
         ValueError, r"^mask should have shape \(5, 3\), one for each step of the input, got \(3, 5\)$", mask=np.ones((3, 5), bool)
     )
     check(ValueError, r"^reset should have shape \(5, 3\), one for each step of the input, got \(5,\)$", reset=np.ones(5, bool))
-    check(TypeError, r"^mask_value should be a number, got nan$", mask_value=float("nan"))
+    check(ValueError, r"^mask_value should be a number, got nan, which equals nothing$", mask_value=float("nan"))
+    check(ValueError, r"^mask_value should be a number that float32 has, up to 3e\+38, got one beyond$", mask_value=10**400)
+    check(
+        ValueError, r"^padding should be a number that float32 has, up to 3e\+38, got one beyond$", lengths=[1] * 3, padding=1e39
+    )
+    check(TypeError, r"^padding should be a number or 'last', got array", lengths=[1] * 3, padding=np.zeros(2))
+    check(ValueError, r"^lengths should be numbers of steps, got 1000000000000000000000$", lengths=[1, 10**21, 1])
+    check(
+        ValueError,
+        r"^lengths should be numbers of steps, got 18446744073709551615$",
+        lengths=np.array([2**64 - 1] * 3, np.uint64),
+    )
+    check(TypeError, r"^lengths should be a sequence of integers, got set$", lengths={1, 2, 3})
+    check(TypeError, r"^lengths should be a sequence of integers, got dict$", lengths={1: 1, 2: 2, 3: 3})
+    check(TypeError, r"^lengths should be integers, got a bool$", lengths=[True, 1, 2])
     check(TypeError, r"^mask_value should be a number, got True$", mask_value=True)
     check(ValueError, r"^give lengths or cu_seqlens, not both$", lengths=[1, 2, 3], cu_seqlens=[0, 3])
     check(TypeError, r"^padding should be a number or 'last', got 'first'$", lengths=[1, 2, 3], padding="first")

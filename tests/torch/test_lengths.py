@@ -459,6 +459,52 @@ def test_transforms_of_functions() -> None:
             assert_relative(found[name][k], value, "llvm float64 against the reference backend", name)
 
 
+@pytest.mark.parametrize("name", ["lengths", "mask", "mask_value"])
+def test_tensors_under_transforms(name: str) -> None:
+    layer, x = make("gru"), draw(STEPS, 6, D)
+    options: dict[str, Any] = {
+        "lengths": torch.tensor(LENGTHS), "mask": some_mask(STEPS, 6), "mask_value": float(x[0, 0, 0]),
+    }  # fmt: skip
+    x[0, 0] = x[0, 0, 0]
+
+    def run(x: Tensor) -> Tensor:
+        return layer(x, **{name: options[name]})[0].square().sum()
+
+    leaf = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(run(leaf), leaf)
+    assert_relative(torch.func.grad(run)(x), expected, "llvm float64 against the reference backend", name)
+    tangent = torch.func.jvp(run, (x,), (torch.ones_like(x),))[1]
+    assert_relative(tangent, expected.sum(), "llvm float64 against the reference backend", name)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
+@pytest.mark.parametrize("padding", [0.0, "last"])
+def test_many_cotangents_at_once(padding: Any) -> None:
+    layer = make("gru")
+    x = draw(STEPS, 6, D).requires_grad_()
+    output, _ = layer(x, lengths=LENGTHS, padding=padding)
+    several = draw(3, *output.shape)
+    (found,) = torch.autograd.grad(output, x, several, is_grads_batched=True, retain_graph=True)
+    for k, cotangent in enumerate(several):
+        (expected,) = torch.autograd.grad(output, x, cotangent, retain_graph=True)
+        assert_relative(found[k], expected, "llvm float64 against the reference backend", f"cotangent {k}")
+
+
+def test_no_rows_at_all() -> None:
+    layer, first = make("gru"), draw(1, 2, H)
+    output, last = layer(draw(0, D), first, cu_seqlens=[0, 0, 0])
+    assert output.shape == (0, H)
+    assert last.equal(first)
+
+
+def test_under_another_default_device() -> None:
+    layer, x = make("gru"), draw(STEPS, 6, D)
+    expected, plain = layer(x, lengths=LENGTHS)[0], layer(x)[0]
+    with torch.device("meta"):
+        assert layer(x)[0].equal(plain)
+        assert layer(x, lengths=LENGTHS)[0].equal(expected)
+
+
 def test_a_compiled_function_calls_it_as_it_is() -> None:
     layer, x = make("gru", dtype=torch.float32), draw(5, 3, D, dtype=torch.float32)
     seen: list[str] = []

@@ -40,7 +40,10 @@ def _utterances(file: Path) -> list[tuple[NDArray[np.float32], int]]:
     """The steps [T, D] of each, and its label from 0 on."""
     if not file.is_file():
         raise FileNotFoundError(f"{file.name} is not in the folder {str(file.parent)!r}")
-    lines = file.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: {error}") from None
     starts = [number for number, line in enumerate(lines) if line.strip().lower() == "@data"]
     if not starts:
         raise ValueError(f"{file}: there is no line @data")

@@ -32,10 +32,7 @@ class Arrays:
             raise ValueError(f"{who} should be 2-D [T, {features}] or 3-D, got {x.ndim}-D")
         if x.shape[-1] != features:
             raise ValueError(f"{who} should have {features} features, got {x.shape[-1]}")
-        view = x[:, None] if x.ndim == 2 else x.swapaxes(0, 1) if self.batch_first else x
-        if view.shape[0] == 0:
-            raise ValueError(f"{who} has no steps; a sequence needs at least one")
-        return view, x.ndim == 3
+        return x[:, None] if x.ndim == 2 else x.swapaxes(0, 1) if self.batch_first else x, x.ndim == 3
 
     def further(self, given: Mapping[str, Array], x: Array, batched: bool) -> list[Array]:
         """The cell's further per-step inputs, [T, N, size]."""

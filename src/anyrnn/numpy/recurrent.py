@@ -222,6 +222,8 @@ class Recurrent:
     ) -> tuple[Array, Any, Any]:
         network, arrays = self.training_network if keep else self.network, self._arrays()
         view, batched = arrays.sequence(x, "x", network.input_size)
+        if not len(view) and (which is None or which.cu_seqlens is None):
+            raise ValueError("x has no steps; a sequence needs at least one")
         inputs = [view, *arrays.further(further, view, batched)]
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)

@@ -110,9 +110,9 @@ def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bo
     """Of sequences x [T, N, D], whose masks are of these `sides`, or one after the other [rows, 1, D] as cu_seqlens say. None
     when all samples have all steps, without a reset. Raises: TypeError and ValueError for what cannot be.
     """
-    given.check()
+    given.check(x.dtype, float(np.finfo(x.dtype).max))
     if given.mask_value is not None:
-        filled = (x != given.mask_value).any(-1)  # [T, N], or [rows, 1]
+        filled = (x != float(given.mask_value)).any(-1)  # [T, N], or [rows, 1]
         given = replace(given, filled=filled.reshape(sides) if len(sides) == 1 else filled.T if batch_first else filled)
     if given.cu_seqlens is None:
         found = given.segments(sides, batch_first)

@@ -9,7 +9,7 @@ are not there, and each segment has the bits that it has alone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -181,14 +181,17 @@ class StepsGiven:
         given = [] if self.mask is None else [checked_mask(self.mask, "mask", sides)]
         return given if self.filled is None else [*given, self.filled]
 
-    def check(self) -> None:
-        """Raises: TypeError and ValueError for what does not go together."""
-        check_padding(self.padding)
+    def check(self, dtype: Any, largest: float) -> None:
+        """Raises: TypeError and ValueError for what does not go together, or is beyond the largest number of the dtype."""
+        if not isinstance(self.padding, str) or self.padding != LAST:
+            check_number(self.padding, "padding", f"a number or {LAST!r}", dtype, largest)
         if self.lengths is not None and self.cu_seqlens is not None:
             raise ValueError("give lengths or cu_seqlens, not both")
         value = self.mask_value
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or value != value):
-            raise TypeError(f"mask_value should be a number, got {value!r}")
+        if value is not None:
+            check_number(value, "mask_value", "a number", dtype, largest)
+            if value != value:
+                raise ValueError("mask_value should be a number, got nan, which equals nothing")
         if self.padding != 0.0 and self.lengths is None and self.mask is None and value is None:
             sides = "is for outputs where there is no step, and there are no lengths and no mask"
             raise ValueError(f"padding={self.padding!r} {sides}")
@@ -196,7 +199,7 @@ class StepsGiven:
 
 def steps_given(lengths: Any, cu_seqlens: Any, mask: Any, mask_value: Any, reset: Any, padding: Any) -> StepsGiven | None:
     """What a call says; None if nothing."""
-    if lengths is cu_seqlens is mask is mask_value is reset is None and padding == 0.0:
+    if lengths is cu_seqlens is mask is mask_value is reset is None and isinstance(padding, float) and padding == 0.0:
         return None
     return StepsGiven(lengths, cu_seqlens, mask, mask_value, reset, padding)
 
@@ -213,7 +216,7 @@ def checked_lengths(lengths: Any, steps: int, samples: int, who: str = "lengths"
 
 
 def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
-    found = _as_array(mask)
+    found = as_array(mask)
     if not isinstance(found, np.ndarray) or found.dtype != np.bool_:
         kind = found.dtype if isinstance(found, np.ndarray) else type(mask).__name__
         raise TypeError(f"{who} should be an array of bool, got {kind}")
@@ -233,26 +236,43 @@ def checked_offsets(offsets: Any, total: int, who: str = "cu_seqlens") -> Intege
     return found
 
 
-def check_padding(padding: Any) -> None:
-    """Raises: TypeError unless it is a number or `LAST`."""
-    if padding != LAST and (isinstance(padding, bool) or not isinstance(padding, Real)):
-        raise TypeError(f"padding should be a number or {LAST!r}, got {padding!r}")
+def check_number(value: Any, who: str, expected: str, dtype: Any, largest: float) -> None:
+    """Raises: TypeError unless it is a real number, ValueError when it is finite and beyond the largest of a dtype."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{who} should be {expected}, got {value!r}")
+    try:
+        beyond = largest < abs(float(value)) < float("inf")
+    except OverflowError:
+        beyond = True
+    if beyond:
+        raise ValueError(f"{who} should be a number that {dtype} has, up to {largest:.3g}, got one beyond")
 
 
-def _as_array(given: Any) -> Any:
-    return given.detach().cpu().numpy() if hasattr(given, "detach") else given  # a tensor
+def as_array(given: Any) -> Any:
+    """A tensor as an array, anything else as it is."""
+    if not hasattr(given, "detach"):
+        return given
+    try:
+        return (given if given.is_cpu else given.cpu()).numpy()
+    except RuntimeError:  # under torch's transforms of functions a tensor has no memory of its own
+        return np.array(given.tolist())
 
 
 def _integers(given: Any, who: str) -> Integers:
     """A vector of integers."""
-    found = _as_array(given)
+    found = as_array(given)
     if isinstance(found, np.ndarray):
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise TypeError(f"{who} should be a vector of integers, got {found.dtype} of shape {found.shape}")
-        return found.astype(np.int64)
-    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+        found = found.tolist()
+    if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
         raise TypeError(f"{who} should be a sequence of integers, got {type(found).__name__}")
     try:
-        return np.array([operator.index(n) for n in found], np.int64)
+        numbers = [operator.index(n) for n in found]
     except TypeError as error:
         raise TypeError(f"{who} should be integers: {error}") from None
+    if any(isinstance(n, bool) for n in found):
+        raise TypeError(f"{who} should be integers, got a bool")
+    if any(abs(n) >= 2**63 for n in numbers):
+        raise ValueError(f"{who} should be numbers of steps, got {max(numbers, key=abs)}")
+    return np.array(numbers, np.int64)

@@ -167,7 +167,7 @@ def run_forward(
     if keep:
         total = x.size(0) * rows if packing is None else x.size(0)
         bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows)
-        reserve = torch.empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
+        reserve = x.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
     key = (number, keep, x.dtype, x.shape, packing and packing.counts, *strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
@@ -294,7 +294,7 @@ def _forward_kernel(
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     output, last, reserve = run_forward(inputs, first, sources, seed, as_packing(counts, places), number, keep)
-    return output, last, torch.empty(0, dtype=torch.uint8) if reserve is None else reserve
+    return output, last, output.new_empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
 def _backward_kernel(
@@ -334,7 +334,7 @@ def _fake_forward(
     total = x.shape[0] * rows if counts is None else x.shape[0]
     bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
-    return output, last, torch.empty(bytes, dtype=torch.uint8)
+    return output, last, x.new_empty(bytes, dtype=torch.uint8)
 
 
 @torch.library.register_fake("anyrnn::backward", lib=LIBRARY)

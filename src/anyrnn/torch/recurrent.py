@@ -284,7 +284,7 @@ class Recurrent(torch.nn.Module):
             raise ValueError(f"{self._label}: a PackedSequence says which steps there are; give no {what} with it")
         sources, weight, plain_sources = self._checked_sources(given)
         if which is not None:
-            which.check()
+            which.check(weight.dtype, torch.finfo(weight.dtype).max)
         batch: uneven.Batch | None
         batched = True
         if which is None:

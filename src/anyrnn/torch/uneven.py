@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import Integers, Segments, StepsGiven, segments
-from anyrnn.torch.autograd import direct
+from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
+from anyrnn.torch.autograd import direct, is_batch
 from anyrnn.torch.operators import first_values, paged
 
 
@@ -68,8 +68,7 @@ class InTensor:
     held: Tensor | None
 
     def rows(self, sequence: Tensor) -> Tensor:
-        flat = sequence.flatten(0, len(self.sides) - 1)
-        return Taken.apply(flat, self.place, self.others) if _directly(flat) else flat.index_select(0, self.place)
+        return taken(sequence.flatten(0, len(self.sides) - 1), self.place, self.others)
 
     def unpacked(self, name: str, value: Any, label: str) -> Any:
         """A further per-step input as the input is."""
@@ -79,20 +78,36 @@ class InTensor:
         if self.held is not None:
             nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
-        elif _directly(rows):
-            flat = Put.apply(rows, self.place, self.others, self.padding)
         else:
-            flat = rows.new_full((math.prod(self.sides), rows.size(1)), self.padding).index_copy(0, self.place, rows)
-        return flat.view(*self.sides, -1)
+            flat = put(rows, self.place, self.others, self.padding)
+        return flat.view(*self.sides, rows.size(1))
+
+
+def taken(flat: Tensor, place: Tensor, others: Tensor) -> Tensor:
+    """The rows at some places; the others are those left."""
+    if _directly(flat):
+        rows: Tensor = Taken.apply(flat, place, others)
+        return rows
+    return flat.index_select(0, place)
+
+
+def put(rows: Tensor, place: Tensor, others: Tensor, padding: float) -> Tensor:
+    """The adjoint; the other rows get a number."""
+    if _directly(rows):
+        flat: Tensor = Put.apply(rows, place, others, padding)
+        return flat
+    return rows.new_full((len(place) + len(others), rows.size(1)), padding).index_copy(0, place, rows)
 
 
 def _directly(tensor: Tensor) -> bool:
     """Whether `Taken` and `Put` may be used."""
-    return tensor.is_cpu and direct(tensor) and not are_functorch_transforms_active() and forward_ad._current_level < 0
+    if not (tensor.is_cpu and direct(tensor)) or is_batch(tensor):
+        return False
+    return not are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
 class Taken(torch.autograd.Function):
-    """Some rows of a tensor, in memory of large pages. What torch's own operators take beside copying (pages one by one, a copy
+    """`taken` in memory of large pages. What torch's own operators take beside copying (pages one by one, a copy
     that is zero before anything is added to it) is a twentieth of a training step.
     """
 
@@ -104,11 +119,12 @@ class Taken(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_rows: Tensor) -> Any:
-        return Put.apply(d_rows, *ctx.saved_tensors, 0.0), None, None
+        place, others = ctx.saved_tensors
+        return put(d_rows, place, others, 0.0), None, None
 
 
 class Put(torch.autograd.Function):
-    """The adjoint of `Taken`; the other rows get a number."""
+    """`put`, likewise."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, place: Tensor, others: Tensor, padding: float) -> Tensor:
@@ -118,7 +134,8 @@ class Put(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_flat: Tensor) -> Any:
-        return Taken.apply(d_flat, *ctx.saved_tensors), None, None, None
+        place, others = ctx.saved_tensors
+        return taken(d_flat, place, others), None, None, None
 
 
 @dataclass(frozen=True)
@@ -173,7 +190,7 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
     """With the steps that hold something else than the `mask_value`."""
     if given.mask_value is None:
         return given
-    return replace(given, filled=(input.detach() != given.mask_value).any(-1).cpu().numpy())
+    return replace(given, filled=as_array((input.detach() != float(given.mask_value)).any(-1)))
 
 
 def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
