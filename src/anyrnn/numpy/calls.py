@@ -50,7 +50,7 @@ class Reserve:
     @property
     def total(self) -> int:
         """Rows of all steps."""
-        return self.steps * self.rows if self.counts is None else sum(self.counts)
+        return self.steps * self.rows if self.batch is None else self.batch.packing.total
 
     @property
     def several(self) -> bool:

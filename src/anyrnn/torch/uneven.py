@@ -108,7 +108,7 @@ def _directly(tensor: Tensor) -> bool:
 
 class Taken(torch.autograd.Function):
     """`taken` in memory of large pages. What torch's own operators take beside copying (pages one by one, a copy
-    that is zero before anything is added to it) is a twentieth of a training step.
+    that is zero before anything is added to it) is up to a twentieth of a training step.
     """
 
     @staticmethod

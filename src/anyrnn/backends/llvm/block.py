@@ -65,7 +65,7 @@ shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed, given: addresses of tables by step, see `extent`
 """
-PLACES = {name: k for k, name in enumerate(HEADER)}
+POSITIONS = {name: k for k, name in enumerate(HEADER)}
 BUFFER_WORDS = 6
 WEIGHT_WORDS = 4
 
@@ -89,7 +89,7 @@ class Layout:
     weights: tuple[str, ...]
 
     def header(self, name: str) -> int:
-        return PLACES[name]
+        return POSITIONS[name]
 
     def size(self, name: str) -> int:
         return len(HEADER) + self.sizes.index(name)

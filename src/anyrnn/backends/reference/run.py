@@ -129,7 +129,7 @@ def _unit(
     """The outputs in the order of the sequence, and the states before each step and after the last, in the order of the run. A
     sample that has not begun has its first state, one that has ended its last.
     """
-    graph, sizes = network.plan.graph, network.state_sizes
+    graph = network.plan.graph
     by_step = [rows_by_step(stream, counts) for stream in streams]
     before = rows_before(counts, len(by_step[0]))
     ys: list[Any] = [None] * len(by_step[0])
@@ -142,8 +142,8 @@ def _unit(
         }
         interpreter = interpreter_of_step(network, xp, number, layer, t, before[t], randomness)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
-        ys[t] = of_rows(xp, values[graph.output("y")], rows, network.output_size)
-        after = [of_rows(xp, values[graph.output(s.name)], rows, size) for s, size in zip(graph.states, sizes, strict=True)]
+        ys[t] = values[graph.output("y")]
+        after = [values[graph.output(s.name)] for s in graph.states]
         history.append([with_others(xp, new, old) for new, old in zip(after, history[-1], strict=True)])
     return ys, history
 
@@ -158,11 +158,6 @@ def rows_by_step(stream: Any, counts: Sequence[int] | None) -> Any:
 def rows_before(counts: Sequence[int] | None, steps: int) -> list[int]:
     """Packed rows before each step; none where all samples have all steps."""
     return [0] * steps if counts is None else list(accumulate(counts, initial=0))
-
-
-def of_rows(xp: Any, value: Any, rows: int, size: int) -> Any:
-    """[rows, size], also of what is alike for all samples and has no rows."""
-    return value if value.ndim == 2 else xp.broadcast_to(value, (rows, size))
 
 
 def first_of(array: Any, rows: int) -> Any:
