@@ -48,8 +48,8 @@ def test_what_the_second_layer_sees():
         above.parameters[name] = layer.parameters[name.replace("_l0", "_l1")]
     x = np.random.default_rng(0).normal(size=(5, 3, 4))
     middle = below(x)[0]
-    random = Randomness(11, (0.0, 0.25))
-    masks = np.stack([random.kept(np, np.arange, 1, "between_layers", t, 3, 32) for t in range(5)])
+    random = Randomness(11, {"between_layers": (0.0, 0.25)})
+    masks = np.stack([random.at(1, 0, t).kept(np, np.arange, "between_layers", 3, 32) for t in range(5)])
     expected = above(np.where(masks, middle / 0.75, 0))[0]
     assert_relative(layer.forward_training(x, seed=11)[0], expected, "llvm float64 against the reference backend", "output")
 
@@ -144,7 +144,7 @@ def test_the_probability_of_a_numpy_layer_may_change() -> None:
 
 
 def test_the_option_is_a_rewrite_of_the_input():
-    graph = with_input_dropout(anyrnn.cells.gru.trace())
+    graph = with_input_dropout(anyrnn.cells.gru.trace(), "between_layers")
     assert [n.attributes for n in graph.nodes if n.op == "choose"] == [("between_layers", 0)]
 
 

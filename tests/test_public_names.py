@@ -6,7 +6,8 @@ import anyrnn
 import anyrnn.torch
 
 NAMES = [
-    *("Cell", "CellError", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "Stream", "UnsupportedError", "Vec"),
+    *("Cell", "CellError", "LayerOptions", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "Stream"),
+    *("UnsupportedError", "Vec", "clip_gradient", "stop_gradient"),
     *("affine", "apply", "cell", "cells", "concat", "cos", "equal", "exp", "floor", "log", "matrix", "maximum", "mean"),
     *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
     "where",

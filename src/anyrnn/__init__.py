@@ -8,10 +8,12 @@ module for torch. `cells` holds the built-in ones. Every name has a docstring: `
 from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
 from anyrnn.numpy import Recurrent, Stream
+from anyrnn.sequence.options import LayerOptions
 from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
 from anyrnn.trace.language import (
     affine,
     apply,
+    clip_gradient,
     concat,
     cos,
     equal,
@@ -31,6 +33,7 @@ from anyrnn.trace.language import (
     softplus,
     split,
     sqrt,
+    stop_gradient,
     tanh,
     total,
     vector,
@@ -42,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cell",
     "CellError",
+    "LayerOptions",
     "MissingExtraError",
     "Recurrent",
     "Scalar",
@@ -54,6 +58,7 @@ __all__ = [
     "apply",
     "cell",
     "cells",
+    "clip_gradient",
     "concat",
     "cos",
     "equal",
@@ -73,6 +78,7 @@ __all__ = [
     "softplus",
     "split",
     "sqrt",
+    "stop_gradient",
     "tanh",
     "total",
     "vector",

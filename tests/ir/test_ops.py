@@ -15,11 +15,11 @@ from anyrnn.backends.llvm.run import write_code
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Graph, Node
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.ir.ops import ELEMENTWISE, TABLE, Op
+from anyrnn.ir.ops import ELEMENTWISE, SAME_VALUE, TABLE, Op
 from anyrnn.passes.compile import plan
 from anyrnn.passes.options import with_input_dropout
 from anyrnn.trace import State, Vec, cell
-from anyrnn.trace.language import apply, norm, where
+from anyrnn.trace.language import apply, clip_gradient, norm, stop_gradient, where
 
 HIDDEN = Dim.of("hidden")
 SIZES = {"hidden": 6}
@@ -27,7 +27,7 @@ KINDS = {"leaf", "elementwise", "reduction", "linear", "structure"}
 POSITIVE = {"sqrt", "log"}
 RANDOM = {"choose"}
 """Its meaning is not a function of its inputs alone: the interpreter itself draws."""
-DIFFERENTIABLE = [op for op in ELEMENTWISE if not op.boolean and op.name not in RANDOM and op.name != "norm"]
+DIFFERENTIABLE = [op for op in ELEMENTWISE if not op.boolean and op.name not in (*RANDOM, *SAME_VALUE, "norm")]
 
 every_op = pytest.mark.parametrize("op", TABLE.values(), ids=TABLE)
 
@@ -93,6 +93,22 @@ def test_derivatives_match_differences(op: Op) -> None:
         np.testing.assert_allclose(np.broadcast_to(found, difference.shape), difference, rtol=1e-6, atol=1e-8)
 
 
+def test_values_whose_gradients_are_not_their_own() -> None:
+    builder = Builder()
+    x, g = builder.leaf("input", "x", (HIDDEN,)), builder.leaf("cotangent", "y", (HIDDEN,))
+    values, cotangent = np.arange(6.0)[None], np.array([[-2.0, -0.5, 0.0, 0.25, 0.5, np.nan]])
+    leaves = {x.index: values, g.index: cotangent}
+    stopped, clipped = stop_gradient(x), clip_gradient(x, -0.5, 0.25)
+    for y in (stopped, clipped):
+        assert builder.nodes[y.index].op in SAME_VALUE
+        assert (evaluate(builder, leaves, y.index) == values).all()
+    assert TABLE["stop_gradient"].derivative(g, stopped, x) == (None,)
+    operands = [builder.symbol(i) for i in builder.nodes[clipped.index].inputs]
+    found, *others = TABLE["clip_gradient"].derivative(g, clipped, *operands)
+    assert others == [None, None]
+    np.testing.assert_array_equal(evaluate(builder, leaves, found.index), [[-0.5, -0.5, 0.0, 0.25, 0.25, np.nan]])
+
+
 def test_the_derivative_of_a_normalisation() -> None:
     builder = Builder()
     v = builder.leaf("input", "v", (HIDDEN,))
@@ -133,7 +149,7 @@ def test_comparisons_have_no_derivative(op: Op) -> None:
 def cell_of(op: Op) -> Graph:
     """A cell that is little more than one op."""
     if op.name == "choose":
-        return with_input_dropout(cells.rnn_tanh.trace())
+        return with_input_dropout(cells.rnn_tanh.trace(), "between_layers")
 
     def one(x: Any, h: Any) -> Any:
         arguments = [x < h if op.name == "where" else h, x, x * h][: op.arity]

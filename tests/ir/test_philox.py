@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anyrnn.ir.philox import Randomness, philox, threshold
+from anyrnn.ir.philox import KINDS, Randomness, kind_of, philox, stream_of, threshold
 
 # Random123's known answers for philox4x32-10: (counter, key, result).
 VECTORS = [
@@ -32,11 +32,24 @@ def test_the_threshold_covers_every_probability():
 
 def test_a_mask_depends_on_its_own_coordinates_only():
     """A sample's mask is the same in any batch, a feature's in any width."""
-    random = Randomness(7, (0.0, 0.3))
+    random = Randomness(7, {"between_layers": (0.0, 0.3), "recurrent.1": (0.3, 0.3), "zoneout.1": (0.3, 0.3)})
 
-    def mask(rows, features, step=4):
-        return random.kept(np, np.arange, 1, "between_layers", step, rows, features)
+    def mask(rows, features, step=4, direction=0, choice="between_layers"):
+        return random.at(1, direction, step).kept(np, np.arange, choice, rows, features)
 
-    assert (mask(9, 13)[:5, :6] == mask(5, 6)).all()
+    for choice in random.probabilities:
+        assert (mask(9, 13, choice=choice)[:5, :6] == mask(5, 6, choice=choice)).all()
+        assert abs(mask(400, 400, choice=choice).mean() - 0.7) < 0.01
     assert (mask(9, 13) != mask(9, 13, step=5)).any()
-    assert abs(mask(400, 400).mean() - 0.7) < 0.01
+    assert (mask(9, 13) == mask(9, 13, direction=1)).all()
+    assert (mask(9, 13, choice="recurrent.1") == mask(9, 13, step=5, choice="recurrent.1")).all()
+    assert (mask(9, 13, choice="zoneout.1") != mask(9, 13, step=5, choice="zoneout.1")).any()
+    assert (mask(9, 13, choice="zoneout.1") != mask(9, 13, direction=1, choice="zoneout.1")).any()
+
+
+def test_every_choice_has_a_stream_of_its_own():
+    names = [f"{kind}.{state}" for kind in KINDS for state in range(3)]
+    streams = [stream_of(layer, direction, name) for layer in range(3) for direction in range(2) for name in names]
+    shared = sum(not kind_of(name).each_direction for name in names) * 3
+    assert len(set(streams)) == len(streams) - shared
+    assert max(streams) < 2**32

@@ -117,7 +117,7 @@ def _leaf_problem(node: Node) -> str | None:
         return f"must be a number, not {first!r}"
     if node.op == "size" and not isinstance(first, Dim):
         return f"must be a size, not {first!r}"
-    if node.op in ("constant", "size", "hyper", "scale") and node.shape:
+    if node.op in ("constant", "size", "hyper", "scale", "probability") and node.shape:
         return f"is one number, not of shape {shape_text(node.shape)}"
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anyrnn.ir.graph import Node
+from anyrnn.ir.philox import Chances
 
 Arrays = dict[int, Any]
 
@@ -14,8 +15,7 @@ class Interpreter:
     """Evaluates nodes on arrays of the namespace `xp`.
 
     Per-sample vectors are [..., size], per-sample scalars [..., 1]; parameters have their own shapes.
-    `number` makes an array of a Python number, in the dtype of the run. `kept(like, kind, rows, features)` gives the mask of a
-    random choice, on the device of `like`, and `scale` makes up for what it drops; without it everything is kept.
+    `number` makes an array of a Python number, in the dtype of the run. `chances` are of random choices, if there are any.
     """
 
     def __init__(
@@ -23,14 +23,12 @@ class Interpreter:
         xp: Any,
         number: Callable[[float], Any],
         sizes: Mapping[str, int],
-        kept: Callable[[Any, str, int, int], Any] | None = None,
-        scale: float = 1.0,
+        chances: Chances | None = None,
     ) -> None:
         self.xp = xp
         self.number = number
         self.sizes = sizes
-        self.kept = kept
-        self.scale = scale
+        self.chances = chances
 
     def run(self, nodes: Sequence[Node], values: Arrays, roots: Iterable[int]) -> Arrays:
         """Extend `values` (node index -> array) by all that `roots` need; returns it."""
@@ -65,13 +63,19 @@ class Interpreter:
         return self.number(node.attributes[0].evaluate(self.sizes))
 
     def _scale(self, node: Node, arrays: list[Any]) -> Any:
-        return self.number(self.scale)
+        assert self.chances is not None
+        return self.number(self.chances.scale(node.attributes[0]))
+
+    def _probability(self, node: Node, arrays: list[Any]) -> Any:
+        assert self.chances is not None
+        return self.number(self.chances.probability(node.attributes[0]))
 
     def _choose(self, node: Node, arrays: list[Any]) -> Any:
-        if self.kept is None:
-            return arrays[0]
+        assert self.chances is not None
+        place = {"device": arrays[0].device} if hasattr(arrays[0], "device") else {}
         rows = max(a.shape[0] if a.ndim > 1 else 1 for a in arrays)
-        mask = self.kept(arrays[0], node.attributes[0], rows, node.shape[0].evaluate(self.sizes))
+        sizes = (rows, node.shape[0].evaluate(self.sizes)) if node.shape else (rows, 1)
+        mask = self.chances.kept(self.xp, lambda n: self.xp.arange(n, **place), node.attributes[0], *sizes)
         return self.xp.where(mask, *arrays)
 
     def _affine(self, node: Node, arrays: list[Any]) -> Any:

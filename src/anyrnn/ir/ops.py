@@ -65,6 +65,12 @@ def _choose(like: Any, a: Any, b: Any) -> Any:
     return builder.make("choose", [builder.lift(a), builder.lift(b)], like.shape, builder.nodes[like.index].attributes)
 
 
+RANDOM = ("choose", "scale", "probability")
+"""Ops of random choices, whose first attribute says which."""
+SAME_VALUE = ("stop_gradient", "clip_gradient")
+"""Ops whose result is their first operand."""
+
+
 def _mean(v: Any) -> Any:
     return v.builder.apply("sum", v) / v.builder.size(v.shape[0])
 
@@ -85,6 +91,7 @@ TABLE: dict[str, Op] = {
         Op("constant", 0, "leaf", "{name}", doc="a number"),
         Op("size", 0, "leaf", "{name}", doc="the number of features, as a scalar"),
         Op("scale", 0, "leaf", "{name}", doc="what makes up for the features that a random choice drops"),
+        Op("probability", 0, "leaf", "{name}", doc="of a random choice, the probability of the second"),
         Op("cotangent", 0, "leaf", "\\bar{{{name}}}", doc="the gradient that arrives at an output"),
         Op("load", 0, "leaf", "{name}", doc="a value in memory: (buffer, how many steps later than the current one)"),
         # arithmetic
@@ -156,6 +163,23 @@ TABLE: dict[str, Op] = {
             derivative=lambda g, y, a, b: (_choose(y, g, 0.0), _choose(y, 0.0, g)),
             costly=True,
             doc="the first or the second, at random: (what for, how many steps later than the current one)",
+        ),
+        # the same value, with another gradient
+        Op(
+            "stop_gradient",
+            1,
+            _E,
+            "\\operatorname{{stop}}({0})",
+            _preferring("stop_gradient", lambda xp, a: a),
+            lambda g, y, a: (None,),
+        ),
+        Op(
+            "clip_gradient",
+            3,
+            _E,
+            "\\operatorname{{clip\\,gradient}}_{{{1}, {2}}}({0})",
+            _preferring("clip_gradient", lambda xp, a, low, high: a),
+            lambda g, y, a, low, high: (_where(g > high, high, _where(g < low, low, g)), None, None),
         ),
         # over all features
         Op("sum", 1, "reduction", "\\operatorname{{sum}}({0})", lambda xp, a: a.sum(-1)[..., None], lambda g, y, a: (g,)),

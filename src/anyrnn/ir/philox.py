@@ -6,7 +6,7 @@ stream); the four results are for four neighbouring features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,36 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 WORD = 0xFFFFFFFF
 
-KINDS = ("between_layers",)
-"""What random choices are for; a kind's position is part of its stream."""
+
+@dataclass(frozen=True)
+class Kind:
+    """What random choices are for. Those of one sequence are alike in all its steps unless made anew in `each_step`, and in both
+    directions unless `each_direction` has its own.
+    """
+
+    number: int
+    each_step: bool
+    each_direction: bool
 
 
-def stream_of(layer: int, kind: str) -> int:
+KINDS = {
+    "between_layers": Kind(0, each_step=True, each_direction=False),
+    "input": Kind(1, each_step=False, each_direction=True),
+    "output": Kind(2, each_step=False, each_direction=True),
+    "recurrent": Kind(3, each_step=False, each_direction=True),
+    "zoneout": Kind(4, each_step=True, each_direction=True),
+}
+"""By name. A choice is called by its kind, or `kind.k` if it is for state number k."""
+
+
+def kind_of(choice: str) -> Kind:
+    return KINDS[choice.partition(".")[0]]
+
+
+def stream_of(layer: int, direction: int, choice: str) -> int:
     """The fourth word of the counter."""
-    return layer * 256 + KINDS.index(kind)
+    kind, state = kind_of(choice), int(choice.partition(".")[2] or 0)
+    return (2 * layer + direction * kind.each_direction) << 16 | state << 8 | kind.number
 
 
 def philox(counter: Sequence[Any], key: tuple[int, int]) -> list[Any]:
@@ -42,32 +65,52 @@ def threshold(probability: float) -> int:
 
 @dataclass(frozen=True)
 class Randomness:
-    """What a call's random choices depend on: the seed, for each layer the probability with which features of its input
-    are dropped, and in a packed batch the caller's sample and step of each packed row.
+    """What a call's random choices depend on: the seed, the probability in each layer of each choice (with which features are
+    dropped, or states stay as they are), and in a packed batch the caller's sample and step of each packed row.
     """
 
     seed: int
-    probabilities: tuple[float, ...]
+    probabilities: Mapping[str, Sequence[float]]
     places: tuple[Any, Any] | None = None
 
     @property
     def key(self) -> tuple[int, int]:
         return self.seed & WORD, self.seed >> 32 & WORD
 
-    def scale(self, layer: int) -> float:
+    def at(self, layer: int, direction: int, step: int, before: int = 0) -> Chances:
+        """The choices of one step of a layer in one direction. In a packed batch so many rows are `before` those of the step."""
+        return Chances(self, layer, direction, step, before)
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The random choices of one step, see `Randomness.at`."""
+
+    randomness: Randomness
+    layer: int
+    direction: int
+    step: int
+    before: int
+
+    def probability(self, choice: str) -> float:
+        return self.randomness.probabilities[choice][self.layer]
+
+    def scale(self, choice: str) -> float:
         """What the features that are kept are multiplied by."""
-        p = self.probabilities[layer]
+        p = self.probability(choice)
         return 1 / (1 - p) if p < 1 else 0.0
 
-    def kept(self, xp: Any, integers: Any, layer: int, kind: str, step: int, rows: int, features: int, before: int = 0) -> Any:
-        """A mask [rows, features]. `integers(n)` makes the 64-bit integers below n in the namespace xp. In a packed batch so many
-        rows are `before` those of the step.
+    def kept(self, xp: Any, integers: Any, choice: str, rows: int, features: int) -> Any:
+        """A mask [rows, features]: False with the choice's probability. `integers(n)` makes the 64-bit integers below n in the
+        namespace xp.
         """
-        groups, samples, steps = integers((features + 3) // 4)[None, :], integers(rows)[:, None], step
-        if self.places is not None:
-            here = [place[before : before + rows].tolist() for place in self.places]
+        groups, samples, steps = integers((features + 3) // 4)[None, :], integers(rows)[:, None], self.step
+        if self.randomness.places is not None:
+            here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]
             samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
-        zero = samples * 0 + groups * 0
-        words = philox([zero + groups, zero + samples, zero + steps, zero + stream_of(layer, kind)], self.key)
+        zero, stream = samples * 0 + groups * 0, stream_of(self.layer, self.direction, choice)
+        if not kind_of(choice).each_step:
+            steps = 0
+        words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)
         interleaved = xp.stack(words, -1).reshape(rows, -1)[:, :features]
-        return interleaved >= threshold(self.probabilities[layer])
+        return interleaved >= threshold(self.probability(choice))

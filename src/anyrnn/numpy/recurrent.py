@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,14 +14,13 @@ import numpy.typing as npt
 from anyrnn import backends, cells
 from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
-from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import calls
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace
 from anyrnn.numpy.parameters import check_gradients, first_values, put, sources
 from anyrnn.numpy.stream import Stream
-from anyrnn.numpy.uneven import Batch, batch_of
-from anyrnn.sequence.network import check_arguments, make_network, with_dropout
+from anyrnn.numpy.uneven import batch_of
+from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_networks
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
@@ -38,7 +38,9 @@ class Recurrent:
             UnsupportedError.
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
-        options: the cell's hyper-parameters and named sizes other than input and hidden.
+        options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
+            input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
+            cut_gradient.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -74,8 +76,10 @@ class Recurrent:
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
-        self.network = make_network(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
+        sizes = (input_size, hidden_size, num_layers)
+        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, options)
         self.dropout = dropout
+        self.network: Network = self._networks(self.dropout).evaluation
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
@@ -87,7 +91,8 @@ class Recurrent:
 
     @dropout.setter
     def dropout(self, value: float) -> None:
-        self.training_network = with_dropout(self.network, value)
+        check_dropout(value)
+        self.training_network: Network = self._networks(float(value)).training
         self._dropout = float(value)
 
     def __repr__(self) -> str:
@@ -232,7 +237,8 @@ class Recurrent:
         output = arrays.output(out, view, batched, read)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
-        randomness = self._randomness(seed, batch) if network is not self.network else None
+        places = None if batch is None else (batch.packing.sample, batch.packing.step)
+        randomness = network.randomness(operator.index(seed), places)
         now = sources(network, self.parameters, self.dtype)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch)
         native = not self._why_not_native()
@@ -246,11 +252,6 @@ class Recurrent:
             batch.put(rows, output)
             last = batch.leaving(after, first)
         return out if out is not None else arrays.in_layout(output, batched), given_back(last, several), reserve
-
-    def _randomness(self, seed: int, batch: Batch | None) -> Randomness:
-        probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
-        places = None if batch is None else (batch.packing.sample, batch.packing.step)
-        return Randomness(operator.index(seed), probabilities, places)
 
     # backward
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from anyrnn._cache import remembered
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Graph, Node
+from anyrnn.ir.ops import SAME_VALUE
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
 from anyrnn.passes.plan import Buffer, Program
@@ -56,6 +57,7 @@ def make_plan(traced: Graph) -> Plan:
     """The same, and nothing on disk is looked at."""
     graph = simplify(traced)
     joint = adjoint(graph)
+    joint = replace(joint, nodes=_without_same_values(joint.nodes))
     saves = choose_saves(joint)
     roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
     phase, nodes = split_parameters(joint.nodes, tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)]))
@@ -76,6 +78,21 @@ def _summed(graph: Graph, phase: ParameterPhase, backward: Program) -> frozenset
         terms[weight.source].append((weight.offset, weight.shape[0] if weight.shape else Dim.of(1)))
     size = {name: shape[0] if shape else Dim.of(1) for name, shape in whole.items()}
     return frozenset(source for source, ranges in terms.items() if not cover_once(ranges, size[source]))
+
+
+def _without_same_values(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Once gradients are taken, what has the value of its operand need not be made: whatever reads it reads the operand. Nodes
+    keep their numbers.
+    """
+    result: list[Node] = []
+    values: list[int] = []
+    known: dict[Node, int] = {}
+    for i, node in enumerate(nodes):
+        new = replace(node, inputs=tuple(values[s] for s in node.inputs))
+        value = values[node.inputs[0]] if node.op in SAME_VALUE else known.setdefault(new, i)
+        values.append(value)
+        result.append(new if value == i else node)
+    return tuple(result)
 
 
 def _with_loads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

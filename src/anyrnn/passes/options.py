@@ -4,21 +4,151 @@ themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 
-from anyrnn.ir.graph import Builder, Graph, substitute
+from anyrnn.ir.graph import Builder, Graph, Node, affine_parts
+from anyrnn.ir.symbol import Symbol
+
+Change = Callable[[Symbol], Symbol]
+ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus")
 
 
-@lru_cache(maxsize=256)
-def with_input_dropout(graph: Graph) -> Graph:
-    """The cell on an input of which features are dropped at random, the others scaled up: dropout between layers."""
+def with_input_dropout(graph: Graph, choice: str) -> Graph:
+    """Features of the input are zero at random, the others scaled up."""
+    name = graph.inputs[0][0]
+    return _changed(graph, {_leaf(graph, "input", name): lambda x: _dropped(x, choice)})
+
+
+def with_output_dropout(graph: Graph, choice: str) -> Graph:
+    """Features of the output are zero at random, the others scaled up; states are not touched."""
+    return _with_outputs(graph, {"y": lambda y: _dropped(y, choice)})
+
+
+def with_recurrent_dropout(graph: Graph, choices: Mapping[str, str]) -> Graph:
+    """Features of what products read of states are zero at random, the others scaled up. `choices`: by state."""
+    return _with_states_in_products(graph, lambda s: _dropped(s, choices[_name(s)]))
+
+
+def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> Graph:
+    """Features of new states are as before the step at random, or else the mean of that. `choices`: by state. An output that is a
+    new state follows it.
+    """
+
+    def changed(new: Symbol, state: str) -> Symbol:
+        builder, choice = new.builder, choices[state]
+        before = builder.leaf("state", state, new.shape)
+        if at_random:
+            return builder.make("choose", [new, before], new.shape, (choice, 0))
+        return new + builder.leaf("probability", choice, (), per_sample=False) * (before - new)
+
+    return _with_outputs(graph, {state: partial(changed, state=state) for state in choices})
+
+
+def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]]) -> Graph:
+    """New states lie within bounds, before anything else of the step reads them. `bounds`: by state."""
+    return _changed(graph, {graph.output(s): partial(_clipped, low=low, high=high) for s, (low, high) in bounds.items()})
+
+
+def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
+    """What activation functions get lies within bounds, where it is made of products by arithmetic alone."""
+    of_products: list[bool] = []
+    for node in graph.nodes:
+        inputs = any(of_products[s] for s in node.inputs)
+        of_products.append(node.per_sample and (node.op == "affine" or (inputs and node.op not in ACTIVATIONS)))
+    clipped = {s for n in graph.nodes if n.op in ACTIVATIONS for s in n.inputs if of_products[s]}
+    if not clipped:
+        raise ValueError(f"cell {graph.name!r} has no activation function of products, so there is no pre-activation to clip")
+    return _changed(graph, {i: lambda x: _clipped(x, -bound, bound) for i in clipped})
+
+
+def with_clipped_gradients(graph: Graph, bound: float) -> Graph:
+    """The gradients of states lie within bounds at every step."""
+
+    def clipped(state: Symbol) -> Symbol:
+        return state.builder.apply("clip_gradient", state, -bound, bound)
+
+    return _changed(graph, {_leaf(graph, "state", state.name): clipped for state in graph.states})
+
+
+def with_cut_gradients(graph: Graph) -> Graph:
+    """No gradient goes through products to the states that they read."""
+    return _with_states_in_products(graph, lambda s: s.builder.apply("stop_gradient", s))
+
+
+def _leaf(graph: Graph, op: str, name: str) -> int:
+    return next((i for i, n in enumerate(graph.nodes) if n.op == op and n.attributes[0] == name), -1)
+
+
+def _name(leaf: Symbol) -> str:
+    name: str = leaf.builder.nodes[leaf.index].attributes[0]
+    return name
+
+
+def _dropped(x: Symbol, choice: str) -> Symbol:
+    builder = x.builder
+    scaled = x * builder.leaf("scale", choice, (), per_sample=False)
+    return builder.make("choose", [scaled, builder.constant(0.0)], x.shape, (choice, 0), _named(x, "dropped"))
+
+
+def _clipped(x: Symbol, low: float, high: float) -> Symbol:
+    builder = x.builder
+    result = builder.apply("where", x > high, high, builder.apply("where", x < low, low, x))
+    builder.rename(result.index, _named(x, "clipped"))
+    return result
+
+
+def _named(x: Symbol, ending: str) -> str:
+    name = x.builder.nodes[x.index].name
+    return f"{name}_{ending}" if name else ""
+
+
+def _copied(builder: Builder, node: Node, mapped: Mapping[int, int]) -> int:
+    return builder.add(replace(node, inputs=tuple(mapped[s] for s in node.inputs)))
+
+
+def _changed(graph: Graph, changes: Mapping[int, Change]) -> Graph:
+    """Some nodes changed, for everything that reads them and in the outputs."""
     builder = Builder()
-    name, shape = graph.inputs[0]
-    x = builder.leaf("input", name, shape)
-    kind = "between_layers"
-    scale = builder.leaf("scale", kind, (), per_sample=False)
-    dropped = builder.make("choose", [x * scale, builder.constant(0.0)], shape, (kind, 0), f"{name}_dropped")
-    inputs = {i: dropped.index for i, n in enumerate(graph.nodes) if n.op == "input" and n.attributes[0] == name}
-    mapped = substitute(builder, graph.nodes, inputs, (i for _, i in graph.outputs))
+    mapped: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        mapped[i] = _copied(builder, node, mapped)
+        if i in changes:
+            mapped[i] = changes[i](builder.symbol(mapped[i])).index
+    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+
+
+def _with_outputs(graph: Graph, changes: Mapping[str, Change]) -> Graph:
+    """Some outputs changed: what reads their values in the step reads them as they were. An output that is the same value as a
+    changed state changes with it.
+    """
+    builder = Builder(graph.nodes)
+    made = {i: changes[name](builder.symbol(i)).index for name, i in graph.outputs if name in changes}
+    follows = {"y"} if "y" not in changes else set()
+    outputs = tuple((name, made.get(i, i) if name in changes or name in follows else i) for name, i in graph.outputs)
+    return replace(graph, nodes=tuple(builder.nodes), outputs=outputs)
+
+
+def _with_states_in_products(graph: Graph, change: Change) -> Graph:
+    """States changed for the products that read them, directly or in what is made of them without another product."""
+    builder = Builder()
+    mapped: dict[int, int] = {}
+    inside: dict[int, int] = {}
+    """the same for products"""
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        if node.op == "affine" and node.per_sample:
+            operands = {operand for _, operand, _, _ in affine_parts(node)[0]}
+            inputs = tuple(inside[s] if s in operands else mapped[s] for s in node.inputs)
+            mapped[i] = inside[i] = builder.add(replace(node, inputs=inputs))
+            continue
+        mapped[i] = _copied(builder, node, mapped)
+        inside[i] = change(builder.symbol(mapped[i])).index if node.op == "state" else _copied(builder, node, inside)
+    read = any(
+        inside[operand] != mapped[operand] for n in graph.nodes if n.op == "affine" for _, operand, *_ in affine_parts(n)[0]
+    )
+    if not read:
+        raise ValueError(f"cell {graph.name!r} has no product that reads a state")
     return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))

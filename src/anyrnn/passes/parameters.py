@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from anyrnn.ir.dims import Dim, Shape
 from anyrnn.ir.graph import Node, reachable
 
-CONSTANTS = ("constant", "size", "scale")
+CONSTANTS = ("constant", "size", "scale", "probability")
 """What a backend makes itself: no array stands for it."""
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Graph, Node, Parameter
+from anyrnn.ir.ops import RANDOM
+from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
-from anyrnn.passes.options import with_input_dropout
+from anyrnn.sequence.options import OPTIONS, LayerOptions
 from anyrnn.trace import Cell
 
 
@@ -27,10 +29,12 @@ class Network:
     bidirectional: bool = False
     hypers: tuple[tuple[str, float], ...] = field(default=(), compare=False)
     """Values of the cell's run-time scalars. Networks that differ in them alone share plans and code."""
+    probabilities: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """Of each random choice, by layer: see `ir.philox`."""
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.graph, self.sizes, self.layers, self.bidirectional))
+        return hash((self.graph, self.sizes, self.layers, self.bidirectional, self.probabilities))
 
     def __hash__(self) -> int:
         return self._hash
@@ -38,6 +42,10 @@ class Network:
     @cached_property
     def plan(self) -> Plan:
         return plan(self.graph)
+
+    def randomness(self, seed: int, places: tuple[Any, Any] | None) -> Randomness | None:
+        """What a call's random choices depend on; None where there are none. See `ir.philox`."""
+        return Randomness(seed, dict(self.probabilities), places) if self.probabilities else None
 
     @property
     def directions(self) -> int:
@@ -117,7 +125,40 @@ class Network:
         return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:])
 
 
-def make_network(
+@dataclass(frozen=True)
+class Networks:
+    """A layer's network as calls that do not train run it, and as those do that train."""
+
+    evaluation: Network
+    training: Network
+
+
+def make_networks(
+    cell: Cell,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bias: bool,
+    bidirectional: bool,
+    options: dict[str, Any],
+    dropout: float,
+) -> Networks:
+    """The networks of a cell; `options` are split into those of layers, hyper-parameters and named sizes."""
+    of_layer = LayerOptions(**{name: value for name, value in options.items() if name in OPTIONS})
+    plain = _make_network(
+        cell, input_size, hidden_size, num_layers, bias, bidirectional, {k: v for k, v in options.items() if k not in OPTIONS}
+    )
+    graph, between_layers = plain.graph, bool(dropout) and num_layers > 1
+    chances = of_layer.probabilities(graph, num_layers, dropout)
+
+    def network(changed: Graph) -> Network:
+        drawn = {n.attributes[0] for n in changed.nodes if n.op in RANDOM}
+        return replace(plain, graph=changed, probabilities=tuple((name, p) for name, p in chances if name in drawn))
+
+    return Networks(network(of_layer.evaluated(graph)), network(of_layer.trained(graph, between_layers)))
+
+
+def _make_network(
     cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool, bidirectional: bool, options: dict[str, Any]
 ) -> Network:
     """A Network of a cell; `options` are split into hyper-parameters and named sizes."""
@@ -137,7 +178,8 @@ def make_network(
         )
     if unknown:
         known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in (of_input, "hidden")]
-        raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
+        of_layers = f"layers of any cell have: {', '.join(OPTIONS)}"
+        raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}; {of_layers}")
     for name, value in named.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
@@ -169,12 +211,6 @@ def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
             dim.evaluate(sizes)
     except ValueError as error:
         raise CellError(f"{node.source}: cell {who!r}: {error}") from None
-
-
-def with_dropout(network: Network, dropout: Any) -> Network:
-    """The network of training calls: with a random choice of each layer's inputs where outputs are dropped between layers."""
-    check_dropout(dropout)
-    return replace(network, graph=with_input_dropout(network.graph)) if dropout and network.layers > 1 else network
 
 
 def check_dropout(dropout: Any) -> None:

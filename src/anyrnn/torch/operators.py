@@ -22,6 +22,7 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import packed
+from anyrnn.torch.namespace import NAMESPACE
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -29,11 +30,10 @@ DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 @dataclass(frozen=True)
 class Call:
-    """What a call needs to know beside its tensors. `dropout` is the probability of dropping features between layers."""
+    """What a call needs to know beside its tensors."""
 
     network: Network
     batch_first: bool
-    dropout: float = 0.0
 
     @cached_property
     def width(self) -> int:
@@ -54,12 +54,11 @@ class Call:
         return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
 
     def randomness(self, seed: Tensor | None, packing: Packing | None) -> Randomness | None:
-        """`seed` is a tensor of one int64."""
-        if seed is None:
+        """`seed` is a tensor of one int64, where numbers are drawn."""
+        if not self.network.probabilities:
             return None
-        probabilities = (0.0, *[self.dropout] * (self.network.layers - 1))
         places = None if packing is None else (packing.sample, packing.step)
-        return Randomness(int(seed) & 0xFFFFFFFFFFFFFFFF, probabilities, places)
+        return self.network.randomness(0 if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF, places)
 
 
 class Calls(dict[int, Call]):
@@ -81,7 +80,7 @@ def handle(call: Call) -> int:
     """
     if call not in HANDLES:
         network = call.network
-        sizes = (network.sizes, network.layers, network.bidirectional, call.batch_first, call.dropout)
+        sizes = (network.sizes, network.layers, network.bidirectional, call.batch_first, network.probabilities)
         text = f"{network.graph.identity} {sizes}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
@@ -184,7 +183,7 @@ def run_forward(
         )
         pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
-    randomness = None if seed is None else call.randomness(seed, packing)
+    randomness = call.randomness(seed, packing)
     pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
     return output, last, reserve
 
@@ -251,7 +250,7 @@ def run_backward(
         )
         pool = pools.add(key, network, shape)
     tensors = (*inputs, *given, *d_first, *d_inputs, *sources, *d_sources, reserve)
-    pool.call([t.data_ptr() for t in tensors], None if seed is None else call.randomness(seed, packing))
+    pool.call([t.data_ptr() for t in tensors], call.randomness(seed, packing))
     return d_inputs, d_first, d_sources
 
 
@@ -376,7 +375,7 @@ def interpreted(
     ]
     counts = None if packing is None else packing.counts
     randomness = call.randomness(seed, packing)
-    output, last = reference.forward(network, torch, number_like(x), inputs, values, begin, randomness, counts)
+    output, last = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
     return output, *(torch.stack([last[u][k] for u in range(units)]) for k in range(len(network.state_sizes)))
 
 

@@ -16,9 +16,10 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.sequence.network import check_arguments, check_dropout, make_network, with_dropout
+from anyrnn.sequence.network import Networks, check_arguments, check_dropout, make_networks
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
+from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 DERIVED = (
     "network",
     "_number",
-    "_dropped",
+    "_training_number",
     "_parameter_names",
     "_no_kernels",
     "_plain",
@@ -61,7 +62,9 @@ class Recurrent(torch.nn.Module):
         backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
             an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
         device, dtype: of the parameters.
-        options: the cell's hyper-parameters and named sizes other than input and hidden.
+        options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
+            input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
+            cut_gradient.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -112,10 +115,11 @@ class Recurrent(torch.nn.Module):
 
     def _derive(self) -> None:
         """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
-        sizes = (self.input_size, self.hidden_size, self.num_layers)
-        self.network = network = make_network(self.cell, *sizes, self.bias, self.bidirectional, self.options)
+        networks = self._networks(self.dropout)
+        self.network = network = networks.evaluation
         self._number = operators.handle(operators.Call(network, self.batch_first))
-        self._dropped = self._dropping_number()
+        self._training_number = operators.handle(operators.Call(networks.training, self.batch_first))
+        assert networks.training.sources == network.sources
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
         self._plain = not network.plan.phase.computed
@@ -139,12 +143,9 @@ class Recurrent(torch.nn.Module):
         super().__setstate__(state)
         self._derive()
 
-    def _dropping_number(self) -> int:
-        """The call with dropout between layers, or the plain one where there is none."""
-        dropping = with_dropout(self.network, self.dropout)
-        if dropping is self.network:
-            return self._number
-        return operators.handle(operators.Call(dropping, self.batch_first, self.dropout))
+    def _networks(self, dropout: float) -> Networks:
+        sizes = (self.input_size, self.hidden_size, self.num_layers)
+        return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
 
     @property
     def dropout(self) -> float:
@@ -154,8 +155,8 @@ class Recurrent(torch.nn.Module):
     @dropout.setter
     def dropout(self, value: float) -> None:
         check_dropout(value)
-        self._dropout = float(value)
-        self._dropped = self._dropping_number()
+        training = self._networks(float(value)).training
+        self._dropout, self._training_number = float(value), operators.handle(operators.Call(training, self.batch_first))
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -364,7 +365,7 @@ class Recurrent(torch.nn.Module):
         parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         number = operators.number_like(like)
-        interpreter = Interpreter(torch, number, network.layer_sizes(layer))
+        interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer))
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
         interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
@@ -379,7 +380,7 @@ class Recurrent(torch.nn.Module):
         packing: Packing | None,
         plain_sources: bool,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        number = self._dropped if self.training else self._number
+        number = self._training_number if self.training else self._number
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):

@@ -195,6 +195,14 @@ LAYER_ARGUMENTS = frozenset(
         "device",
         "dtype",
         "seed",
+        "input_dropout",
+        "recurrent_dropout",
+        "output_dropout",
+        "zoneout",
+        "clip_state",
+        "clip_preactivation",
+        "clip_gradient",
+        "cut_gradient",
     ]
 )
 """What layers of any cell take, in every front-end."""

@@ -207,6 +207,16 @@ def where(test: Any, a: Any, b: Any) -> Symbol:
     return apply("where", test, a, b)
 
 
+def stop_gradient(a: Any) -> Symbol:
+    """The same value, through which no gradient goes."""
+    return apply("stop_gradient", a)
+
+
+def clip_gradient(a: Any, low: Any, high: Any) -> Symbol:
+    """The same value, whose gradient is clipped to [low, high]."""
+    return apply("clip_gradient", a, low, high)
+
+
 def equal(a: Any, b: Any) -> Symbol:
     """Test for equality, for `where`."""
     return apply("equal", a, b)

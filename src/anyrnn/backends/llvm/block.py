@@ -2,6 +2,7 @@
 
     header        HEADER's words, in order
     sizes         one word for each size that the program uses
+    choices       for each random choice: CHOICE's words, in order
     reads         for each buffer: address, mask of steps, bytes of a unit, from row to row and from panel to panel, table
     packs         the address of each packed weight
     weights       for each weight: address, bytes from row to row; the same of its gradient
@@ -15,6 +16,8 @@ are told of in `extent`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 HEADER = (
     "steps",
@@ -33,12 +36,9 @@ HEADER = (
     "cotangent_to",
     "zeros",
     "seed",
-    "stream",
     "places",
     "rows_apart",
     "step_sign",
-    "threshold",
-    "scale",
     "turn",
     "shared",
     "ahead",
@@ -57,15 +57,19 @@ skip_steps: 1 when only the gradients' sums are to be made, of what an earlier c
 kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`
 add_outputs: 1 when outputs are added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
-seed, stream, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
+seed, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
 row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from where steps go on by step_sign
-threshold, scale: the word below which a feature is dropped, what the others are multiplied by (a double)
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
 shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed, given: addresses of tables by step, see `extent`
 """
 POSITIONS = {name: k for k, name in enumerate(HEADER)}
+CHOICE = ("stream", "threshold", "scale", "probability", "masks")
+"""Of a random choice. stream: see `ir.philox`; threshold: the random word below which it is the second; scale, probability:
+doubles, what features that are kept are multiplied by, and how probable the second is; masks: the address of a table, see
+`choices`
+"""
 BUFFER_WORDS = 6
 WEIGHT_WORDS = 4
 
@@ -84,6 +88,7 @@ class Layout:
     """Where each word stands."""
 
     sizes: tuple[str, ...]
+    choices: tuple[str, ...]
     buffers: tuple[str, ...]
     packs: tuple[str, ...]
     weights: tuple[str, ...]
@@ -92,19 +97,27 @@ class Layout:
         return POSITIONS[name]
 
     def size(self, name: str) -> int:
-        return len(HEADER) + self.sizes.index(name)
+        return self._starts[0] + self.sizes.index(name)
+
+    def choice(self, name: str, word: str) -> int:
+        return self._starts[1] + len(CHOICE) * self.choices.index(name) + CHOICE.index(word)
 
     def buffer(self, name: str) -> int:
-        return len(HEADER) + len(self.sizes) + BUFFER_WORDS * self.buffers.index(name)
+        return self._starts[2] + BUFFER_WORDS * self.buffers.index(name)
 
     def pack(self, name: str) -> int:
-        return len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + self.packs.index(name)
+        return self._starts[3] + self.packs.index(name)
 
     def weight(self, name: str) -> int:
-        start = len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + len(self.packs)
-        return start + WEIGHT_WORDS * self.weights.index(name)
+        return self._starts[4] + WEIGHT_WORDS * self.weights.index(name)
 
     @property
     def words(self) -> int:
-        start = len(HEADER) + len(self.sizes) + BUFFER_WORDS * len(self.buffers) + len(self.packs)
-        return start + WEIGHT_WORDS * len(self.weights)
+        return self._starts[5]
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Where each part begins, and the end of the last."""
+        choices, buffers = len(CHOICE) * len(self.choices), BUFFER_WORDS * len(self.buffers)
+        lengths = (len(HEADER), len(self.sizes), choices, buffers, len(self.packs), WEIGHT_WORDS * len(self.weights))
+        return tuple(accumulate(lengths))

@@ -27,6 +27,8 @@ from anyrnn.backends.llvm.stack import emit_stack
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.ir.dims import Dim
+from anyrnn.ir.ops import RANDOM
+from anyrnn.ir.philox import kind_of
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Kernel, Program, Stage
 
@@ -46,6 +48,8 @@ class Code:
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
     sums: tuple[Sums, ...]
+    tables: tuple[tuple[str, Dim], ...]
+    """random choices that are made once for each sample, and of how many features"""
 
 
 class Driver:
@@ -82,6 +86,8 @@ class Driver:
             tuple(shaper.biases.values()),
             tuple(shaper.inits.values()),
         )
+        chosen = {n.attributes[0]: n.shape[0] for k in self.shaped_kernels() for n in k.nodes if n.op == "choose"}
+        self.tables = tuple((choice, dim) for choice, dim in chosen.items() if not kind_of(choice).each_step)
         self.layout = self._layout()
         self.copies = Copies(self.module, element, keeps)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
@@ -111,7 +117,9 @@ class Driver:
         buffers = [b.name for b in self.program.buffers] + [i.buffer for i in self.inits]
         buffers += [name(s) for s in self.program.states for name in (first_of, last_of)]
         packs = [p.name for p in self.matrices] + [p.name for p in self.biases] + [s.name for s in self.sums]
-        return Layout(tuple(str(d) for d in self.dims), tuple(buffers), tuple(packs), tuple(w.name for w in self.weights))
+        choices = sorted({n.attributes[0] for k in kernels for n in k.nodes if n.op in RANDOM})
+        sizes, weights = (str(d) for d in self.dims), (w.name for w in self.weights)
+        return Layout(tuple(sizes), tuple(choices), tuple(buffers), tuple(packs), tuple(weights))
 
     def all_stages(self) -> list[Stage]:
         return [*self.program.before, *self.loop_stages(), *self.program.after]
@@ -148,6 +156,7 @@ class Driver:
             biases=self.biases,
             inits=self.inits,
             sums=self.sums,
+            tables=self.tables,
         )
 
     def run(self) -> None:
@@ -168,6 +177,7 @@ class Driver:
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
+            self.ends.choices_in(self.tables)
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
             thread.barrier()

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from anyrnn.backends.llvm import math
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.random import random_words
+from anyrnn.backends.llvm.choices import Choices
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
 from anyrnn.ir.ops import TABLE
+from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Kernel, Program
 
 Parameters = Sequence[tuple[str, str]]
@@ -56,6 +57,8 @@ SPELLINGS: dict[str, Spelling] = {
     "where": lambda b, name, test, x, y: b.select(test, x, y, name),
     "norm": lambda b, name, y, a, scale: y,
     "fill": lambda b, name, x: x,
+    "stop_gradient": lambda b, name, x: x,
+    "clip_gradient": lambda b, name, x, low, high: x,
     **{op: _function(f) for op, f in {**math.FUNCTIONS, "abs": math.absolute}.items() if op in TABLE},
 }
 """How LLVM spells each elementwise op; the rest of the table is products, reductions and leaves."""
@@ -201,9 +204,10 @@ class Emitter:
             if node.op == "size":
                 count = self.size(node.attributes[0])
                 self.scalars[i] = self.b.cast("sitofp", count, self.element.type, "features")
-            elif node.op == "scale":
-                scale = self.b.load("double", self.b.at(self.block, self.layout.header("scale"), I64), "scale")
-                self.scalars[i] = scale if self.element.type == "double" else self.b.cast("fptrunc", scale, "float", "scale")
+            elif node.op in ("scale", "probability"):
+                word = self.layout.choice(node.attributes[0], node.op)
+                number = self.b.load("double", self.b.at(self.block, word, I64), node.op)
+                self.scalars[i] = number if self.element.type == "double" else self.b.cast("fptrunc", number, "float", node.op)
             else:
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
                 self.scalars[i] = self.b.load(self.element.type, address, node.attributes[0])
@@ -217,25 +221,31 @@ class Emitter:
             assert feature is not None
             assert row is not None
             first, second = operands
-            return self.b.select(self.kept(node.attributes[1], feature, row), first, second, name)
+            choice, later = node.attributes
+            return self.b.select(self.kept(choice, later, node.shape[0], feature, row), first, second, name)
         return SPELLINGS[node.op](self.b, name, *operands)
 
-    def kept(self, later: int, feature: Value, row: Value) -> Value:
+    def kept(self, choice: str, later: int, dim: Dim, feature: Value, row: Value) -> Value:
         """The mask of a random choice for the features of one vector of a row of this call."""
-        b, header = self.b, self.layout.header
-        row = b.add(self.row0, row, "row")
-        rows = self.word(header("rows"), "rows")
-        t = b.add(b.add(self.t, later), b.binary("sdiv", row, rows), "t")
-        before = b.load(I64, b.at(self.pointer(header("given"), "given"), t, I64), "rows_before")
-        before = b.mul(before, self.word(header("rows_apart"), "rows_apart"))
-        number = b.mul(b.add(before, b.binary("srem", row, rows), "number"), 2)
-        place = b.at(self.pointer(header("places"), "places"), number, I64, "place")
-        sample, first = (b.load(I64, b.at(place, k, I64), name) for k, name in enumerate(("sample", "first_step")))
-        step = b.add(first, b.mul(t, self.word(header("step_sign"), "sign")), "step")
-        seed, stream = self.word(header("seed"), "seed"), self.word(header("stream"), "stream")
-        words = random_words(b, seed, feature, sample, step, stream, self.element.lanes)
-        dropped_below = b.splat(self.word(header("threshold"), "threshold"), self.element.lanes, "threshold")
-        return b.compare("uge", words, dropped_below, "kept")
+        b, choices = self.b, Choices(self.b, self.block, self.layout, self.element.lanes)
+        row, steps = self._row_of_step(b.add(self.row0, row, "row"))
+        if kind_of(choice).each_step:
+            return choices.of_step(choice, feature, row, b.add(b.add(self.t, later), steps, "t"))
+        return choices.of_sample(choice, feature, row, self.size(dim))
+
+    def _row_of_step(self, row: Value) -> tuple[Value, Value]:
+        """A row of its own step, and how many steps later that is than the first: the rows of a chunk's steps may follow each
+        other. A kernel of the loop never divides.
+        """
+        b, rows = self.b, self.word(self.layout.header("rows"), "rows")
+        divide, done, entry = b.label("later_step"), b.label("row_of_step"), b.current
+        b.branch_if(b.compare("slt", row, rows, "in_step"), done, divide)
+        b.place(divide)
+        steps = b.binary("sdiv", row, rows, "steps")
+        rest = b.binary("srem", row, rows, "rest")
+        b.branch(done)
+        b.place(done)
+        return b.phi(I64, [(row, entry), (rest, divide)], "row"), b.phi(I64, [(i64(0), entry), (steps, divide)], "steps")
 
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op

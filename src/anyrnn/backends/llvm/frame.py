@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
-from anyrnn.backends.llvm.block import first_of, last_of
+from anyrnn.backends.llvm.block import CHOICE, first_of, last_of
 from anyrnn.backends.llvm.claims import STATE_BYTES
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
@@ -339,11 +339,15 @@ class Frame:
         packed = randomness.places is not None
         for unit, (layer, direction) in enumerate(self.network.units):
             self.header(unit, "seed", _signed(randomness.seed))
-            self.header(unit, "stream", stream_of(layer, "between_layers"))
             self.header(unit, "rows_apart", int(packed))
             self.header(unit, "step_sign", 0 if packed else 1 - 2 * direction)
-            self.header(unit, "threshold", threshold(randomness.probabilities[layer]))
-            self.header(unit, "scale", struct.unpack("q", struct.pack("d", randomness.scale(layer)))[0])
+            layout, chances = self.units[unit].layout, randomness.at(layer, direction, 0)
+            for choice in layout.choices:
+                probability, scale = chances.probability(choice), chances.scale(choice)
+                start = self.starts[unit] + layout.choice(choice, CHOICE[0])
+                words = stream_of(layer, direction, choice), threshold(probability), _bits(scale), _bits(probability)
+                for k, word in enumerate(words):
+                    self.view[start + k] = word
 
     def phases(self, steps: bool, gradients: bool) -> None:
         """Which parts of a backward call the next call does."""
@@ -397,6 +401,12 @@ class Frame:
             self.stack("chunk_from", chunk_from)
             self.stack("chunk_to", chunk_to)
             self.entry(self.address)
+
+
+def _bits(number: float) -> int:
+    """A double as the word with the same bits."""
+    word: int = struct.unpack("q", struct.pack("d", number))[0]
+    return word
 
 
 def _signed(word: int) -> int:

@@ -136,6 +136,9 @@ class Repeated:
         self.frame, self.addresses = _make_frame(network, shape), addresses
         self.packed = Packed(self.frame.packed_bytes)
         self.scratch = Scratch(self.frame.own_bytes)
+        randomness = network.randomness(0, None)
+        if randomness is not None:
+            self.frame.random_choices(randomness)
         self.asked = 0
         self.last = 0.0
 

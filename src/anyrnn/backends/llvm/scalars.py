@@ -23,7 +23,9 @@ class ScalarKernel(Emitter):
             if self.nodes[i].op == "load":
                 self.locate(*self.nodes[i].attributes)
             elif (
-                not self.nodes[i].per_sample and self.nodes[i].op in ("size", "scale", "parameter") and self.nodes[i].shape == ()
+                not self.nodes[i].per_sample
+                and self.nodes[i].op in ("size", "scale", "probability", "parameter")
+                and self.nodes[i].shape == ()
             ):
                 self.parameter_scalar(i)
         for _, buffer, later in self.kernel.stores:

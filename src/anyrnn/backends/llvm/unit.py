@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anyrnn._memory import ALIGNMENT
+from anyrnn.backends.llvm.choices import mask_bytes
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import Extent
@@ -65,6 +66,7 @@ class Unit:
         self._matrices(e, packed)
         self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
+        self._masks(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
@@ -111,6 +113,13 @@ class Unit:
             else:
                 where = Placed(bias_at[init.bias], 0, 0, 0, e.panel_row, 0, "steps")
             self.in_scratch.append(self._place(init.buffer, where))
+
+    def _masks(self, e: Element, extent: Extent, scratch: Arena) -> None:
+        """Room for the masks of choices that are the same in all steps."""
+        for choice, dim in self.code.tables:
+            index = self.layout.choice(choice, "masks")
+            self.words[index] = scratch.take(extent.rows * -(-dim.evaluate(self.sizes) // e.lanes) * mask_bytes(e.lanes))
+            self.in_scratch.append(index)
 
     def _place(self, buffer: str, where: Placed) -> int:
         """Set a buffer's words but for the addresses; the first of them."""

@@ -49,22 +49,6 @@ def _rows(weight: Weight, sources: Arrays, sizes: Mapping[str, int]) -> Any:
     return array[offset : offset + weight.shape[0].evaluate(sizes)]
 
 
-def interpreter_of_step(
-    network: Network, xp: Any, number: Callable[[float], Any], layer: int, step: int, before: int, randomness: Randomness | None
-) -> Interpreter:
-    """An Interpreter with the sizes of a layer and the random choices of one of its steps, `before` which are so many rows of a
-    packed batch.
-    """
-    if randomness is None:
-        return Interpreter(xp, number, network.layer_sizes(layer))
-
-    def kept(like: Any, kind: str, rows: int, features: int) -> Any:
-        place = {"device": like.device} if hasattr(like, "device") else {}
-        return randomness.kept(xp, lambda n: xp.arange(n, **place), layer, kind, step, rows, features, before)
-
-    return Interpreter(xp, number, network.layer_sizes(layer), kept, randomness.scale(layer))
-
-
 def forward(
     network: Network,
     xp: Any,
@@ -140,7 +124,8 @@ def _unit(
             "input": {name: s[t] for (name, _), s in zip(graph.inputs, by_step, strict=True)},
             "state": {s.name: first_of(state, rows) for s, state in zip(graph.states, history[-1], strict=True)},
         }
-        interpreter = interpreter_of_step(network, xp, number, layer, t, before[t], randomness)
+        chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
+        interpreter = Interpreter(xp, number, network.layer_sizes(layer), chances)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
         ys[t] = values[graph.output("y")]
         after = [values[graph.output(s.name)] for s in graph.states]
@@ -262,7 +247,8 @@ def _unit_backward(
             "state": {name: first_of(state, rows) for name, state in zip(names, history[position], strict=True)},
             "cotangent": {"y": d_y[t], **{name: first_of(d, rows) for name, d in d_states.items()}},
         }
-        interpreter = interpreter_of_step(network, np, number, layer, t, before[t], randomness)
+        chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
+        interpreter = Interpreter(np, number, network.layer_sizes(layer), chances)
         values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
         for name, index in adjoint.inputs:
             d_by_step[stream_names.index(name)][t] += values[index]

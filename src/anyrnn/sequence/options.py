@@ -1,0 +1,153 @@
+"""What a layer does beside its cell's equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from anyrnn.ir.graph import Graph
+from anyrnn.passes import options as rewrites
+
+ByState = Mapping[str, Any]
+Bounds = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """Options of layers of any cell; give them as keyword arguments of `Recurrent`. All are off by default.
+
+    Those with probabilities act in training calls (of torch's modules in training mode), and need no memory: the backward pass
+    chooses again. Choices depend on the seed, the sample, the feature, the layer and the direction, and on the step where it says
+    so; not on threads, batches or lengths. What is kept is scaled up by 1 / (1 - p).
+    """
+
+    input_dropout: float = 0.0
+    """Probability of zeroing features of each layer's input, the same ones at all steps of a sample.
+    Source: Gal & Ghahramani 2016, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks."""
+    recurrent_dropout: float = 0.0
+    """Probability of zeroing features of a state for the products that read it, the same ones at all steps of a sample. The
+    state itself is not changed. Source: Gal & Ghahramani 2016; Keras has it by this name."""
+    output_dropout: float = 0.0
+    """Probability of zeroing features of each layer's output, the same ones at all steps of a sample. States are not changed.
+    Source: Merity et al. 2017, Regularizing and Optimizing LSTM Language Models."""
+    zoneout: float | ByState = 0.0
+    """Probability with which a feature of a state stays as it was before a step, chosen at every step; of all states that are
+    vectors, or by state (`{"h": 0.05, "c": 0.5}`). Calls that do not train take the mean: p * before + (1 - p) * after. An
+    output that is a state follows it. Source: Krueger et al. 2016, Zoneout."""
+    clip_state: Bounds | ByState | None = None
+    """Bounds of new states, before anything else reads them: a number b for [-b, b], or a pair; of all states that are vectors,
+    or by state. No gradient goes to what is beyond. Source: cuDNN's `cudnnRNNSetClip`."""
+    clip_preactivation: float | None = None
+    """Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of products and arithmetic:
+    [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`."""
+    clip_gradient: float | None = None
+    """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
+    Networks."""
+    cut_gradient: bool = False
+    """No gradient goes through products to the states that they read; it goes through the rest of the step, and to the weights.
+    Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024)."""
+
+    def __post_init__(self) -> None:
+        for name in ("input_dropout", "recurrent_dropout", "output_dropout"):
+            check_probability(name, getattr(self, name))
+        for name in ("clip_preactivation", "clip_gradient"):
+            bound = getattr(self, name)
+            if bound is not None and not (is_number(bound) and bound > 0):
+                raise ValueError(f"{name} should be a positive number, got {bound!r}")
+        if not isinstance(self.cut_gradient, bool):
+            raise TypeError(f"cut_gradient should be of type bool, got: {type(self.cut_gradient).__name__}")
+
+    def evaluated(self, graph: Graph) -> Graph:
+        """The step of calls that do not train."""
+        return self._gradients(self._zoneout(self._clips(graph), at_random=False))
+
+    def trained(self, graph: Graph, between_layers: bool) -> Graph:
+        """The step of calls that train; with dropout `between_layers` if asked for."""
+        graph = self._clips(graph)
+        if self.recurrent_dropout:
+            graph = _named("recurrent_dropout", rewrites.with_recurrent_dropout, graph, self._of_states(graph, "recurrent"))
+        graph = self._gradients(self._zoneout(graph, at_random=True))
+        if self.input_dropout:
+            graph = rewrites.with_input_dropout(graph, "input")
+        if between_layers:
+            graph = rewrites.with_input_dropout(graph, "between_layers")
+        return rewrites.with_output_dropout(graph, "output") if self.output_dropout else graph
+
+    def probabilities(self, graph: Graph, layers: int, between_layers: float) -> tuple[tuple[str, tuple[float, ...]], ...]:
+        """Of every random choice, by layer; a cell's first layer has none `between_layers`."""
+        found = {"between_layers": (0.0, *[float(between_layers)] * (layers - 1))}
+        found |= {"input": (float(self.input_dropout),) * layers, "output": (float(self.output_dropout),) * layers}
+        found |= dict.fromkeys(self._of_states(graph, "recurrent").values(), (float(self.recurrent_dropout),) * layers)
+        chosen = self._of_states(graph, "zoneout")
+        found |= {chosen[state]: (p,) * layers for state, p in self._zoneouts(graph).items()}
+        return tuple((choice, of_layers) for choice, of_layers in found.items() if any(of_layers))
+
+    def _clips(self, graph: Graph) -> Graph:
+        if self.clip_preactivation is not None:
+            bound = float(self.clip_preactivation)
+            graph = _named("clip_preactivation", rewrites.with_clipped_preactivations, graph, bound)
+        if self.clip_state is not None:
+            by_state = of_states(graph, "clip_state", self.clip_state, lambda value: _bounds("clip_state", value))
+            graph = rewrites.with_clipped_states(graph, by_state)
+        return graph
+
+    def _gradients(self, graph: Graph) -> Graph:
+        if self.cut_gradient:
+            graph = _named("cut_gradient", rewrites.with_cut_gradients, graph)
+        return graph if self.clip_gradient is None else rewrites.with_clipped_gradients(graph, float(self.clip_gradient))
+
+    def _zoneout(self, graph: Graph, at_random: bool) -> Graph:
+        chosen = self._of_states(graph, "zoneout")
+        choices = {state: chosen[state] for state in self._zoneouts(graph)}
+        return rewrites.with_zoneout(graph, choices, at_random) if choices else graph
+
+    def _zoneouts(self, graph: Graph) -> dict[str, float]:
+        """The probability by state, of those that have one."""
+        found = of_states(graph, "zoneout", self.zoneout, lambda value: check_probability("zoneout", value))
+        return {state: p for state, p in found.items() if p}
+
+    def _of_states(self, graph: Graph, kind: str) -> dict[str, str]:
+        """The name of a choice for each state."""
+        return {state.name: f"{kind}.{position}" for position, state in enumerate(graph.states)}
+
+
+OPTIONS = tuple(field.name for field in fields(LayerOptions))
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Raises ValueError for what is no number from 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise ValueError(f"{name} should be a probability, a number in range [0, 1]; got {value!r}")
+    return float(value)
+
+
+def _bounds(name: str, value: Any) -> tuple[float, float]:
+    low, high = (-value, value) if is_number(value) else value if isinstance(value, tuple) and len(value) == 2 else (0, 0)
+    if not (is_number(low) and is_number(high) and low < high):
+        raise ValueError(f"{name} should be a positive number, or a pair (low, high), got {value!r}")
+    return float(low), float(high)
+
+
+def of_states(graph: Graph, name: str, value: Any, checked: Callable[[Any], Any]) -> dict[str, Any]:
+    """An option by state: as given, or the same for all states that are vectors."""
+    vectors = [state.name for state in graph.states if state.shape]
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(vectors, checked(value))
+    for state in value:
+        if state not in vectors:
+            known = ", ".join(vectors) or "none"
+            raise ValueError(f"{name}: cell {graph.name!r} has no state {state!r} that is a vector; it has: {known}")
+    return {state: checked(v) for state, v in value.items()}
+
+
+def _named(name: str, rewrite: Callable[..., Graph], graph: Graph, *arguments: Any) -> Graph:
+    """A rewrite, whose errors say which option was asked for."""
+    try:
+        return rewrite(graph, *arguments)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -1,0 +1,408 @@
+"""Options of layers: each as a loop in torch says it, the kernels as the reference, alone and together, dense and uneven."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn
+import anyrnn.torch
+from anyrnn import LayerOptions, cells
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.options import OPTIONS
+from anyrnn.trace.cell import LAYER_ARGUMENTS
+from tests.budget import assert_relative
+
+VALUES: dict[str, Any] = {
+    "input_dropout": 0.4,
+    "recurrent_dropout": 0.3,
+    "output_dropout": 0.25,
+    "zoneout": 0.35,
+    "clip_state": 0.3,
+    "clip_preactivation": 0.4,
+    "clip_gradient": 0.2,
+    "cut_gradient": True,
+}
+NO_PRODUCT_OF_STATES = {"indrnn"}
+"""Cells to which some options cannot be applied."""
+
+
+def options_of(cell: str, names: Any) -> dict[str, Any]:
+    skipped = {"recurrent_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
+    return {name: VALUES[name] for name in names if name not in skipped}
+
+
+def sizes_of(cell: str) -> dict[str, int]:
+    return {name: 7 for name in cells.load(cell).trace().size_names if name not in ("input", "hidden")}
+
+
+def test_every_option_is_tested_and_documented() -> None:
+    assert set(VALUES) == set(OPTIONS)
+    assert set(OPTIONS) <= LAYER_ARGUMENTS
+
+
+def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, Any]:
+    """Everything that a training call gives, by name."""
+    y, last, reserve = layer.forward_training(x, seed=2**40 + 3, **call)
+    last = last if isinstance(last, tuple) else (last,)
+    d_state = tuple(np.sin(s + 1) for s in last)
+    d_x, d_first, gradients = layer.backward(reserve, np.cos(y), d_state if len(last) > 1 else d_state[0])
+    d_first = d_first if isinstance(d_first, tuple) else (d_first,)
+    states = {f"last {k}": s for k, s in enumerate(last)} | {f"d first {k}": s for k, s in enumerate(d_first)}
+    return {"output": y, "d x": d_x, **states, **gradients}
+
+
+@pytest.mark.parametrize("uneven", [False, True], ids=["dense", "uneven"])
+@pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
+@pytest.mark.parametrize("cell", cells.names())
+def test_the_kernels_equal_the_reference(cell: str, names: list[str], uneven: bool) -> None:
+    options = options_of(cell, names)
+    if not options:
+        pytest.skip("this cell refuses the option, as another test shows")
+    shape = {"num_layers": 2, "dropout": 0.2, "bidirectional": True, "dtype": "float64", "seed": 1}
+    layers = [anyrnn.Recurrent(cell, 5, 19, backend=b, **shape, **sizes_of(cell), **options) for b in ("llvm", "reference")]
+    random = np.random.default_rng(0)
+    x, call = random.normal(size=(6, 3, 5)), {}
+    if uneven:
+        call = {"lengths": [4, 0, 6], "reset": random.random((6, 3)) < 0.2}
+    results = [{**training_results(layer, x, **call), "evaluated": layer(x, **call)[0]} for layer in layers]
+    for name, found in results[0].items():
+        # a normalisation of clipped, hence nearly equal, features magnifies what rounding leaves of their differences
+        bound = 1e-6 if cell == "lstm_layernorm" and "clip" in "".join(names) else 1e-10
+        np.testing.assert_allclose(found, results[1][name], rtol=bound, atol=bound, err_msg=name)
+
+
+# each option against a loop
+
+
+class Loop:
+    """A layer's options as a loop in torch says them, for one layer in one direction."""
+
+    def __init__(self, layer: anyrnn.Recurrent, options: dict[str, Any], x: Any, training: bool) -> None:
+        self.options, self.training = {name: options.get(name, 0) for name in VALUES}, training
+        self.w = {name.removesuffix("_l0"): torch.tensor(a, requires_grad=True) for name, a in layer.parameters.items()}
+        self.x = torch.tensor(x, requires_grad=True)
+        self.steps, self.rows, _ = x.shape
+        self.randomness = Randomness(11, {})
+
+    def mask(self, choice: str, features: int, p: float, t: int = 0) -> torch.Tensor:
+        random = Randomness(11, {choice: (p,)})
+        return torch.tensor(random.at(0, 0, t).kept(np, np.arange, choice, self.rows, features))
+
+    def dropped(self, value: torch.Tensor, choice: str, p: float) -> torch.Tensor:
+        if not p or not self.training:
+            return value
+        return value * self.mask(choice, value.shape[-1], p) / (1 - p)
+
+    def zoned(self, new: torch.Tensor, before: torch.Tensor, k: int, t: int) -> torch.Tensor:
+        p = self.options["zoneout"]
+        if not p:
+            return new
+        if not self.training:
+            return p * before + (1 - p) * new
+        return torch.where(self.mask(f"zoneout.{k}", new.shape[-1], p, t), new, before)
+
+    def pre(self, value: torch.Tensor) -> torch.Tensor:
+        bound = self.options["clip_preactivation"]
+        return value.clamp(-bound, bound) if bound else value
+
+    def clipped(self, value: torch.Tensor) -> torch.Tensor:
+        bound = self.options["clip_state"]
+        return value.clamp(-bound, bound) if bound else value
+
+    def state(self, value: torch.Tensor) -> torch.Tensor:
+        """A state as the step gets it."""
+        bound = self.options["clip_gradient"]
+        if not bound or not value.requires_grad:
+            return value
+        same = value * 1
+        same.register_hook(lambda g: g.clamp(-bound, bound))
+        return same
+
+    def for_products(self, value: torch.Tensor, k: int) -> torch.Tensor:
+        value = value.detach() if self.options["cut_gradient"] else value
+        return self.dropped(value, f"recurrent.{k}", self.options["recurrent_dropout"])
+
+    def run(self, step: Any, first: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """`step(loop, x_t, products' states, states)` gives the new states, the output first."""
+        states, outputs = first, []
+        x = self.dropped(self.x, "input", self.options["input_dropout"])
+        for t in range(self.steps):
+            states = [self.state(s) for s in states]
+            read = [self.for_products(s, k) for k, s in enumerate(states)]
+            new = step(self, x[t], read, states)
+            states = [self.zoned(n, s, k, t) for k, (n, s) in enumerate(zip(new, states, strict=True))]
+            outputs.append(self.dropped(states[0], "output", self.options["output_dropout"]))
+        return torch.stack(outputs), states
+
+
+def step_rnn(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
+    w = loop.w
+    pre = loop.pre(x @ w["weight_ih"].T + w["bias_ih"] + read[0] @ w["weight_hh"].T + w["bias_hh"])
+    return [loop.clipped(pre.tanh())]
+
+
+def step_lstm(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
+    w = loop.w
+    i, f, g, o = (
+        loop.pre(p) for p in (x @ w["weight_ih"].T + w["bias_ih"] + read[0] @ w["weight_hh"].T + w["bias_hh"]).chunk(4, -1)
+    )
+    c = loop.clipped(f.sigmoid() * states[1] + i.sigmoid() * g.tanh())
+    return [loop.clipped(o.sigmoid() * c.tanh()), c]
+
+
+def step_gru(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
+    w, h = loop.w, states[0]
+    xr, xz, xn = (x @ w["weight_ih"].T + w["bias_ih"]).chunk(3, -1)
+    hr, hz, hn = (read[0] @ w["weight_hh"].T + w["bias_hh"]).chunk(3, -1)
+    r, z = loop.pre(xr + hr).sigmoid(), loop.pre(xz + hz).sigmoid()
+    n = loop.pre(xn + r * hn).tanh()
+    return [loop.clipped((1 - z) * n + z * h)]
+
+
+def step_gru_before(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
+    w, h = loop.w, states[0]
+    xr, xz, xn = (x @ w["weight_ih"].T + w["bias_ih"]).chunk(3, -1)
+    (wr, wz, wn), (br, bz, bn) = w["weight_hh"].chunk(3), w["bias_hh"].chunk(3)
+    r, z = loop.pre(xr + read[0] @ wr.T + br).sigmoid(), loop.pre(xz + read[0] @ wz.T + bz).sigmoid()
+    n = loop.pre(xn + (r * read[0]) @ wn.T + bn).tanh()
+    return [loop.clipped((1 - z) * n + z * h)]
+
+
+STEPS = {"rnn_tanh": step_rnn, "lstm": step_lstm, "gru": step_gru, "gru_before": step_gru_before}
+
+
+@pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
+@pytest.mark.parametrize("cell", STEPS)
+def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
+    options, random = {name: VALUES[name] for name in names}, np.random.default_rng(3)
+    layer = anyrnn.Recurrent(cell, 4, 9, dtype="float64", seed=2, **options)
+    for array in layer.parameters.values():
+        array *= 3  # so that clips have something to clip
+    x = random.normal(size=(5, 3, 4))
+    states = len(layer.network.graph.states)
+    first = [random.normal(size=(1, 3, 9)) for _ in range(states)]
+    given = tuple(first) if states > 1 else first[0]
+
+    loop = Loop(layer, options, x, training=True)
+    begin = [torch.tensor(a[0], requires_grad=True) for a in first]
+    output, last = loop.run(STEPS[cell], begin)
+    d_y = random.normal(size=output.shape)
+    (output * torch.tensor(d_y)).sum().backward()
+    y, ends, reserve = layer.forward_training(x, given, seed=11)
+    d_x, d_first, gradients = layer.backward(reserve, d_y)
+    budget = "llvm float64 against the reference backend"
+    assert_relative(y, output.detach().numpy(), budget, "output")
+    for k in range(states):
+        assert_relative((ends if states > 1 else (ends,))[k][0], last[k].detach().numpy(), budget, f"last {k}")
+        assert_relative((d_first if states > 1 else (d_first,))[k][0], grad_of(begin[k]), budget, f"d first {k}")
+    assert_relative(d_x, grad_of(loop.x), budget, "d x")
+    for name, found in gradients.items():
+        assert_relative(found, grad_of(loop.w[name.removesuffix("_l0")]), budget, name)
+
+    evaluated = Loop(layer, options, x, training=False).run(STEPS[cell], [torch.tensor(a[0]) for a in first])[0]
+    assert_relative(layer(x, given)[0], evaluated.detach().numpy(), budget, "evaluated output")
+
+
+def test_options_by_state() -> None:
+    layer = anyrnn.Recurrent("lstm", 4, 9, seed=2, zoneout={"c": 0.5}, clip_state={"c": (-0.1, 0.2)}, dtype="float64")
+    y, (h, c), _ = layer.forward_training(np.random.default_rng(0).normal(size=(6, 3, 4)) * 9, seed=1)
+    assert c.min() == -0.1
+    assert c.max() == 0.2
+    assert (y[-1] == h[0]).all()
+    assert layer.training_network.probabilities == (("zoneout.1", (0.5,)),)
+
+
+def test_everything_stays_with_a_zoneout_of_one() -> None:
+    layer = anyrnn.Recurrent("gru", 4, 9, seed=2, zoneout=1.0)
+    first = np.random.default_rng(0).normal(size=(1, 3, 9)).astype(np.float32)
+    x = np.ones((5, 3, 4), np.float32)
+    for y in (layer.forward_training(x, first)[0], layer(x, first)[0]):
+        np.testing.assert_allclose(y, np.broadcast_to(first, (5, 3, 9)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
+@pytest.mark.parametrize("rows", [3, 70])
+def test_the_same_bits_for_any_number_of_threads(name: str, rows: int) -> None:
+    layer = anyrnn.torch.Recurrent("lstm", 6, 40, 2, bidirectional=True, **{name: 0.5})
+    x, before, results = torch.randn(7, rows, 6), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 4):
+            torch.set_num_threads(threads)
+            torch.manual_seed(5)
+            layer.zero_grad()
+            y = layer(x)[0]
+            y.square().sum().backward()
+            results.append([y, *(p.grad.clone() for p in layer.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
+def test_a_sample_chooses_the_same_whatever_its_length_and_batch(name: str) -> None:
+    """Sample n of a batch, however long, has the bits that it has among the first n + 1 alone."""
+    layer = anyrnn.Recurrent("gru", 6, 17, 2, seed=0, **{name: 0.5})
+    x = np.random.default_rng(0).normal(size=(7, 5, 6)).astype(np.float32)
+    lengths = [3, 7, 0, 5, 6]
+    whole = layer.forward_training(x, lengths=lengths, seed=9)[0]
+    for n in (1, 3, 4):
+        alone = layer.forward_training(x[:, : n + 1], seed=9)[0]
+        assert (whole[: lengths[n], n] == alone[: lengths[n], n]).all()
+
+
+def test_a_stream_equals_a_call_with_zoneout() -> None:
+    for backend in ("llvm", "reference"):
+        layer = anyrnn.Recurrent("lstm", 4, 9, seed=2, zoneout={"h": 0.25, "c": 0.5}, clip_preactivation=0.3, backend=backend)
+        x = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
+        stream = layer.stream(3)
+        assert (np.stack([stream(step) for step in x]) == layer(x)[0]).all()
+
+
+# torch
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
+def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
+    options = {name: VALUES[name] for name in names}
+    layer = anyrnn.torch.Recurrent("gru", 5, 12, 2, bidirectional=True, dtype=torch.float64, backend=backend, **options)
+    numpy = anyrnn.Recurrent("gru", 5, 12, 2, bidirectional=True, dtype="float64", **options)
+    for name, p in layer.named_parameters():
+        numpy.parameters[name] = p.detach().numpy()
+    x = torch.randn(6, 3, 5, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(4)
+    y, last = layer(x)
+    y.cos().sum().backward()
+    torch.manual_seed(4)
+    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if layer._training_number != layer._number else 0
+    y_numpy, last_numpy, reserve = numpy.forward_training(x.detach().numpy(), seed=seed)
+    d_x, _, gradients = numpy.backward(reserve, -np.sin(y_numpy))
+    np.testing.assert_allclose(y.detach(), y_numpy, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(last.detach(), last_numpy, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(x.grad, d_x, rtol=1e-9, atol=1e-11)
+    for name, p in layer.named_parameters():
+        np.testing.assert_allclose(p.grad, gradients[name], rtol=1e-9, atol=1e-11, err_msg=name)
+
+
+HONEST = [name for name in VALUES if name not in ("clip_gradient", "cut_gradient")]
+"""Options whose gradients are those of their values."""
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_gradcheck_and_gradgradcheck(name: str) -> None:
+    layer = anyrnn.torch.Recurrent("lstm", 3, 4, dtype=torch.float64, **{name: VALUES[name]})
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return layer(x)[0]
+
+    x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(function, x)
+    assert torch.autograd.gradgradcheck(function, x)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_clipped_gradient_has_no_second_derivative(backend: str) -> None:
+    layer, x = anyrnn.torch.Recurrent("gru", 3, 4, backend=backend, clip_gradient=0.1), torch.randn(4, 2, 3, requires_grad=True)
+    (d_x,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="a clipped gradient has no derivative"):
+        d_x.sum().backward()
+
+
+def test_second_derivatives_where_gradients_are_cut() -> None:
+    """As torch's detach: what is cut counts as constant."""
+    layers = [
+        anyrnn.torch.Recurrent("gru", 3, 4, dtype=torch.float64, backend=b, cut_gradient=True) for b in ("llvm", "reference")
+    ]
+    layers[1].load_state_dict(layers[0].state_dict())
+    found, x = [], torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    for layer in layers:
+        y = layer(x)[0]
+        (d_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        found.append([d_x, *torch.autograd.grad(d_x.square().sum(), [x, *layer.parameters()], allow_unused=True)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own use of it
+def test_a_clipped_gradient_has_no_forward_mode() -> None:
+    layer = anyrnn.torch.Recurrent("gru", 3, 4, clip_gradient=0.1)
+    x = torch.randn(4, 2, 3)
+    with pytest.raises(RuntimeError, match="jvp"):
+        torch.func.jvp(lambda x: layer(x)[0], (x,), (x,))
+
+
+def grad_of(leaf: torch.Tensor) -> Any:
+    """What autograd left there: zeros where nothing leads."""
+    return (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).numpy()
+
+
+def test_copies_and_pickles_keep_their_options() -> None:
+    import copy
+    import pickle
+
+    layer = anyrnn.torch.Recurrent("gru", 3, 4, zoneout=0.5, clip_state=0.1).eval()
+    x = torch.randn(4, 2, 3)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(x)[0], layer(x)[0])
+    assert "zoneout=0.5" in repr(layer)
+    numpy = anyrnn.Recurrent("gru", 3, 4, zoneout=0.5)
+    assert (pickle.loads(pickle.dumps(numpy))(x.numpy())[0] == numpy(x.numpy())[0]).all()
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"input_dropout": 1.5}, ValueError, r"input_dropout should be a probability, a number in range \[0, 1\]; got 1.5"),
+        ({"recurrent_dropout": True}, ValueError, "recurrent_dropout should be a probability"),
+        ({"output_dropout": None}, ValueError, "output_dropout should be a probability"),
+        ({"zoneout": float("nan")}, ValueError, "zoneout should be a probability"),
+        ({"zoneout": {"c": 0.1}}, ValueError, "zoneout: cell 'gru' has no state 'c' that is a vector; it has: h"),
+        ({"clip_state": 0.0}, ValueError, r"clip_state should be a positive number, or a pair \(low, high\), got 0.0"),
+        ({"clip_state": (1, -1)}, ValueError, "clip_state should be a positive number, or a pair"),
+        ({"clip_state": {"h": "1"}}, ValueError, "clip_state should be a positive number, or a pair"),
+        ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
+        ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
+        ({"cut_gradient": 1}, TypeError, "cut_gradient should be of type bool, got: int"),
+        (
+            {"zone_out": 0.1},
+            TypeError,
+            "cell 'gru' has no option 'zone_out'; it has: none; layers of any cell have: input_dropout",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    for layer in (anyrnn.Recurrent, anyrnn.torch.Recurrent):
+        with pytest.raises(error, match=message):
+            layer("gru", 3, 4, **options)
+
+
+@pytest.mark.parametrize("name", ["recurrent_dropout", "cut_gradient"])
+@pytest.mark.parametrize("cell", sorted(NO_PRODUCT_OF_STATES))
+def test_an_option_that_can_do_nothing_is_refused(cell: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: cell '{cell}' has no product that reads a state"):
+        anyrnn.Recurrent(cell, 3, 4, **{name: VALUES[name]})
+
+
+def test_a_cell_without_pre_activations() -> None:
+    @anyrnn.cell
+    def linear(x, h):  # type: ignore[no-untyped-def]
+        h = 0.5 * h + anyrnn.affine("a", x)
+        return h, anyrnn.State(h=h)
+
+    with pytest.raises(ValueError, match="clip_preactivation: cell 'linear' has no activation function of products"):
+        anyrnn.Recurrent(linear, 3, 4, clip_preactivation=1.0)
+
+
+def test_the_options_say_what_they_are() -> None:
+    assert LayerOptions().zoneout == 0.0
+    for name in OPTIONS:
+        assert name in anyrnn.Recurrent.__doc__
