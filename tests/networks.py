@@ -15,6 +15,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network
+from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.trace import Cell
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -146,8 +147,10 @@ def on_torch(p: Problem, dtype: torch.dtype = torch.float64) -> Results:
         return torch.tensor(value, dtype=dtype)
 
     values = [reference.parameter_values(p.network, number, unit) for unit in parameters]
-    output, last = reference.forward(p.network, torch, number, inputs, values, first)
-    torch.autograd.backward([output, *_flat(last)], [torch.tensor(p.d_output, dtype=dtype), *_flat(d_last)])
+    output, last = reference.forward(p.network, NAMESPACE, number, inputs, values, first)
+    pairs = zip([output, *_flat(last)], [torch.tensor(p.d_output, dtype=dtype), *_flat(d_last)], strict=True)
+    leading = [(result, cotangent) for result, cotangent in pairs if result.requires_grad]  # a cell may stop its gradients
+    torch.autograd.backward([r for r, _ in leading], [c for _, c in leading])
     return _arrays(
         _results(p, output, last, _gradients(inputs), [_gradients_by_name(u) for u in parameters], [_gradients(u) for u in first])
     )
@@ -337,7 +340,7 @@ def _parameter_gradients(p: Problem, unit: int, parameters: Mapping[str, Array],
     leaves = {name: torch.tensor(a, requires_grad=True) for name, a in parameters.items()}
     dtype = next(iter(leaves.values())).dtype
     layer, _ = network.units[unit]
-    read = _parameter_phase(network, torch, lambda value: torch.tensor(value, dtype=dtype), layer, leaves)
+    read = _parameter_phase(network, NAMESPACE, lambda value: torch.tensor(value, dtype=dtype), layer, leaves)
     pairs = [(read[s], torch.from_numpy(d)) for s, d in zip(network.sources, d_sources, strict=True) if read[s].requires_grad]
     torch.autograd.backward([r for r, _ in pairs], [d for _, d in pairs])
     return {name: a.numpy() for name, a in _gradients_by_name(leaves).items()}

@@ -26,6 +26,7 @@ UNARY: dict[str, tuple[str, Callable[[float], float]]] = {
     "neg": "-{0}", "abs": "abs({0})", "sign": 'apply("sign", {0})', "floor": "floor({0})", "sqrt": "sqrt(1 + {0} * {0})",
     "exp": "exp(-abs({0}))", "log": "log(1 + abs({0}))", "tanh": "tanh({0})", "sigmoid": "sigmoid({0})",
     "softplus": "softplus({0})", "relu": "relu({0})", "sin": "sin({0})", "cos": "cos({0})",
+    "stop_gradient": "stop_gradient({0})", "clip_gradient": "clip_gradient({0}, -0.1, 0.05)",
 }  # fmt: skip
 BOUNDS: dict[str, Callable[..., float]] = {
     "floor": lambda a: a + 1, "sqrt": lambda a: a + 1, "softplus": lambda a: a + 1, "add": lambda a, b: a + b,

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from anyrnn._cache import remembered
 from anyrnn.ir.dims import Dim, cover_once
-from anyrnn.ir.graph import Graph, Node
+from anyrnn.ir.graph import Builder, Graph, Node
 from anyrnn.ir.ops import SAME_VALUE
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
@@ -57,7 +57,6 @@ def make_plan(traced: Graph) -> Plan:
     """The same, and nothing on disk is looked at."""
     graph = simplify(traced)
     joint = adjoint(graph)
-    joint = replace(joint, nodes=_without_same_values(joint.nodes))
     saves = choose_saves(joint)
     roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
     phase, nodes = split_parameters(joint.nodes, tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)]))
@@ -78,21 +77,6 @@ def _summed(graph: Graph, phase: ParameterPhase, backward: Program) -> frozenset
         terms[weight.source].append((weight.offset, weight.shape[0] if weight.shape else Dim.of(1)))
     size = {name: shape[0] if shape else Dim.of(1) for name, shape in whole.items()}
     return frozenset(source for source, ranges in terms.items() if not cover_once(ranges, size[source]))
-
-
-def _without_same_values(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Once gradients are taken, what has the value of its operand need not be made: whatever reads it reads the operand. Nodes
-    keep their numbers.
-    """
-    result: list[Node] = []
-    values: list[int] = []
-    known: dict[Node, int] = {}
-    for i, node in enumerate(nodes):
-        new = replace(node, inputs=tuple(values[s] for s in node.inputs))
-        value = values[node.inputs[0]] if node.op in SAME_VALUE else known.setdefault(new, i)
-        values.append(value)
-        result.append(new if value == i else node)
-    return tuple(result)
 
 
 def _with_loads(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -116,7 +100,20 @@ def _forward_buffers(graph: Graph) -> list[Buffer]:
 def _forward_step(graph: Graph, nodes: tuple[Node, ...], kept: tuple[tuple[str, int], ...]) -> Step:
     states = tuple((s.name, graph.output(s.name)) for s in graph.states)
     outputs = [("y", "output", graph.output("y"))] + [(name, "saved", index) for name, index in kept]
-    return Step(nodes, False, states, tuple(outputs))
+    return _without_same_values(Step(nodes, False, states, tuple(outputs)))
+
+
+def _without_same_values(step: Step) -> Step:
+    """Once gradients are taken, what has the value of its operand need not be made: whatever reads it reads the operand."""
+    builder = Builder()
+    made: list[int] = []
+    for node in step.nodes:
+        same = node.op in SAME_VALUE
+        made.append(made[node.inputs[0]] if same else builder.add(replace(node, inputs=tuple(made[s] for s in node.inputs))))
+    states = tuple((name, made[i]) for name, i in step.states)
+    return replace(
+        step, nodes=tuple(builder.nodes), states=states, outputs=tuple((n, role, made[i]) for n, role, i in step.outputs)
+    )
 
 
 def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
