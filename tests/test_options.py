@@ -10,69 +10,17 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import LayerOptions, cells
+from anyrnn import LayerOptions
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
-
-VALUES: dict[str, Any] = {
-    "input_dropout": 0.4,
-    "recurrent_dropout": 0.3,
-    "output_dropout": 0.25,
-    "zoneout": 0.35,
-    "clip_state": 0.3,
-    "clip_preactivation": 0.4,
-    "clip_gradient": 0.2,
-    "cut_gradient": True,
-}
-NO_PRODUCT_OF_STATES = {"indrnn"}
-"""Cells to which some options cannot be applied."""
-
-
-def options_of(cell: str, names: Any) -> dict[str, Any]:
-    skipped = {"recurrent_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
-    return {name: VALUES[name] for name in names if name not in skipped}
-
-
-CASES = [(cell, names) for cell in cells.names() for names in [*([n] for n in VALUES), list(VALUES)] if options_of(cell, names)]
-
-
-def sizes_of(cell: str) -> dict[str, int]:
-    return {name: 7 for name in cells.load(cell).trace().size_names if name not in ("input", "hidden")}
+from tests.options import NO_PRODUCT_OF_STATES, VALUES
 
 
 def test_every_option_is_tested_and_documented() -> None:
     assert set(VALUES) == set(OPTIONS)
     assert set(OPTIONS) <= LAYER_ARGUMENTS
-
-
-def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, Any]:
-    """Everything that a training call gives, by name."""
-    y, last, reserve = layer.forward_training(x, seed=2**40 + 3, **call)
-    last = last if isinstance(last, tuple) else (last,)
-    d_state = tuple(np.sin(s + 1) for s in last)
-    d_x, d_first, gradients = layer.backward(reserve, np.cos(y), d_state if len(last) > 1 else d_state[0])
-    d_first = d_first if isinstance(d_first, tuple) else (d_first,)
-    states = {f"last {k}": s for k, s in enumerate(last)} | {f"d first {k}": s for k, s in enumerate(d_first)}
-    return {"output": y, "d x": d_x, **states, **gradients}
-
-
-@pytest.mark.parametrize("uneven", [False, True], ids=["dense", "uneven"])
-@pytest.mark.parametrize(("cell", "names"), CASES, ids=lambda part: part if isinstance(part, str) else "+".join(part)[:20])
-def test_the_kernels_equal_the_reference(cell: str, names: list[str], uneven: bool) -> None:
-    options = options_of(cell, names)
-    shape = {"num_layers": 2, "dropout": 0.2, "bidirectional": True, "dtype": "float64", "seed": 1}
-    layers = [anyrnn.Recurrent(cell, 5, 19, backend=b, **shape, **sizes_of(cell), **options) for b in ("llvm", "reference")]
-    random = np.random.default_rng(0)
-    x, call = random.normal(size=(6, 3, 5)), {}
-    if uneven:
-        call = {"lengths": [4, 0, 6], "reset": random.random((6, 3)) < 0.2}
-    results = [{**training_results(layer, x, **call), "evaluated": layer(x, **call)[0]} for layer in layers]
-    for name, found in results[0].items():
-        # a normalisation of clipped, hence nearly equal, features magnifies what rounding leaves of their differences
-        bound = 1e-6 if cell == "lstm_layernorm" and "clip" in "".join(names) else 1e-10
-        np.testing.assert_allclose(found, results[1][name], rtol=bound, atol=bound, err_msg=name)
 
 
 # each option against a loop

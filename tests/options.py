@@ -1,0 +1,29 @@
+"""Values for the options of layers, and which of them cells can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyrnn import cells
+
+VALUES: dict[str, Any] = {
+    "input_dropout": 0.4,
+    "recurrent_dropout": 0.3,
+    "output_dropout": 0.25,
+    "zoneout": 0.35,
+    "clip_state": 0.3,
+    "clip_preactivation": 0.4,
+    "clip_gradient": 0.2,
+    "cut_gradient": True,
+}
+NO_PRODUCT_OF_STATES = {"indrnn"}
+"""Cells to which some options cannot be applied."""
+
+
+def options_of(cell: str, names: Any) -> dict[str, Any]:
+    skipped = {"recurrent_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
+    return {name: VALUES[name] for name in names if name not in skipped}
+
+
+def sizes_of(cell: str) -> dict[str, int]:
+    return {name: 7 for name in cells.load(cell).trace().size_names if name not in ("input", "hidden")}
