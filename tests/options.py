@@ -15,6 +15,7 @@ VALUES: dict[str, Any] = {
     "clip_preactivation": 0.4,
     "clip_gradient": 0.2,
     "cut_gradient": True,
+    "reverse": True,
 }
 NO_PRODUCT_OF_STATES = {"indrnn"}
 """Cells to which some options cannot be applied."""

@@ -23,6 +23,19 @@ def test_every_option_is_tested_and_documented() -> None:
     assert set(OPTIONS) <= LAYER_ARGUMENTS
 
 
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_reading_backwards_is_the_second_half_of_both_directions(backend: str) -> None:
+    both = anyrnn.torch.Recurrent("lstm", 5, 8, bidirectional=True, backend=backend)
+    layer = anyrnn.torch.Recurrent("lstm", 5, 8, reverse=True, backend=backend)
+    assert [name for name, _ in layer.named_parameters()] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
+    layer.load_state_dict({name: both.get_parameter(f"{name}_reverse") for name in layer.state_dict()})
+    x = torch.randn(7, 3, 5)
+    for call in ({}, {"lengths": [4, 0, 7], "padding": "last"}, {"reset": torch.rand(7, 3) < 0.3}):
+        (y, ends), (y_both, ends_both) = layer(x, **call), both(x, **call)
+        assert torch.equal(y, y_both[..., 8:])
+        assert all(torch.equal(a[0], b[1]) for a, b in zip(ends, ends_both, strict=True))
+
+
 # each option against a loop
 
 
@@ -38,7 +51,7 @@ class Loop:
 
     def mask(self, choice: str, features: int, p: float, t: int = 0) -> torch.Tensor:
         random = Randomness(11, {choice: (p,)})
-        return torch.tensor(random.at(0, 0, t).kept(np, np.arange, choice, self.rows, features))
+        return torch.tensor(random.at(0, int(self.options["reverse"]), t).kept(np, np.arange, choice, self.rows, features))
 
     def dropped(self, value: torch.Tensor, choice: str, p: float) -> torch.Tensor:
         if not p or not self.training:
@@ -76,14 +89,14 @@ class Loop:
 
     def run(self, step: Any, first: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """`step(loop, x_t, products' states, states)` gives the new states, the output first."""
-        states, outputs = first, []
+        states, outputs = first, [first[0]] * self.steps
         x = self.dropped(self.x, "input", self.options["input_dropout"])
-        for t in range(self.steps):
+        for t in reversed(range(self.steps)) if self.options["reverse"] else range(self.steps):
             states = [self.state(s) for s in states]
             read = [self.for_products(s, k) for k, s in enumerate(states)]
             new = step(self, x[t], read, states)
             states = [self.zoned(n, s, k, t) for k, (n, s) in enumerate(zip(new, states, strict=True))]
-            outputs.append(self.dropped(states[0], "output", self.options["output_dropout"]))
+            outputs[t] = self.dropped(states[0], "output", self.options["output_dropout"])
         return torch.stack(outputs), states
 
 
@@ -218,8 +231,9 @@ def test_a_stream_equals_a_call_with_zoneout() -> None:
 @pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
 def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
     options = {name: VALUES[name] for name in names}
-    layer = anyrnn.torch.Recurrent("gru", 5, 12, 2, bidirectional=True, dtype=torch.float64, backend=backend, **options)
-    numpy = anyrnn.Recurrent("gru", 5, 12, 2, bidirectional=True, dtype="float64", **options)
+    options["bidirectional"] = not options.get("reverse")
+    layer = anyrnn.torch.Recurrent("gru", 5, 12, 2, dtype=torch.float64, backend=backend, **options)
+    numpy = anyrnn.Recurrent("gru", 5, 12, 2, dtype="float64", **options)
     for name, p in layer.named_parameters():
         numpy.parameters[name] = p.detach().numpy()
     x = torch.randn(6, 3, 5, dtype=torch.float64, requires_grad=True)
@@ -319,6 +333,8 @@ def test_copies_and_pickles_keep_their_options() -> None:
         ({"clip_state": {"h": "1"}}, ValueError, "clip_state should be a positive number, or a pair"),
         ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
+        ({"reverse": True, "bidirectional": True}, ValueError, "reverse is for one direction; a bidirectional layer has both"),
+        ({"reverse": "yes"}, TypeError, "reverse should be of type bool, got: str"),
         ({"cut_gradient": 1}, TypeError, "cut_gradient should be of type bool, got: int"),
         (
             {"zone_out": 0.1},

@@ -141,7 +141,9 @@ def test_what_does_not_fit_is_refused_before_any_work(x: object, error: type[Exc
 
 
 def test_what_no_stream_can_be() -> None:
-    with pytest.raises(ValueError, match=r"^a bidirectional layer needs whole sequences: it cannot be called step after step$"):
+    with pytest.raises(
+        ValueError, match=r"^a layer that reads backwards needs whole sequences: it cannot be called step after step$"
+    ):
         anyrnn.Recurrent("gru", 3, 6, bidirectional=True).stream()
     with pytest.raises(ValueError, match=r"^rows should be at least 1, got 0$"):
         anyrnn.Recurrent("gru", 3, 6).stream(0)

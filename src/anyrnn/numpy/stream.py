@@ -40,8 +40,8 @@ class Stream:
     def __init__(self, layer: Recurrent, rows: int) -> None:
         """`layer` is the stream's own from now on."""
         network = layer.network
-        if network.bidirectional:
-            raise ValueError("a bidirectional layer needs whole sequences: it cannot be called step after step")
+        if network.ways != (0,):
+            raise ValueError("a layer that reads backwards needs whole sequences: it cannot be called step after step")
         if isinstance(rows, bool) or not isinstance(rows, int):
             raise TypeError(f"rows should be of type int, got: {type(rows).__name__}")
         if rows < 1:

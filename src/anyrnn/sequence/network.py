@@ -31,10 +31,12 @@ class Network:
     """Values of the cell's run-time scalars. Networks that differ in them alone share plans and code."""
     probabilities: tuple[tuple[str, tuple[float, ...]], ...] = ()
     """Of each random choice, by layer: see `ir.philox`."""
+    reverse: bool = False
+    """Of one direction: it goes from the last step to the first."""
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.graph, self.sizes, self.layers, self.bidirectional, self.probabilities))
+        return hash((self.graph, self.sizes, self.layers, self.ways, self.probabilities))
 
     def __hash__(self) -> int:
         return self._hash
@@ -48,13 +50,20 @@ class Network:
         return Randomness(seed, dict(self.probabilities), places) if self.probabilities else None
 
     @property
+    def ways(self) -> tuple[int, ...]:
+        """The directions of a layer, in the order of their outputs: 0 from the first step to the last, 1 from the last to the
+        first.
+        """
+        return (0, 1) if self.bidirectional else (int(self.reverse),)
+
+    @property
     def directions(self) -> int:
-        return 2 if self.bidirectional else 1
+        return len(self.ways)
 
     @cached_property
     def units(self) -> tuple[tuple[int, int], ...]:
         """(layer, direction) of each run of the cell, in order."""
-        return tuple((layer, direction) for layer in range(self.layers) for direction in range(self.directions))
+        return tuple((layer, direction) for layer in range(self.layers) for direction in self.ways)
 
     def layer_sizes(self, layer: int) -> Mapping[str, int]:
         """The sizes as layer `layer` sees them: the layers above the first take the outputs below."""
@@ -88,7 +97,7 @@ class Network:
 
     def suffix(self, layer: int, direction: int) -> str:
         """What parameters of a layer and direction carry behind their names."""
-        return f"_l{layer}" + ("_reverse" if direction else "")
+        return f"_l{layer}" + ("_reverse" if direction and self.bidirectional else "")
 
     def parameters(self, layer: int) -> tuple[tuple[Parameter, tuple[int, ...]], ...]:
         """A layer's parameters with their shapes, for each direction the same."""
@@ -148,6 +157,9 @@ def make_networks(
     plain = _make_network(
         cell, input_size, hidden_size, num_layers, bias, bidirectional, {k: v for k, v in options.items() if k not in OPTIONS}
     )
+    if of_layer.reverse and bidirectional:
+        raise ValueError("reverse is for one direction; a bidirectional layer has both")
+    plain = replace(plain, reverse=of_layer.reverse)
     graph, between_layers = plain.graph, bool(dropout) and num_layers > 1
     chances = of_layer.probabilities(graph, num_layers, dropout)
 

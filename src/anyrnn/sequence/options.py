@@ -44,6 +44,9 @@ class LayerOptions:
     clip_gradient: float | None = None
     """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
     Networks."""
+    reverse: bool = False
+    """Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state is that
+    after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too."""
     cut_gradient: bool = False
     """No gradient goes through products to the states that they read; it goes through the rest of the step, and to the weights.
     Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024)."""
@@ -55,8 +58,9 @@ class LayerOptions:
             bound = getattr(self, name)
             if bound is not None and not (is_number(bound) and bound > 0):
                 raise ValueError(f"{name} should be a positive number, got {bound!r}")
-        if not isinstance(self.cut_gradient, bool):
-            raise TypeError(f"cut_gradient should be of type bool, got: {type(self.cut_gradient).__name__}")
+        for name in ("reverse", "cut_gradient"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
 
     def evaluated(self, graph: Graph) -> Graph:
         """The step of calls that do not train."""

@@ -80,7 +80,7 @@ def handle(call: Call) -> int:
     """
     if call not in HANDLES:
         network = call.network
-        sizes = (network.sizes, network.layers, network.bidirectional, call.batch_first, network.probabilities)
+        sizes = (network.sizes, network.layers, network.ways, call.batch_first, network.probabilities)
         text = f"{network.graph.identity} {sizes}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call

@@ -43,14 +43,14 @@ class States:
     def _taken(self, parts: Sequence[Tensor], index: tuple[Integers, Integers]) -> Tensor:
         """[units, samples, size], from all samples of the parts, by direction. The last part is the same for all units."""
         *parts, own = parts
-        used = index[: self.network.directions]
+        used = [index[direction] for direction in self.network.ways]
         several = max(int(i.max(initial=-1)) for i in used) >= parts[0].size(1)
         source = torch.cat([*parts, own.expand(len(self.network.units), -1, -1)], 1) if several else parts[0]
         if all(np.array_equal(i, used[0]) for i in used):
             plain = np.array_equal(used[0], np.arange(source.size(1)))
             return source if plain else source.index_select(1, on_device_of(source, used[0]))
-        places = [on_device_of(source, i) for i in used]
-        return torch.stack([source[u].index_select(0, places[d]) for u, (_, d) in enumerate(self.network.units)])
+        places = [on_device_of(source, i) for i in used] * self.network.layers
+        return torch.stack([of_unit.index_select(0, place) for of_unit, place in zip(source, places, strict=True)])
 
 
 @dataclass(frozen=True)

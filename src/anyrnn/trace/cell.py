@@ -195,6 +195,7 @@ LAYER_ARGUMENTS = frozenset(
         "device",
         "dtype",
         "seed",
+        "reverse",
         "input_dropout",
         "recurrent_dropout",
         "output_dropout",

@@ -93,11 +93,11 @@ class Frame:
         self.kept = 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self.tables = [shape.extent.tables(direction > 0) for direction in range(network.directions)]
+        self.tables = {direction: shape.extent.tables(direction > 0) for direction in network.ways}
         """by direction, see `extent`"""
-        self.table_at = [self._table_addresses(tables) for tables in self.tables]
-        uneven = shape.extent.counts is not None
-        self.places = np.zeros((network.directions, shape.extent.total if uneven else shape.extent.rows, 2), np.int64)
+        self.table_at = {direction: self._table_addresses(tables) for direction, tables in self.tables.items()}
+        placed = shape.extent.rows if shape.extent.counts is None else shape.extent.total
+        self.places = {direction: np.zeros((placed, 2), np.int64) for direction in network.ways}
         """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
         self._fill_stack(barrier)
         self._fill_units()
@@ -265,7 +265,8 @@ class Frame:
             d_streams: list[Place | None] = []
             if backward:
                 d_streams = [d_inputs[0] if layer == 0 else between["d_y"][layer - 1], *d_inputs[1:]]
-            output = output.shifted(direction * width) if output else None
+            position = network.ways.index(direction)
+            output = output.shifted(position * width) if output else None
             begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
             if direction:
                 begin, end = steps - end, steps - begin
@@ -284,7 +285,7 @@ class Frame:
             self.header(unit, "flat_after", flat_after and (whole or "d_y" not in after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
-            self.header(unit, "add_outputs", int(backward and direction > 0))
+            self.header(unit, "add_outputs", int(backward and position > 0))
             self.header(unit, "gradients", int(shape.gradients))
 
     def _fill_states(self) -> None:
@@ -331,11 +332,11 @@ class Frame:
 
     def random_choices(self, randomness: Randomness) -> None:
         """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
-        if randomness.places is not None:
-            self.places[...] = np.stack(randomness.places, -1)
-        else:
-            for direction, places in enumerate(self.places):
+        for direction, places in self.places.items():
+            if randomness.places is None:
                 places[:, 0], places[:, 1] = np.arange(len(places)), (self.shape.extent.steps - 1) * direction
+            else:
+                places[:, 0], places[:, 1] = randomness.places
         packed = randomness.places is not None
         for unit, (layer, direction) in enumerate(self.network.units):
             self.header(unit, "seed", _signed(randomness.seed))

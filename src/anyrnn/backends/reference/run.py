@@ -90,8 +90,8 @@ def _layer(
 ) -> tuple[Any, list[list[Any]]]:
     """One layer in its directions: the output, and each direction's last states."""
     outputs, last = [], []
-    for direction in range(network.directions):
-        unit = layer * network.directions + direction
+    for position, direction in enumerate(network.ways):
+        unit = layer * network.directions + position
         ys, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness, counts)
         outputs.append(xp.stack(ys) if counts is None else xp.concatenate(ys))
         last.append(history[-1])
@@ -187,9 +187,9 @@ def backward(
     d_layer = d_output
     for layer in reversed(range(network.layers)):
         d_below = np.zeros_like(layer_inputs[layer])
-        for direction in range(network.directions):
-            unit = layer * network.directions + direction
-            columns = slice(direction * network.output_size, (direction + 1) * network.output_size)
+        for position, direction in enumerate(network.ways):
+            unit = layer * network.directions + position
+            columns = slice(position * network.output_size, (position + 1) * network.output_size)
             streams = [layer_inputs[layer], *inputs[1:]]
             d_streams, d_states = _unit_backward(
                 network,
