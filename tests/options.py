@@ -16,6 +16,7 @@ VALUES: dict[str, Any] = {
     "clip_gradient": 0.2,
     "cut_gradient": True,
     "reverse": True,
+    "skip_input": True,
 }
 NO_PRODUCT_OF_STATES = {"indrnn"}
 """Cells to which some options cannot be applied."""
@@ -24,6 +25,14 @@ NO_PRODUCT_OF_STATES = {"indrnn"}
 def options_of(cell: str, names: Any) -> dict[str, Any]:
     skipped = {"recurrent_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
     return {name: VALUES[name] for name in names if name not in skipped}
+
+
+def shape_of(cell: str, options: Any, hidden: int, inputs: int) -> dict[str, Any]:
+    """The sizes, layers and directions of a network that can have these options: the most of them."""
+    narrow = "skip_input" in options and "proj" in sizes_of(cell)
+    both = "skip_input" not in options and "reverse" not in options
+    sizes = {"input_size": hidden if "skip_input" in options else inputs, "hidden_size": hidden, **sizes_of(cell)}
+    return {**sizes, "num_layers": 1 if narrow else 2, "bidirectional": both}
 
 
 def sizes_of(cell: str) -> dict[str, int]:

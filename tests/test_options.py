@@ -15,7 +15,7 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
-from tests.options import NO_PRODUCT_OF_STATES, VALUES
+from tests.options import NO_PRODUCT_OF_STATES, VALUES, shape_of
 
 
 def test_every_option_is_tested_and_documented() -> None:
@@ -45,6 +45,8 @@ class Loop:
     def __init__(self, layer: anyrnn.Recurrent, options: dict[str, Any], x: Any, training: bool) -> None:
         self.options, self.training = {name: options.get(name, 0) for name in VALUES}, training
         self.w = {name.removesuffix("_l0"): torch.tensor(a, requires_grad=True) for name, a in layer.parameters.items()}
+        if "weight_ih" not in self.w:  # the input is skipped
+            self.w["weight_ih"] = torch.eye(9).double().repeat(len(self.w["weight_hh"]) // 9, 1)
         self.x = torch.tensor(x, requires_grad=True)
         self.steps, self.rows, _ = x.shape
         self.randomness = Randomness(11, {})
@@ -140,10 +142,11 @@ STEPS = {"rnn_tanh": step_rnn, "lstm": step_lstm, "gru": step_gru, "gru_before":
 @pytest.mark.parametrize("cell", STEPS)
 def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
     options, random = {name: VALUES[name] for name in names}, np.random.default_rng(3)
-    layer = anyrnn.Recurrent(cell, 4, 9, dtype="float64", seed=2, **options)
+    inputs = 9 if "skip_input" in names else 4
+    layer = anyrnn.Recurrent(cell, inputs, 9, dtype="float64", seed=2, **options)
     for array in layer.parameters.values():
         array *= 3  # so that clips have something to clip
-    x = random.normal(size=(5, 3, 4))
+    x = random.normal(size=(5, 3, inputs))
     states = len(layer.network.graph.states)
     first = [random.normal(size=(1, 3, 9)) for _ in range(states)]
     given = tuple(first) if states > 1 else first[0]
@@ -166,6 +169,45 @@ def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
 
     evaluated = Loop(layer, options, x, training=False).run(STEPS[cell], [torch.tensor(a[0]) for a in first])[0]
     assert_relative(layer(x, given)[0], evaluated.detach().numpy(), budget, "evaluated output")
+
+
+@pytest.mark.parametrize("bias", ["both", "input", "recurrent", "none"])
+@pytest.mark.parametrize(("cell", "peer"), [("lstm", torch.nn.LSTM), ("gru", torch.nn.GRU), ("rnn_tanh", torch.nn.RNN)])
+def test_the_biases_that_are_not_there_are_zero(cell: str, peer: Any, bias: str) -> None:
+    layer = anyrnn.torch.Recurrent(cell, 4, 9, 2, bias=bias, dtype=torch.float64)
+    theirs = peer(4, 9, 2, dtype=torch.float64)
+    missing = {"both": (), "input": ("bias_hh",), "recurrent": ("bias_ih",), "none": ("bias_ih", "bias_hh")}[bias]
+    ours = dict(layer.named_parameters())
+    assert set(ours) == {name for name, _ in theirs.named_parameters() if not name.startswith(missing)}
+    with torch.no_grad():
+        for name, p in theirs.named_parameters():
+            p.copy_(ours[name]) if name in ours else p.zero_()
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    for module in (layer, theirs):
+        module(x)[0].cos().sum().backward()
+    torch.testing.assert_close(layer(x)[0], theirs(x)[0])
+    for name, p in theirs.named_parameters():
+        if name in ours:
+            torch.testing.assert_close(ours[name].grad, p.grad)
+    assert anyrnn.Recurrent(cell, 4, 9, 2, bias=bias).parameters.keys() == ours.keys()
+
+
+def test_a_stacked_gate_takes_the_input_for_each_of_its_parts() -> None:
+    @anyrnn.cell
+    def stacked(x, h):  # type: ignore[no-untyped-def]
+        f, g = anyrnn.split(anyrnn.affine("f g", x, h), 2)
+        h = anyrnn.sigmoid(f) * h + anyrnn.tanh(g)
+        return h, anyrnn.State(h=h)
+
+    @anyrnn.cell
+    def apart(x, h):  # type: ignore[no-untyped-def]
+        f, g = anyrnn.affine("f", x, h), anyrnn.affine("g", x, h)
+        h = anyrnn.sigmoid(f) * h + anyrnn.tanh(g)
+        return h, anyrnn.State(h=h)
+
+    x = np.random.default_rng(0).normal(size=(5, 3, 7))
+    layers = [anyrnn.Recurrent(c, 7, 7, skip_input=True, dtype="float64", seed=1) for c in (stacked, apart)]
+    np.testing.assert_allclose(layers[0](x)[0], layers[1](x)[0], rtol=1e-12)
 
 
 def test_options_by_state() -> None:
@@ -231,12 +273,12 @@ def test_a_stream_equals_a_call_with_zoneout() -> None:
 @pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
 def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
     options = {name: VALUES[name] for name in names}
-    options["bidirectional"] = not options.get("reverse")
-    layer = anyrnn.torch.Recurrent("gru", 5, 12, 2, dtype=torch.float64, backend=backend, **options)
-    numpy = anyrnn.Recurrent("gru", 5, 12, 2, dtype="float64", **options)
+    options |= shape_of("gru", options, 12, 5)
+    layer = anyrnn.torch.Recurrent("gru", dtype=torch.float64, backend=backend, **options)
+    numpy = anyrnn.Recurrent("gru", dtype="float64", **options)
     for name, p in layer.named_parameters():
         numpy.parameters[name] = p.detach().numpy()
-    x = torch.randn(6, 3, 5, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(6, 3, layer.input_size, dtype=torch.float64, requires_grad=True)
     torch.manual_seed(4)
     y, last = layer(x)
     y.cos().sum().backward()
@@ -257,13 +299,14 @@ HONEST = [name for name in VALUES if name not in ("clip_gradient", "cut_gradient
 
 @pytest.mark.parametrize("name", HONEST)
 def test_gradcheck_and_gradgradcheck(name: str) -> None:
-    layer = anyrnn.torch.Recurrent("lstm", 3, 4, dtype=torch.float64, **{name: VALUES[name]})
+    inputs = 4 if name == "skip_input" else 3
+    layer = anyrnn.torch.Recurrent("lstm", inputs, 4, dtype=torch.float64, **{name: VALUES[name]})
 
     def function(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
         return layer(x)[0]
 
-    x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 2, inputs, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(function, x)
     assert torch.autograd.gradgradcheck(function, x)
 
@@ -334,6 +377,10 @@ def test_copies_and_pickles_keep_their_options() -> None:
         ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
         ({"reverse": True, "bidirectional": True}, ValueError, "reverse is for one direction; a bidirectional layer has both"),
+        ({"skip_input": True}, ValueError, "cell 'gru' takes inputs of the hidden size 4, got input_size=3"),
+        ({"skip_input": 1}, TypeError, "skip_input should be of type bool, got: int"),
+        ({"bias": "all"}, ValueError, "bias should be a bool or one of both, input, recurrent, none, got 'all'"),
+        ({"bias": 1}, TypeError, "bias should be of type bool, got: int"),
         ({"reverse": "yes"}, TypeError, "reverse should be of type bool, got: str"),
         ({"cut_gradient": 1}, TypeError, "cut_gradient should be of type bool, got: int"),
         (
@@ -362,7 +409,7 @@ def test_a_cell_without_pre_activations() -> None:
         h = 0.5 * h + anyrnn.affine("a", x)
         return h, anyrnn.State(h=h)
 
-    with pytest.raises(ValueError, match="clip_preactivation: cell 'linear' has no activation function of products"):
+    with pytest.raises(ValueError, match="clip_preactivation: cell 'linear' has no activation function of products or inputs"):
         anyrnn.Recurrent(linear, 3, 4, clip_preactivation=1.0)
 
 
@@ -370,3 +417,15 @@ def test_the_options_say_what_they_are() -> None:
     assert LayerOptions().zoneout == 0.0
     for name in OPTIONS:
         assert name in anyrnn.Recurrent.__doc__
+
+
+def test_a_gate_that_cannot_take_the_input_as_it_is() -> None:
+    @anyrnn.cell
+    def narrow(x, h):  # type: ignore[no-untyped-def]
+        h = anyrnn.tanh(anyrnn.affine("a", x, h)) * anyrnn.mean(anyrnn.affine("b", x, size=3))
+        return h, anyrnn.State(h=h)
+
+    with pytest.raises(
+        anyrnn.CellError, match=r"test_options.py:\d+: skip_input: a gate of 3 features cannot take the input's hidden"
+    ):
+        anyrnn.Recurrent(narrow, 4, 4, skip_input=True)

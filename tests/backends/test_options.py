@@ -9,7 +9,7 @@ import pytest
 
 import anyrnn
 from anyrnn import cells
-from tests.options import VALUES, options_of, sizes_of
+from tests.options import VALUES, options_of, shape_of
 
 CASES = [(cell, names) for cell in cells.names() for names in [*([n] for n in VALUES), list(VALUES)] if options_of(cell, names)]
 
@@ -30,10 +30,10 @@ def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, 
 @pytest.mark.parametrize(("cell", "names"), CASES, ids=lambda part: part if isinstance(part, str) else "+".join(part)[:20])
 def test_the_kernels_equal_the_reference(cell: str, names: list[str], uneven: bool) -> None:
     options = options_of(cell, names)
-    shape = {"num_layers": 2, "dropout": 0.2, "bidirectional": not options.get("reverse"), "dtype": "float64", "seed": 1}
-    layers = [anyrnn.Recurrent(cell, 5, 19, backend=b, **shape, **sizes_of(cell), **options) for b in ("llvm", "reference")]
+    shape = {**shape_of(cell, options, 19, 5), "dropout": 0.2, "dtype": "float64", "seed": 1}
+    layers = [anyrnn.Recurrent(cell, backend=b, **shape, **options) for b in ("llvm", "reference")]
     random = np.random.default_rng(0)
-    x, call = random.normal(size=(6, 3, 5)), {}
+    x, call = random.normal(size=(6, 3, shape["input_size"])), {}
     if uneven:
         call = {"lengths": [4, 0, 6], "reset": random.random((6, 3)) < 0.2}
     results = [{**training_results(layer, x, **call), "evaluated": layer(x, **call)[0]} for layer in layers]

@@ -32,7 +32,9 @@ class Recurrent:
         cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.
         input_size: features of the input, D.
         hidden_size: features of the hidden state, H.
-        num_layers, bias, batch_first, bidirectional: as in torch.nn's modules.
+        num_layers, batch_first, bidirectional: as in torch.nn's modules.
+        bias: False (or `none`) leaves out every bias of the cell's products; `input` keeps those of the input alone, `recurrent`
+            all others.
         dropout: probability of zeroing each output between layers, in training calls.
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises
             UnsupportedError.
@@ -40,7 +42,7 @@ class Recurrent:
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse.
+            cut_gradient, reverse, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -59,7 +61,7 @@ class Recurrent:
         hidden_size: int,
         num_layers: int = 1,
         *,
-        bias: bool = True,
+        bias: bool | str = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,

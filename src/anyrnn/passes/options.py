@@ -52,14 +52,15 @@ def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]])
 
 
 def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
-    """What activation functions get lies within bounds, where it is made of products by arithmetic alone."""
-    of_products: list[bool] = []
+    """What activation functions get lies within bounds, where it is made of products and inputs by arithmetic alone."""
+    of_sums: list[bool] = []
     for node in graph.nodes:
-        inputs = any(of_products[s] for s in node.inputs)
-        of_products.append(node.per_sample and (node.op == "affine" or (inputs and node.op not in ACTIVATIONS)))
-    clipped = {s for n in graph.nodes if n.op in ACTIVATIONS for s in n.inputs if of_products[s]}
+        inside = any(of_sums[s] for s in node.inputs) and node.op not in ACTIVATIONS
+        of_sums.append(node.per_sample and (node.op in ("affine", "input") or inside))
+    clipped = {s for n in graph.nodes if n.op in ACTIVATIONS for s in n.inputs if of_sums[s]}
     if not clipped:
-        raise ValueError(f"cell {graph.name!r} has no activation function of products, so there is no pre-activation to clip")
+        sides = "has no activation function of products or inputs, so there is no pre-activation to clip"
+        raise ValueError(f"cell {graph.name!r} {sides}")
     return _changed(graph, {i: lambda x: _clipped(x, -bound, bound) for i in clipped})
 
 

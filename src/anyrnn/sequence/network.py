@@ -147,16 +147,15 @@ def make_networks(
     input_size: int,
     hidden_size: int,
     num_layers: int,
-    bias: bool,
+    bias: bool | str,
     bidirectional: bool,
     options: dict[str, Any],
     dropout: float,
 ) -> Networks:
     """The networks of a cell; `options` are split into those of layers, hyper-parameters and named sizes."""
     of_layer = LayerOptions(**{name: value for name, value in options.items() if name in OPTIONS})
-    plain = _make_network(
-        cell, input_size, hidden_size, num_layers, bias, bidirectional, {k: v for k, v in options.items() if k not in OPTIONS}
-    )
+    of_cell = {k: v for k, v in options.items() if k not in OPTIONS}
+    plain = _make_network(cell, input_size, hidden_size, num_layers, bias, of_layer.skip_input, bidirectional, of_cell)
     if of_layer.reverse and bidirectional:
         raise ValueError("reverse is for one direction; a bidirectional layer has both")
     plain = replace(plain, reverse=of_layer.reverse)
@@ -171,11 +170,18 @@ def make_networks(
 
 
 def _make_network(
-    cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool, bidirectional: bool, options: dict[str, Any]
+    cell: Cell,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bias: bool | str,
+    skip_input: bool,
+    bidirectional: bool,
+    options: dict[str, Any],
 ) -> Network:
     """A Network of a cell; `options` are split into hyper-parameters and named sizes."""
     hypers = {k: v for k, v in options.items() if k in dict(cell.signature.hypers)}
-    graph = cell.trace(bias=bias, **hypers)
+    graph = cell.trace(bias, skip_input, **hypers)
     named = {k: v for k, v in options.items() if k not in hypers}
     (of_input,) = graph.inputs[0][1][0].names
     if of_input == "hidden" and input_size != hidden_size:
@@ -230,11 +236,16 @@ def check_dropout(dropout: Any) -> None:
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
 
 
+BIASES = ("both", "input", "recurrent", "none")
+
+
 def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
     """The checks of torch.nn's constructors, with their types."""
     check_dropout(dropout)
+    if isinstance(bias, str) and bias not in BIASES:
+        raise ValueError(f"bias should be a bool or one of {', '.join(BIASES)}, got {bias!r}")
     for name, value, kind in (
-        ("bias", bias, bool),
+        ("bias", bool(bias) if isinstance(bias, str) else bias, bool),
         ("batch_first", batch_first, bool),
         ("input_size", input_size, int),
         ("hidden_size", hidden_size, int),

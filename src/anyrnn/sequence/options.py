@@ -39,14 +39,17 @@ class LayerOptions:
     """Bounds of new states, before anything else reads them: a number b for [-b, b], or a pair; of all states that are vectors,
     or by state. No gradient goes to what is beyond. Source: cuDNN's `cudnnRNNSetClip`."""
     clip_preactivation: float | None = None
-    """Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of products and arithmetic:
-    [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`."""
+    """Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of products and inputs by
+    arithmetic alone: [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`."""
     clip_gradient: float | None = None
     """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
     Networks."""
     reverse: bool = False
     """Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state is that
     after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too."""
+    skip_input: bool = False
+    """Each gate gets the layer's input as it is, without a product; the input has the hidden size. Source: cuDNN's
+    `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all."""
     cut_gradient: bool = False
     """No gradient goes through products to the states that they read; it goes through the rest of the step, and to the weights.
     Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024)."""
@@ -58,7 +61,7 @@ class LayerOptions:
             bound = getattr(self, name)
             if bound is not None and not (is_number(bound) and bound > 0):
                 raise ValueError(f"{name} should be a positive number, got {bound!r}")
-        for name in ("reverse", "cut_gradient"):
+        for name in ("reverse", "skip_input", "cut_gradient"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
 

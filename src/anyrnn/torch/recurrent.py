@@ -55,7 +55,8 @@ class Recurrent(torch.nn.Module):
         input_size: features of the input, D.
         hidden_size: features of the hidden state, H.
         num_layers: layers, each taking the outputs of the one below.
-        bias: False leaves out every bias of the cell's products.
+        bias: False (or `none`) leaves out every bias of the cell's products; `input` keeps those of the input alone, `recurrent`
+            all others.
         batch_first: inputs and outputs are [N, T, features] instead of [T, N, features]; states are not affected, as in torch.nn.
         dropout: probability of zeroing each output between layers, in training mode.
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
@@ -64,7 +65,7 @@ class Recurrent(torch.nn.Module):
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse.
+            cut_gradient, reverse, skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -84,7 +85,7 @@ class Recurrent(torch.nn.Module):
         hidden_size: int,
         num_layers: int = 1,
         *,
-        bias: bool = True,
+        bias: bool | str = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
@@ -396,7 +397,7 @@ class Recurrent(torch.nn.Module):
         parts = [f"{self.input_size}, {self.hidden_size}"]
         parts += [f"{name}={value}" for name, value in self._repr_options().items()]
         parts += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
-        parts += ["bias=False"] if not self.bias else []
+        parts += [f"bias={self.bias!r}"] if self.bias is not True else []
         parts += ["batch_first=True"] if self.batch_first else []
         parts += [f"dropout={self.dropout}"] if self.dropout else []
         parts += ["bidirectional=True"] if self.bidirectional else []

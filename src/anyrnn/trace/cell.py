@@ -14,7 +14,7 @@ from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features, shape_text
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import CURRENT, Tracer, tracing
+from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, tracing
 
 
 @dataclass(frozen=True)
@@ -107,20 +107,24 @@ class Cell:
     def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
         return self
 
-    def trace(self, bias: bool = True, **hypers: Any) -> ir.Graph:
+    def trace(self, bias: bool | str = True, skip_input: bool = False, **hypers: Any) -> ir.Graph:
         """The graph of one step.
 
         Args:
-            bias: False leaves out every bias of `affine`.
+            bias: which operands of `affine` have a bias: `both` or True for all, `input` or `recurrent` for the input alone or
+                all others, `none` or False.
+            skip_input: the input enters gates as it is, without a product.
             hypers: values for the cell's keyword-only arguments. Floats stay run-time scalars; the others become structure.
 
         Raises: CellError when the function cannot be traced, naming the line.
         """
         values = self.values(hypers)
         structure = tuple((name, type(v), None if isinstance(v, float) else v) for name, v in sorted(values.items()))
-        if (bias, structure) not in self._graphs:
-            self._graphs[bias, structure] = _trace(self, bias, values)
-        return self._graphs[bias, structure]
+        biases = bias if isinstance(bias, str) else "both" if bias else "none"
+        key = biases, skip_input, structure
+        if key not in self._graphs:
+            self._graphs[key] = _trace(self, biases, skip_input, values)
+        return self._graphs[key]
 
     def values(self, hypers: Mapping[str, Any]) -> dict[str, Any]:
         """All hyper-parameters: those given, and the defaults of the others. Raises TypeError for one that there is not, or of
@@ -196,6 +200,7 @@ LAYER_ARGUMENTS = frozenset(
         "dtype",
         "seed",
         "reverse",
+        "skip_input",
         "input_dropout",
         "recurrent_dropout",
         "output_dropout",
@@ -251,7 +256,7 @@ def _signature(function: Callable[..., Any]) -> Signature:
             if not isinstance(size, str):
                 raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
             inputs.append((parameter.name, (Dim.of(size),)))
-        elif parameter.name == "i":
+        elif parameter.name == INPUT:
             raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
         elif isinstance(note, Step):
             if parameter.name in CALL_ARGUMENTS:
@@ -275,12 +280,15 @@ def _signature(function: Callable[..., Any]) -> Signature:
     return Signature(tuple(inputs), tuple(states), tuple(hypers))
 
 
-def _trace(cell: Cell, bias: bool, hypers: Mapping[str, Any]) -> ir.Graph:
-    tracer = Tracer(cell.name, bias)
+def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -> ir.Graph:
+    tracer = Tracer(cell.name, bias, skip_input)
+    inputs = list(cell.signature.inputs)
+    if skip_input:
+        inputs[0] = inputs[0][0], (Dim.of("hidden"),)
     arguments: list[Symbol] = []
-    for position, (name, shape) in enumerate(cell.signature.inputs):
+    for position, (name, shape) in enumerate(inputs):
         symbol = tracer.leaf("input", name, shape)
-        tracer.operand_keys[symbol.index] = "i" if position == 0 else name
+        tracer.operand_keys[symbol.index] = INPUT if position == 0 else name
         arguments.append(symbol)
     for state in cell.signature.states:
         symbol = tracer.leaf("state", state.name, state.shape)
@@ -298,7 +306,7 @@ def _trace(cell: Cell, bias: bool, hypers: Mapping[str, Any]) -> ir.Graph:
     tracer.finish()
     states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
-    return ir.Graph(tuple(tracer.nodes), outputs, cell.signature.inputs, states, tracer.parameters(), numbers, cell.name)
+    return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name)
 
 
 def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:

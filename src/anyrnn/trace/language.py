@@ -9,7 +9,7 @@ from typing import Any
 from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim, features
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import current, tracing
+from anyrnn.trace.tracer import Tracer, current, tracing
 
 Size = str | int | Dim
 
@@ -49,14 +49,27 @@ def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, 
     pairs = [(tracer.operand_key(v), v) for v in (tracer.lift(o, f"an operand of affine({gate!r})") for o in operands)]
     pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items()]
     rows = _features(size, "affine") * len(gates)
-    terms, biases = [], []
+    terms, biases, skipping = [], [], []
     for key, operand in pairs:
         weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, bias)
-        terms.append((weight, operand, False, heads))
+        if weight is not None:
+            terms.append((weight, operand, False, heads))
+        else:
+            skipping.append(_for_each_gate(tracer, operand, rows, len(gates)))
         biases += [shift] if shift is not None else []
-    result = tracer.affine(terms, biases)
+    addends = [tracer.affine(terms, biases)] if terms or not skipping else biases
+    result = sum(addends[1:], addends[0]) if addends else skipping.pop()
+    result = sum(skipping, result)
     tracer.gate_names.setdefault(result.index, "_".join(gates) + "_pre")
     return result
+
+
+def _for_each_gate(tracer: Tracer, operand: Symbol, rows: Dim, gates: int) -> Symbol:
+    """The input itself, as every gate gets it that has no matrix for it."""
+    if rows != operand.shape[0] * gates:
+        sides = f"a gate of {rows / gates} features cannot take the input's {operand.shape[0]} as they are"
+        raise CellError(tracer.located(f"skip_input: {sides}"))
+    return operand if gates == 1 else tracer.concat([operand] * gates)
 
 
 def vector(name: str, size: Size = "hidden", init: float | Callable[[Any], Any] | None = None) -> Symbol:

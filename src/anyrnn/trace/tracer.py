@@ -56,6 +56,10 @@ def _variable_of(value: Symbol) -> str:
     return next((name for name, held in frames[0].f_locals.items() if held is value), "") if frames else ""
 
 
+INPUT = "i"
+"""How weights call the input."""
+
+
 @dataclass
 class Stack:
     """The rows of one operand's weight: a gate after the other, in order of first use."""
@@ -64,6 +68,7 @@ class Stack:
     heads: int
     offset: Dim = field(default_factory=Dim)
     gates: dict[str, tuple[Dim, Dim]] = field(default_factory=dict)
+    has_weight: bool = False
     has_bias: bool = False
 
     def rows(self, gate: str, size: Dim) -> Dim:
@@ -77,17 +82,18 @@ class Stack:
 class Tracer(Builder):
     """A Builder that knows the names of the language."""
 
-    def __init__(self, name: str, bias: bool) -> None:
+    def __init__(self, name: str, bias: str, skip_input: bool) -> None:
         super().__init__()
         self.name = name
         self.bias = bias
+        self.skip_input = skip_input
         self.stacks: dict[tuple[str, str], Stack] = {}
         self.declared: dict[str, Parameter] = {}
         self.prefix = ""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
         self.operand_keys: dict[int, str] = {}
-        """How weights call the inputs and the states: `i` for x, the argument's name for others."""
+        """How weights call the inputs and the states: INPUT for x, the argument's name for others."""
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -146,7 +152,7 @@ class Tracer(Builder):
         if operand.index in self.operand_keys:
             return self.operand_keys[operand.index]
         name = _variable_of(operand) or self.nodes[operand.index].name or self.helper_names.get(operand.index, "")
-        if name == "i":
+        if name == INPUT:
             message = "an operand called i would share weight_ih with the input; give it another name, or pass it as name=value"
             raise CellError(self.located(message))
         if not name:
@@ -158,8 +164,17 @@ class Tracer(Builder):
             )
         return name
 
-    def gate(self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool) -> tuple[Symbol, Symbol | None]:
-        """The matrix and the bias of one gate for one operand, as slices of the stacked tensors."""
+    def skips(self, key: str) -> bool:
+        """Whether an operand enters gates as it is."""
+        return self.skip_input and key == INPUT
+
+    def _has_bias(self, key: str) -> bool:
+        return self.bias in ("both", "input" if key == INPUT else "recurrent")
+
+    def gate(
+        self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool
+    ) -> tuple[Symbol | None, Symbol | None]:
+        """The matrix and the bias of one gate for one operand, as slices of the stacked tensors; None where there is none."""
         self.number(operand, "an operand of affine")
         if len(operand.shape) != 1:
             kind = f"a matrix {shape_text(operand.shape)}" if operand.shape else "a scalar"
@@ -177,9 +192,12 @@ class Tracer(Builder):
             raise CellError(
                 self.located(f"gate {gate!r} has {stack.gates[gate][1]} rows in {weight_name}, but {size} are asked for")
             )
-        weight = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
-        matrix = self.symbol(self._slice_of(weight, offset, size))
-        if not (bias and self.bias):
+        matrix = None
+        if not self.skips(key):
+            stack.has_weight = True
+            weight = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
+            matrix = self.symbol(self._slice_of(weight, offset, size))
+        if not (bias and self._has_bias(key)):
             return matrix, None
         stack.has_bias = True
         stacked = self.leaf("parameter", bias_name, (Dim(),), per_sample=False)
@@ -191,7 +209,7 @@ class Tracer(Builder):
     def parameters(self) -> tuple[Parameter, ...]:
         """All of them: weights, then biases, then what the cell declared."""
         stacks = self.stacks.items()
-        weights = [Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns)) for (prefix, key), s in stacks]
+        weights = [Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns)) for (prefix, key), s in stacks if s.has_weight]
         biases = [Parameter(f"{prefix}bias_{key}h", (s.offset,)) for (prefix, key), s in stacks if s.has_bias]
         return (*weights, *biases, *self.declared.values())
 
