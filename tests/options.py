@@ -16,6 +16,7 @@ VALUES: dict[str, Any] = {
     "clip_gradient": 0.2,
     "cut_gradient": True,
     "reverse": True,
+    "learned_state": True,
     "skip_input": True,
 }
 NO_PRODUCT_OF_STATES = {"indrnn"}

@@ -210,6 +210,96 @@ def test_a_stacked_gate_takes_the_input_for_each_of_its_parts() -> None:
     np.testing.assert_allclose(layers[0](x)[0], layers[1](x)[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_learned_states_are_first_states_that_all_samples_share(backend: str, uneven: bool) -> None:
+    shape = {"num_layers": 2, "bidirectional": True, "dtype": torch.float64, "backend": backend}
+    layer, plain = (anyrnn.torch.Recurrent("lstm", 5, 8, learned_state=learned, **shape) for learned in (True, False))
+    assert sorted(set(layer.state_dict()) - set(plain.state_dict()))[:4] == ["c0_l0", "c0_l0_reverse", "c0_l1", "c0_l1_reverse"]
+    assert not layer.h0_l0.any()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randn_like(p) / 3)
+    plain.load_state_dict({name: p for name, p in layer.state_dict().items() if name in plain.state_dict()})
+    x = torch.randn(6, 4, 5, dtype=torch.float64)
+    call = {"lengths": [3, 0, 6, 5]} if uneven else {}
+    units = ["l0", "l0_reverse", "l1", "l1_reverse"]
+    given = {s: torch.stack([getattr(layer, f"{s}0_{u}") for u in units]).detach().requires_grad_() for s in "hc"}
+    y, ends = layer(x, **call)
+    expected, ends_expected = plain(x, tuple(s[:, None].expand(4, 4, 8) for s in given.values()), **call)
+    for a, b in zip((y, *ends), (expected, *ends_expected), strict=True):
+        assert torch.equal(a, b)
+    for result in ((y, *ends), (expected, *ends_expected)):
+        sum(t.cos().sum() for t in result).backward()
+    for s, first in given.items():
+        for k, u in enumerate(units):
+            torch.testing.assert_close(getattr(layer, f"{s}0_{u}").grad, first.grad[k])
+
+
+def test_learned_states_after_a_reset() -> None:
+    """A reset begins with them whatever the call was given; gradients of both front-ends agree."""
+    layer = anyrnn.torch.Recurrent("gru", 5, 8, learned_state=True, dtype=torch.float64)
+    numpy = anyrnn.Recurrent("gru", 5, 8, learned_state=True, dtype="float64")
+    with torch.no_grad():
+        layer.h0_l0.normal_()
+    for name, p in layer.named_parameters():
+        numpy.parameters[name] = p.detach().numpy()
+    x, reset = torch.randn(7, 3, 5, dtype=torch.float64), torch.zeros(7, 3, dtype=torch.bool)
+    reset[4, 0] = reset[2, 1] = reset[0, 2] = True
+    hx = torch.randn(1, 3, 8, dtype=torch.float64)
+    for given in (None, hx):
+        y, last = layer(x, given, reset=reset)
+        assert torch.equal(y[4:, 0], layer(x[4:, :1])[0][:, 0])
+        layer.zero_grad()
+        (y.cos().sum() + last.sin().sum()).backward()
+        y_numpy, last_numpy, reserve = numpy.forward_training(
+            x.numpy(), None if given is None else given.numpy(), reset=reset.numpy()
+        )
+        assert (y_numpy == y.detach().numpy()).all()
+        for two in (False, True):
+            if two:
+                _, _, work = numpy.backward_data(reserve, -np.sin(y_numpy), np.cos(last_numpy))
+                gradients = numpy.backward_weights(work)
+            else:
+                _, _, gradients = numpy.backward(reserve, -np.sin(y_numpy), np.cos(last_numpy))
+            for name, p in layer.named_parameters():
+                np.testing.assert_allclose(gradients[name], p.grad, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_a_stream_begins_with_learned_states() -> None:
+    layer = anyrnn.Recurrent("lstm", 4, 9, 2, seed=2, learned_state=True)
+    random = np.random.default_rng(0)
+    for array in layer.parameters.values():
+        array[...] = random.normal(size=array.shape) / 3
+    x = random.normal(size=(6, 3, 4)).astype(np.float32)
+    stream = layer.stream(3)
+    for _ in range(2):
+        assert (np.stack([stream(step) for step in x]) == layer(x)[0]).all()
+        stream.reset()
+
+
+def test_states_of_all_kinds_may_be_learned() -> None:
+    """A scalar one is a parameter of one number, and begins as the cell says."""
+
+    @anyrnn.cell
+    def counts(x, h, n: anyrnn.Scalar(init=1.0)):  # type: ignore[no-untyped-def, valid-type]
+        h = anyrnn.tanh(anyrnn.affine("a", x, h)) / n
+        return h, anyrnn.State(h=h, n=n + 1)
+
+    for layer in (anyrnn.Recurrent(counts, 3, 4, learned_state=True), anyrnn.torch.Recurrent(counts, 3, 4, learned_state=True)):
+        parameters = layer.parameters if isinstance(layer, anyrnn.Recurrent) else dict(layer.named_parameters())
+        assert parameters["n0_l0"].shape == ()
+        assert parameters["n0_l0"].item() == 1.0
+
+    @anyrnn.cell
+    def taken(x, h):  # type: ignore[no-untyped-def]
+        h = anyrnn.tanh(anyrnn.affine("a", x, h)) * anyrnn.vector("h0")
+        return h, anyrnn.State(h=h)
+
+    with pytest.raises(ValueError, match="learned_state: cell 'taken' has a parameter 'h0' already"):
+        anyrnn.Recurrent(taken, 3, 4, learned_state=True)
+
+
 def test_options_by_state() -> None:
     layer = anyrnn.Recurrent("lstm", 4, 9, seed=2, zoneout={"c": 0.5}, clip_state={"c": (-0.1, 0.2)}, dtype="float64")
     y, (h, c), _ = layer.forward_training(np.random.default_rng(0).normal(size=(6, 3, 4)) * 9, seed=1)
@@ -378,6 +468,7 @@ def test_copies_and_pickles_keep_their_options() -> None:
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
         ({"reverse": True, "bidirectional": True}, ValueError, "reverse is for one direction; a bidirectional layer has both"),
         ({"skip_input": True}, ValueError, "cell 'gru' takes inputs of the hidden size 4, got input_size=3"),
+        ({"learned_state": None}, TypeError, "learned_state should be of type bool, got: NoneType"),
         ({"skip_input": 1}, TypeError, "skip_input should be of type bool, got: int"),
         ({"bias": "all"}, ValueError, "bias should be a bool or one of both, input, recurrent, none, got 'all'"),
         ({"bias": 1}, TypeError, "bias should be of type bool, got: int"),

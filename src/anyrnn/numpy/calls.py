@@ -32,6 +32,8 @@ class Reserve:
     batched: bool
     randomness: Randomness | None
     batch: Batch | None = None
+    learned: bool = False
+    """Whether first states were not given, and parameters stood in their place."""
 
     @property
     def counts(self) -> tuple[int, ...] | None:
@@ -66,6 +68,8 @@ class Workspace:
     arrays: list[Array] = field(default_factory=list)
     in_two: Any = None
     gradients: dict[str, Array] = field(default_factory=dict)
+    d_own: list[Array] = field(default_factory=list)
+    """Of learned first values, [units, size] for each state."""
 
     def addresses(self, d_sources: Sequence[Array]) -> list[int]:
         """Of a backward call's arrays, with these for the sources' gradients."""

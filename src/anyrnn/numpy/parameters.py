@@ -31,6 +31,21 @@ def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed:
     return found
 
 
+def own_states(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any]) -> list[Array]:
+    """First values of states where none are given, [units, 1, size]."""
+    units, states = len(network.units), network.graph.states
+    if not network.learned_state:
+        return [np.full((units, 1, n), s.init, dtype) for s, n in zip(states, network.state_sizes, strict=True)]
+    return [np.stack([parameters[name] for name in names]).reshape(units, 1, -1) for names in network.first_names]
+
+
+def add_first_gradients(network: Network, d_own: Sequence[Array], gradients: dict[str, Array]) -> None:
+    """Add those of learned first values, [units, size] for each state, to the parameters' gradients by name."""
+    for names, d in zip(network.first_names, d_own, strict=True):
+        for name, of_unit in zip(names, d, strict=True):
+            gradients[name] = gradients[name] + of_unit.reshape(gradients[name].shape)
+
+
 def of_unit(
     network: Network, parameters: Mapping[str, Array], layer: int, direction: int, dtype: np.dtype[Any]
 ) -> dict[str, Array]:

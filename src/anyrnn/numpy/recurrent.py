@@ -17,7 +17,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.numpy import calls
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace
-from anyrnn.numpy.parameters import check_gradients, first_values, put, sources
+from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
 from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_networks
@@ -42,7 +42,7 @@ class Recurrent:
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse, skip_input.
+            cut_gradient, reverse, learned_state, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -232,17 +232,21 @@ class Recurrent:
         if not len(view) and (which is None or which.cu_seqlens is None):
             raise ValueError("x has no steps; a sequence needs at least one")
         inputs = [view, *arrays.further(further, view, batched)]
-        batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which)
+        now = sources(network, self.parameters, self.dtype)
+        own = own_states(network, self.parameters, self.dtype)
+        batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
         first = arrays.states(state, samples, several, "state")
+        learned = first is None and network.learned_state
+        if learned:
+            first = [np.repeat(array, samples, 1) for array in own]
         read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
         output = arrays.output(out, view, batched, read)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places)
-        now = sources(network, self.parameters, self.dtype)
-        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch)
+        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
         native = not self._why_not_native()
         if batch is None:
             last = arrays.new_states(samples)
@@ -301,7 +305,14 @@ class Recurrent:
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
         check_gradients(self.parameters, gradients, self.dtype)
-        return put(calls.backward_weights(workspace, self.parameters), gradients, add)
+        return put(self._with_first(workspace, calls.backward_weights(workspace, self.parameters)), gradients, add)
+
+    def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
+        """With those of learned first values of states."""
+        if work.d_own:
+            gradients = dict(gradients)
+            add_first_gradients(self.network, work.d_own, gradients)
+        return gradients
 
     def _backward(
         self,
@@ -329,11 +340,15 @@ class Recurrent:
             for d, rows in zip(d_inputs, d_rows, strict=True):
                 d[...] = 0
                 d[batch.index] = rows
-            d_first = batch.cotangents_entering(d_begins)
-            for d, more in zip(d_first, d_through or (), strict=False):
+            d_all = batch.cotangents_entering(d_begins)
+            for d, more in zip(d_all, d_through or (), strict=False):
                 d += more
-        if weights or work.in_two is None:
-            work.gradients = put(work.gradients, gradients, add)
+            d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
+        if self.network.learned_state:
+            of_resets = [d[:, -1] for d in d_all] if batch is not None else [np.zeros_like(d[:, 0]) for d in d_first]
+            work.d_own = [d + first.sum(1) * reserve.learned for d, first in zip(of_resets, d_first, strict=True)]
+        if weights:
+            work.gradients = put(self._with_first(work, work.gradients), gradients, add)
         found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)
         return found if len(found) > 1 else found[0], given_back(d_first, reserve.several), work
 

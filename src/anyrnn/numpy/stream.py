@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from anyrnn import backends
 from anyrnn.numpy.arrays import strides
+from anyrnn.numpy.parameters import own_states
 
 if TYPE_CHECKING:
     from anyrnn.numpy.recurrent import Recurrent
@@ -46,14 +47,12 @@ class Stream:
             raise TypeError(f"rows should be of type int, got: {type(rows).__name__}")
         if rows < 1:
             raise ValueError(f"rows should be at least 1, got {rows}")
-        self._layer, self.rows, units = layer, rows, len(network.units)
+        self._layer, self.rows = layer, rows
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
         self._inputs = {name: np.zeros((rows, size), layer.dtype) for name, size in sizes}
         self._output = np.empty((rows, network.output_size), layer.dtype)
-        states = {
-            state.name: np.full((units, rows, size), state.init, layer.dtype)
-            for state, size in zip(network.graph.states, network.state_sizes, strict=True)
-        }
+        self._own = own_states(network, layer.parameters, layer.dtype)
+        states = {s.name: np.repeat(own, rows, 1) for s, own in zip(network.graph.states, self._own, strict=True)}
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
         self._native = None if self._layer.backend_name == "reference" else self._make_native()
         self._first, *self._further = self._inputs
@@ -73,8 +72,8 @@ class Stream:
 
     def reset(self) -> None:
         """Begin new sequences: the states get the cell's first values."""
-        for state in self._layer.network.graph.states:
-            self.states[state.name].fill(state.init)
+        for array, own in zip(self.states.values(), self._own, strict=True):
+            array[...] = own
 
     def __call__(self, x: Array, **steps: Array) -> Array:
         """The next step.

@@ -24,6 +24,8 @@ class Batch:
     index: tuple[Integers, Integers]
     padding: float
     held: Integers | None
+    own: Sequence[Array]
+    """First values of states where none are given, [units, 1, size]."""
     joined: bool = False
 
     @property
@@ -68,27 +70,24 @@ class Batch:
 
     def entering(self, given: Sequence[Array] | None) -> list[Array] | None:
         """The first states of the segments; None where all are the cell's own."""
-        return None if given is None else self._taken([given, self._own()], self.segments.enter)
+        return None if given is None else self._taken([given, self.own], self.segments.enter)
 
     def leaving(self, last: Sequence[Array], given: Sequence[Array] | None) -> list[Array]:
         """The last states of the samples."""
-        given = given or [np.repeat(own, self.samples, 1) for own in self._own()]
-        return self._taken([last, given, self._own()], self.segments.leave)
+        given = given or [np.repeat(own, self.samples, 1) for own in self.own]
+        return self._taken([last, given, self.own], self.segments.leave)
 
     def cotangents_leaving(self, d_last: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        """From those of the samples' last states, those of the segments' and those of the given first ones."""
+        """From those of the samples' last states, those of the segments', and those of the given first ones and behind them of
+        `own`.
+        """
         rows = self.packing.rows
-        d_parts = self._given_back(d_last, self.segments.leave, rows + self.samples)
-        return [d[:, :rows] for d in d_parts], [d[:, rows:] for d in d_parts]
+        d_parts = self._given_back(d_last, self.segments.leave, rows + self.samples + 1)
+        return [np.ascontiguousarray(d[:, :rows]) for d in d_parts], [d[:, rows:] for d in d_parts]
 
     def cotangents_entering(self, d_first: Sequence[Array]) -> list[Array]:
-        """From those of the segments' first states, those of the given ones."""
-        return self._given_back(d_first, self.segments.enter, self.samples)
-
-    def _own(self) -> list[Array]:
-        """The cell's own first values, [units, 1, size]."""
-        net = self.network
-        return [np.full((len(net.units), 1, n), s.init) for s, n in zip(net.graph.states, net.state_sizes, strict=True)]
+        """From those of the segments' first states, those of the given ones and behind them of `own`."""
+        return self._given_back(d_first, self.segments.enter, self.samples + 1)
 
     def _taken(self, parts: Sequence[Sequence[Array]], index: tuple[Integers, Integers]) -> list[Array]:
         """Of each state, from all samples of the parts, by direction."""
@@ -98,15 +97,17 @@ class Batch:
         return [np.stack([source[u, index[d]] for u, (_, d) in enumerate(units)]) for source in sources]
 
     def _given_back(self, taken: Sequence[Array], index: tuple[Integers, Integers], samples: int) -> list[Array]:
-        """The adjoint of `_taken`, of the first so many samples of its parts."""
-        sums = [np.zeros((d.shape[0], samples + 1, d.shape[2]), d.dtype) for d in taken]
+        """The adjoint of `_taken`, of parts with so many samples."""
+        sums = [np.zeros((d.shape[0], samples, d.shape[2]), d.dtype) for d in taken]
         for total, d in zip(sums, taken, strict=True):
             for u, (_, direction) in enumerate(self.network.units):
                 np.add.at(total[u], index[direction], d[u])
-        return [np.ascontiguousarray(total[:, :samples]) for total in sums]
+        return sums
 
 
-def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bool, given: StepsGiven) -> Batch | None:
+def batch_of(
+    network: Network, x: Array, sides: tuple[int, ...], batch_first: bool, given: StepsGiven, own: Sequence[Array]
+) -> Batch | None:
     """Of sequences x [T, N, D], whose masks are of these `sides`, or one after the other [rows, 1, D] as cu_seqlens say. None
     when all samples have all steps, without a reset. Raises: TypeError and ValueError for what cannot be.
     """
@@ -119,9 +120,9 @@ def batch_of(network: Network, x: Array, sides: tuple[int, ...], batch_first: bo
         if found is None:
             return None
         held = found.held() if given.holds else None
-        return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), given.number, held)
+        return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), given.number, held, own)
     if len(sides) > 1:
         raise ValueError(f"with cu_seqlens, x should be 2-D [rows, {x.shape[-1]}], got 3-D")
     found, place, held = given.joined(len(x))
     shown = None if held is None else held[:, None]
-    return Batch(network, found, (len(x), 1), (place, np.zeros_like(place)), given.number, shown, joined=True)
+    return Batch(network, found, (len(x), 1), (place, np.zeros_like(place)), given.number, shown, own, joined=True)

@@ -15,7 +15,7 @@ from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
-from anyrnn.sequence.options import OPTIONS, LayerOptions
+from anyrnn.sequence.options import OPTIONS, LayerOptions, first_parameter
 from anyrnn.trace import Cell
 
 
@@ -33,6 +33,8 @@ class Network:
     """Of each random choice, by layer: see `ir.philox`."""
     reverse: bool = False
     """Of one direction: it goes from the last step to the first."""
+    learned_state: bool = False
+    """First values of states are parameters."""
 
     @cached_property
     def _hash(self) -> int:
@@ -116,6 +118,11 @@ class Network:
         return tuple(p.name + self.suffix(*unit) for unit in self.units for p in self.graph.parameters)
 
     @cached_property
+    def first_names(self) -> tuple[tuple[str, ...], ...]:
+        """For each state, the parameters that are its learned first values in each unit."""
+        return tuple(tuple(first_parameter(s.name) + self.suffix(*unit) for unit in self.units) for s in self.graph.states)
+
+    @cached_property
     def sources(self) -> tuple[str, ...]:
         """The arrays that a step reads: parameters as they are, then results of the parameter phase."""
         weights = self.plan.phase.weights
@@ -158,8 +165,8 @@ def make_networks(
     plain = _make_network(cell, input_size, hidden_size, num_layers, bias, of_layer.skip_input, bidirectional, of_cell)
     if of_layer.reverse and bidirectional:
         raise ValueError("reverse is for one direction; a bidirectional layer has both")
-    plain = replace(plain, reverse=of_layer.reverse)
-    graph, between_layers = plain.graph, bool(dropout) and num_layers > 1
+    plain = replace(plain, reverse=of_layer.reverse, learned_state=of_layer.learned_state)
+    graph, between_layers = of_layer.with_parameters(plain.graph), bool(dropout) and num_layers > 1
     chances = of_layer.probabilities(graph, num_layers, dropout)
 
     def network(changed: Graph) -> Network:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from anyrnn.ir.graph import Graph
+from anyrnn.ir.graph import Graph, Parameter
 from anyrnn.passes import options as rewrites
 
 ByState = Mapping[str, Any]
@@ -47,6 +47,10 @@ class LayerOptions:
     reverse: bool = False
     """Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state is that
     after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too."""
+    learned_state: bool = False
+    """The states before the first step are parameters, `h0_l0` and so on, which all samples share; they begin as the cell's own
+    first values. Calls that are given states do not use them, but after a reset every state begins with them. Source:
+    Lasagne's `learn_init`."""
     skip_input: bool = False
     """Each gate gets the layer's input as it is, without a product; the input has the hidden size. Source: cuDNN's
     `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all."""
@@ -61,9 +65,19 @@ class LayerOptions:
             bound = getattr(self, name)
             if bound is not None and not (is_number(bound) and bound > 0):
                 raise ValueError(f"{name} should be a positive number, got {bound!r}")
-        for name in ("reverse", "skip_input", "cut_gradient"):
+        for name in ("reverse", "learned_state", "skip_input", "cut_gradient"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
+
+    def with_parameters(self, graph: Graph) -> Graph:
+        """The same step, with the parameters that the options have."""
+        if not self.learned_state:
+            return graph
+        learned = tuple(Parameter(first_parameter(state.name), state.shape, state.init) for state in graph.states)
+        taken = {parameter.name for parameter in graph.parameters}.intersection(parameter.name for parameter in learned)
+        if taken:
+            raise ValueError(f"learned_state: cell {graph.name!r} has a parameter {min(taken)!r} already")
+        return replace(graph, parameters=(*graph.parameters, *learned))
 
     def evaluated(self, graph: Graph) -> Graph:
         """The step of calls that do not train."""
@@ -117,6 +131,11 @@ class LayerOptions:
     def _of_states(self, graph: Graph, kind: str) -> dict[str, str]:
         """The name of a choice for each state."""
         return {state.name: f"{kind}.{position}" for position, state in enumerate(graph.states)}
+
+
+def first_parameter(state: str) -> str:
+    """The parameter that is a state's learned first value."""
+    return f"{state}0"
 
 
 OPTIONS = tuple(field.name for field in fields(LayerOptions))

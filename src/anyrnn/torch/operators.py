@@ -368,7 +368,8 @@ def interpreted(
     network, x = call.network, inputs[0]
     per_unit, units = len(network.sources), len(network.units)
     rows = x.shape[1] if packing is None else packing.rows
-    begin = [[t[u] for t in first] for u in range(units)] if first else [first_values(network, x, rows) for _ in range(units)]
+    first = first or first_values(network, x, rows)
+    begin = [[t[u] for t in first] for u in range(units)]
     values = [
         reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])
         for u, (layer, _) in enumerate(network.units)
@@ -386,7 +387,6 @@ def number_like(x: Tensor) -> Callable[[float], Tensor]:
 
 
 def first_values(network: Network, like: Tensor, rows: int) -> list[Tensor]:
-    """A cell's own initial states, [N, size]."""
-    return [
-        like.new_full((rows, size), state.init) for state, size in zip(network.graph.states, network.state_sizes, strict=True)
-    ]
+    """A cell's own initial states, [units, N, size]."""
+    units, states = len(network.units), zip(network.graph.states, network.state_sizes, strict=True)
+    return [like.new_full((units, rows, size), state.init) for state, size in states]

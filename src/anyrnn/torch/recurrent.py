@@ -37,6 +37,7 @@ DERIVED = (
     "_source_shapes",
     "_tensors",
     "_further_inputs",
+    "_learned_state",
     "_as_before",
     "_likenesses",
 )
@@ -65,7 +66,7 @@ class Recurrent(torch.nn.Module):
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse, skip_input.
+            cut_gradient, reverse, learned_state, skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -127,9 +128,9 @@ class Recurrent(torch.nn.Module):
         self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
         self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
-        self._further_inputs = network.further_inputs
+        self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
-        _ = network.state_sizes, network.output_size  # made now: torch.compile cannot make a cached property
+        _ = network.state_sizes, network.output_size, network.first_names  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
@@ -262,6 +263,8 @@ class Recurrent(torch.nn.Module):
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
         first = self._tensors.states(hx, x.size(1), x, batched)
+        if self._learned_state and not first:
+            first = [own.expand(-1, x.size(1), -1) for own in self._own_states(x)]
         inputs = [x]
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
@@ -304,7 +307,7 @@ class Recurrent(torch.nn.Module):
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        states, packing = uneven.States(self.network, batch.segments), batch.segments.packing
+        states, packing = uneven.States(self.network, batch.segments, self._own_states(weight)), batch.segments.packing
         kept = states.entering(first)
         if packing.counts:
             rows, last = self._run(inputs, kept, sources, packing, plain_sources)
@@ -314,6 +317,15 @@ class Recurrent(torch.nn.Module):
         if not batched:
             ends = [s.squeeze(1) for s in ends]
         return output, ends[0] if len(ends) == 1 else tuple(ends)
+
+    def _own_states(self, like: Tensor) -> list[Tensor]:
+        """The first values of states where a call gives none, [units, 1, size]."""
+        network = self.network
+        if not self._learned_state:
+            return operators.first_values(network, like, 1)
+        names, sizes = network.first_names, network.state_sizes
+        stacked = [torch.stack([getattr(self, name) for name in of_state]) for of_state in names]
+        return [of_state.view(len(network.units), 1, size) for of_state, size in zip(stacked, sizes, strict=True)]
 
     def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, bool]:
         """What the steps read of the parameters; one of them, which tells dtype and device; whether all are known to be plain

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
 from anyrnn.torch.autograd import direct, is_batch
-from anyrnn.torch.operators import first_values, paged
+from anyrnn.torch.operators import paged
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,27 @@ class States:
 
     network: Network
     segments: Segments
+    own: Sequence[Tensor]
+    """First values where none are given, [units, 1, size]."""
 
     def entering(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         """The first states of the segments; none where all are the cell's own."""
-        if not given:
+        if not given and not self.network.learned_state:
             return ()
-        own = first_values(self.network, given[0], 1)
-        return [self._taken([state, mine], self.segments.enter) for state, mine in zip(given, own, strict=True)]
+        return [self._taken(parts, self.segments.enter) for parts in zip(self._given(given), self.own, strict=True)]
 
     def leaving(self, last: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
         """The last states of the samples."""
-        own = first_values(self.network, last[0], 1)
-        given = given or [mine.expand(len(self.network.units), self.segments.samples, -1) for mine in own]
-        return [self._taken(parts, self.segments.leave) for parts in zip(last, given, own, strict=True)]
+        return [self._taken(parts, self.segments.leave) for parts in zip(last, self._given(given), self.own, strict=True)]
+
+    def _given(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        return given or [own.expand(-1, self.segments.samples, -1) for own in self.own]
 
     def _taken(self, parts: Sequence[Tensor], index: tuple[Integers, Integers]) -> Tensor:
-        """[units, samples, size], from all samples of the parts, by direction. The last part is the same for all units."""
-        *parts, own = parts
+        """[units, samples, size], from all samples of the parts, by direction."""
         used = [index[direction] for direction in self.network.ways]
         several = max(int(i.max(initial=-1)) for i in used) >= parts[0].size(1)
-        source = torch.cat([*parts, own.expand(len(self.network.units), -1, -1)], 1) if several else parts[0]
+        source = torch.cat(list(parts), 1) if several else parts[0]
         if all(np.array_equal(i, used[0]) for i in used):
             plain = np.array_equal(used[0], np.arange(source.size(1)))
             return source if plain else source.index_select(1, on_device_of(source, used[0]))

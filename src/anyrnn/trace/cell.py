@@ -200,6 +200,7 @@ LAYER_ARGUMENTS = frozenset(
         "dtype",
         "seed",
         "reverse",
+        "learned_state",
         "skip_input",
         "input_dropout",
         "recurrent_dropout",
