@@ -15,12 +15,23 @@ VALUES: dict[str, Any] = {
     "clip_preactivation": 0.4,
     "clip_gradient": 0.2,
     "cut_gradient": True,
+    "merge": "mul",
+    "residual": True,
     "reverse": True,
     "learned_state": True,
     "skip_input": True,
 }
+COMBINATIONS = [*([name] for name in VALUES), *([n for n in VALUES if n != without] for without in ("merge", "reverse"))]
+"""Each alone, and nearly all together."""
 NO_PRODUCT_OF_STATES = {"indrnn"}
 """Cells to which some options cannot be applied."""
+
+
+def title(part: Any) -> str:
+    """Of a combination, or of something else that a test is given."""
+    if isinstance(part, str):
+        return part
+    return part[0] if len(part) == 1 else "all_but_" + "_".join(name for name in VALUES if name not in part)
 
 
 def options_of(cell: str, names: Any) -> dict[str, Any]:
@@ -30,9 +41,10 @@ def options_of(cell: str, names: Any) -> dict[str, Any]:
 
 def shape_of(cell: str, options: Any, hidden: int, inputs: int) -> dict[str, Any]:
     """The sizes, layers and directions of a network that can have these options: the most of them."""
-    narrow = "skip_input" in options and "proj" in sizes_of(cell)
-    both = "skip_input" not in options and "reverse" not in options
-    sizes = {"input_size": hidden if "skip_input" in options else inputs, "hidden_size": hidden, **sizes_of(cell)}
+    narrow = "skip_input" in options and "proj" in sizes_of(cell) and "residual" not in options
+    both = "reverse" not in options and ("skip_input" not in options or "merge" in options)
+    sizes = sizes_of(cell) if narrow or "skip_input" not in options else dict.fromkeys(sizes_of(cell), hidden)
+    sizes = {"input_size": hidden if "skip_input" in options else inputs, "hidden_size": hidden, **sizes}
     return {**sizes, "num_layers": 1 if narrow else 2, "bidirectional": both}
 
 

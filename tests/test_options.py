@@ -11,11 +11,12 @@ import torch
 import anyrnn
 import anyrnn.torch
 from anyrnn import LayerOptions
+from anyrnn._memory import aligned
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
-from tests.options import NO_PRODUCT_OF_STATES, VALUES, shape_of
+from tests.options import COMBINATIONS, NO_PRODUCT_OF_STATES, VALUES, shape_of, title
 
 
 def test_every_option_is_tested_and_documented() -> None:
@@ -135,10 +136,12 @@ def step_gru_before(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Te
     return [loop.clipped((1 - z) * n + z * h)]
 
 
+BETWEEN_LAYERS = {"merge", "residual"}
+OF_THE_STEP = [*([name] for name in VALUES if name not in BETWEEN_LAYERS), [n for n in VALUES if n not in BETWEEN_LAYERS]]
 STEPS = {"rnn_tanh": step_rnn, "lstm": step_lstm, "gru": step_gru, "gru_before": step_gru_before}
 
 
-@pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
+@pytest.mark.parametrize("names", OF_THE_STEP, ids=title)
 @pytest.mark.parametrize("cell", STEPS)
 def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
     options, random = {name: VALUES[name] for name in names}, np.random.default_rng(3)
@@ -300,6 +303,109 @@ def test_states_of_all_kinds_may_be_learned() -> None:
         anyrnn.Recurrent(taken, 3, 4, learned_state=True)
 
 
+MERGED = {"sum": lambda a, b: a + b, "mean": lambda a, b: (a + b) / 2, "mul": lambda a, b: a * b}
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("merge", [*MERGED, "concat", "separate"])
+def test_layers_are_put_together_as_torch_modules_would_be(merge: str, residual: bool) -> None:
+    """Against one-layer torch.nn modules, whose outputs are merged and added by hand."""
+    layers, width = 3, 14 if merge in ("concat", "separate") else 7
+    layer = anyrnn.torch.Recurrent("gru", 5, 7, layers, bidirectional=True, merge=merge, residual=residual, dtype=torch.float64)
+    peers = [torch.nn.GRU(5 if k == 0 else width, 7, bidirectional=True, dtype=torch.float64) for k in range(layers)]
+    for k, peer in enumerate(peers):
+        peer.load_state_dict({n: layer.get_parameter(n.replace("_l0", f"_l{k}")).detach() for n in peer.state_dict()})
+    x = torch.randn(6, 3, 5, dtype=torch.float64, requires_grad=True)
+    hx = torch.randn(2 * layers, 3, 7, dtype=torch.float64)
+    expected, ends = x, []
+    for k, peer in enumerate(peers):
+        y, h = peer(expected, hx[2 * k : 2 * k + 2])
+        y = MERGED[merge](y[..., :7], y[..., 7:]) if merge in MERGED else y
+        expected = expected + y if residual and k else y
+        ends.append(h)
+    (d_expected,) = torch.autograd.grad(expected.cos().sum() + torch.cat(ends).sin().sum(), x)
+
+    y, last = layer(x, hx)
+    assert isinstance(y, tuple) == (merge == "separate")
+    whole = torch.cat(y, -1) if isinstance(y, tuple) else y
+    torch.testing.assert_close(whole, expected)
+    torch.testing.assert_close(last, torch.cat(ends))
+    (d_x,) = torch.autograd.grad(whole.cos().sum() + last.sin().sum(), x)
+    torch.testing.assert_close(d_x, d_expected)
+    assert layer.weight_ih_l1.shape == (21, width)
+
+
+def test_separate_outputs_of_every_kind_of_batch() -> None:
+    shape = {"num_layers": 2, "bidirectional": True}
+    layer, plain = (anyrnn.torch.Recurrent("gru", 5, 7, merge=merge, **shape) for merge in ("separate", "concat"))
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(6, 3, 5)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [6, 4, 1])
+    for given, call in ((x, {}), (x[:, 0], {}), (x, {"lengths": [2, 6, 0]}), (packed, {})):
+        halves, expected = layer(given, **call)[0], plain(given, **call)[0]
+        data = [h.data for h in halves]
+        assert torch.equal(torch.cat(data, -1), expected.data)
+        assert all(type(h) is type(expected) for h in halves)
+    numpy, numpy_plain = (anyrnn.Recurrent("gru", 5, 7, merge=merge, seed=1, **shape) for merge in ("separate", "concat"))
+    (a, b), _, reserve = numpy.forward_training(x.numpy())
+    expected, _, plain_reserve = numpy_plain.forward_training(x.numpy())
+    assert (np.concatenate([a, b], -1) == expected).all()
+    for cotangent in ({"d_output": expected}, {"d_last_output": expected[-1]}):
+        ((name, d),) = cotangent.items()
+        d_x, _, gradients = numpy.backward(reserve, **{name: tuple(np.split(d, 2, -1))})
+        d_x_plain, _, gradients_plain = numpy_plain.backward(plain_reserve, **cotangent)
+        assert (d_x == d_x_plain).all()
+        assert all((gradients[n] == gradients_plain[n]).all() for n in gradients)
+    with pytest.raises(TypeError, match="the cotangent of separate outputs should be a pair of NumPy arrays of float32"):
+        numpy.backward(reserve, expected)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_primitives_of_networks_in_parts(backend: str) -> None:
+    """Sizes told in advance, gradients in two calls, the last output's cotangent, memory of the caller's, `out=`."""
+    options = {"bidirectional": True, "merge": "mul", "residual": True, "dtype": "float64", "seed": 1, "backend": backend}
+    layer = anyrnn.Recurrent("lstm", 5, 7, 3, **options)
+    x = np.random.default_rng(0).normal(size=(6, 4, 5))
+    size = layer.reserve_size(6, 4)
+    memory, out = aligned(max(size, 64)), np.empty((6, 4, 7))
+    y, _, reserve = layer.forward_training(x, memory=memory, out=out)
+    assert y is out
+    assert backend == "reference" or (size > 0 and np.shares_memory(reserve.memory, memory))
+    assert layer.workspace_size(6, 4) > 0 or backend == "reference"
+    d_last = np.cos(y[-1])
+    d_y = np.zeros_like(y)
+    d_y[-1] = d_last
+    d_x, d_first, gradients = layer.backward(reserve, d_y)
+    d_x2, d_first2, work = layer.backward_data(reserve, d_last_output=d_last)
+    gradients2 = layer.backward_weights(work)
+    for a, b in [(d_x, d_x2), *zip(d_first, d_first2, strict=True), *((gradients[n], gradients2[n]) for n in gradients)]:
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    added = layer.backward_weights(work, {n: g.copy() for n, g in gradients.items()}, add=True)
+    np.testing.assert_allclose(added["weight_ih_l1"], 2 * gradients["weight_ih_l1"], rtol=1e-12)
+    if backend == "llvm":
+        with pytest.raises(ValueError, match=f"memory should be at least {size} bytes"):
+            layer.forward_training(x, memory=aligned(size - 64))
+
+
+def test_a_stream_of_residual_layers_equals_a_call() -> None:
+    layer = anyrnn.Recurrent("gru", 4, 9, 3, seed=2, residual=True)
+    x = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
+    stream = layer.stream(3)
+    assert (np.stack([stream(step) for step in x]) == layer(x)[0]).all()
+
+
+def test_layers_of_a_network_in_parts_choose_for_themselves() -> None:
+    """The same masks as in a network that is one call: layers keep their numbers."""
+    shape = {"num_layers": 3, "dropout": 0.5, "zoneout": 0.3}
+    plain, parts = (anyrnn.Recurrent("gru", 6, 6, seed=1, residual=residual, **shape) for residual in (False, True))
+    assert len(parts.training_network.parts) == 3
+    for part, layer in zip(parts.training_network.parts, range(3), strict=True):
+        whole, alone = plain.training_network.randomness(5, None), part.randomness(5, None)
+        for choice in dict(part.probabilities):
+            masks = [r.at(k, 0, 2).kept(np, np.arange, choice, 4, 6) for r, k in ((whole, layer), (alone, 0))]
+            assert (masks[0] == masks[1]).all()
+
+
 def test_options_by_state() -> None:
     layer = anyrnn.Recurrent("lstm", 4, 9, seed=2, zoneout={"c": 0.5}, clip_state={"c": (-0.1, 0.2)}, dtype="float64")
     y, (h, c), _ = layer.forward_training(np.random.default_rng(0).normal(size=(6, 3, 4)) * 9, seed=1)
@@ -360,7 +466,7 @@ def test_a_stream_equals_a_call_with_zoneout() -> None:
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-@pytest.mark.parametrize("names", [*([name] for name in VALUES), list(VALUES)], ids=lambda names: "+".join(names)[:20])
+@pytest.mark.parametrize("names", COMBINATIONS, ids=title)
 def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
     options = {name: VALUES[name] for name in names}
     options |= shape_of("gru", options, 12, 5)
@@ -373,7 +479,7 @@ def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
     y, last = layer(x)
     y.cos().sum().backward()
     torch.manual_seed(4)
-    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if layer._training_number != layer._number else 0
+    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if layer._training_numbers != layer._numbers else 0
     y_numpy, last_numpy, reserve = numpy.forward_training(x.detach().numpy(), seed=seed)
     d_x, _, gradients = numpy.backward(reserve, -np.sin(y_numpy))
     np.testing.assert_allclose(y.detach(), y_numpy, rtol=1e-11, atol=1e-12)
@@ -390,7 +496,8 @@ HONEST = [name for name in VALUES if name not in ("clip_gradient", "cut_gradient
 @pytest.mark.parametrize("name", HONEST)
 def test_gradcheck_and_gradgradcheck(name: str) -> None:
     inputs = 4 if name == "skip_input" else 3
-    layer = anyrnn.torch.Recurrent("lstm", inputs, 4, dtype=torch.float64, **{name: VALUES[name]})
+    more = {"num_layers": 2} if name == "residual" else {"bidirectional": True} if name == "merge" else {}
+    layer = anyrnn.torch.Recurrent("lstm", inputs, 4, dtype=torch.float64, **{name: VALUES[name]}, **more)
 
     def function(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
@@ -466,6 +573,9 @@ def test_copies_and_pickles_keep_their_options() -> None:
         ({"clip_state": {"h": "1"}}, ValueError, "clip_state should be a positive number, or a pair"),
         ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
+        ({"merge": "sum"}, ValueError, "merge='sum' is for bidirectional layers"),
+        ({"merge": "ave"}, ValueError, "merge should be one of concat, sum, mean, mul, separate, got 'ave'"),
+        ({"residual": True}, ValueError, "residual is for layers above the first, and num_layers=1 has none"),
         ({"reverse": True, "bidirectional": True}, ValueError, "reverse is for one direction; a bidirectional layer has both"),
         ({"skip_input": True}, ValueError, "cell 'gru' takes inputs of the hidden size 4, got input_size=3"),
         ({"learned_state": None}, TypeError, "learned_state should be of type bool, got: NoneType"),

@@ -9,9 +9,9 @@ import pytest
 
 import anyrnn
 from anyrnn import cells
-from tests.options import VALUES, options_of, shape_of
+from tests.options import COMBINATIONS, options_of, shape_of, title
 
-CASES = [(cell, names) for cell in cells.names() for names in [*([n] for n in VALUES), list(VALUES)] if options_of(cell, names)]
+CASES = [(cell, names) for cell in cells.names() for names in COMBINATIONS if options_of(cell, names)]
 
 
 def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, 
 
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.slow, id="dense"), pytest.param(True, id="uneven")])
-@pytest.mark.parametrize(("cell", "names"), CASES, ids=lambda part: part if isinstance(part, str) else "+".join(part)[:20])
+@pytest.mark.parametrize(("cell", "names"), CASES, ids=title)
 def test_the_kernels_equal_the_reference(cell: str, names: list[str], uneven: bool) -> None:
     options = options_of(cell, names)
     shape = {**shape_of(cell, options, 19, 5), "dropout": 0.2, "dtype": "float64", "seed": 1}

@@ -72,6 +72,8 @@ class Randomness:
     seed: int
     probabilities: Mapping[str, Sequence[float]]
     places: tuple[Any, Any] | None = None
+    first_layer: int = 0
+    """The number of the network's first layer, which counts in streams."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -92,6 +94,9 @@ class Chances:
     step: int
     before: int
 
+    def stream(self, choice: str) -> int:
+        return stream_of(self.randomness.first_layer + self.layer, self.direction, choice)
+
     def probability(self, choice: str) -> float:
         return self.randomness.probabilities[choice][self.layer]
 
@@ -108,7 +113,7 @@ class Chances:
         if self.randomness.places is not None:
             here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]
             samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
-        zero, stream = samples * 0 + groups * 0, stream_of(self.layer, self.direction, choice)
+        zero, stream = samples * 0 + groups * 0, self.stream(choice)
         if not kind_of(choice).each_step:
             steps = 0
         words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)

@@ -89,7 +89,7 @@ class Arrays:
     def output(self, out: Array | None, x: Array, batched: bool, taken: Sequence[Array]) -> Array:
         """Where to put the output, [T, N, width]: the caller's `out`, which shares no memory with `taken`, or a new array."""
         network, (steps, rows, _) = self.network, x.shape
-        width = network.directions * network.output_size
+        width = network.width
         if out is None:
             return self.new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
         output, has_batch = self.sequence(out, "out", width)
@@ -105,7 +105,7 @@ class Arrays:
 
     def output_cotangent(self, d_output: Array, steps: int, rows: int) -> Array:
         """[T, N, width]"""
-        width = self.network.directions * self.network.output_size
+        width = self.network.width
         view, _ = self.sequence(d_output, "d_output", width)
         if view.shape != (steps, rows, width):
             raise ValueError(f"d_output should have the output's shape, got {d_output.shape}")
@@ -113,7 +113,7 @@ class Arrays:
 
     def last_cotangent(self, d_last_output: Array, rows: int, batched: bool) -> Array:
         """[N, width]"""
-        width = self.network.directions * self.network.output_size
+        width = self.network.width
         if not isinstance(d_last_output, np.ndarray):
             raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
         last = d_last_output if batched else d_last_output[None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,10 @@ class Reserve:
     batch: Batch | None = None
     learned: bool = False
     """Whether first states were not given, and parameters stood in their place."""
+    parts: list[Reserve] = field(default_factory=list)
+    """Where a network is several calls, those of each; its own `memory` then holds theirs."""
+    output: Array | None = None
+    """Of a part."""
 
     @property
     def counts(self) -> tuple[int, ...] | None:
@@ -55,6 +59,11 @@ class Reserve:
         return self.steps * self.rows if self.batch is None else self.batch.packing.total
 
     @property
+    def bytes_kept(self) -> int:
+        """That a native training call keeps."""
+        return bytes_kept(self.network, self.inputs[0].dtype.name, self.total, self.rows)
+
+    @property
     def several(self) -> bool:
         """Whether states have a dimension for the samples."""
         return self.batched or (self.batch is not None and self.batch.joined)
@@ -70,30 +79,32 @@ class Workspace:
     gradients: dict[str, Array] = field(default_factory=dict)
     d_own: list[Array] = field(default_factory=list)
     """Of learned first values, [units, size] for each state."""
+    parts: list[Workspace] = field(default_factory=list)
+    """Where a network is several calls."""
 
     def addresses(self, d_sources: Sequence[Array]) -> list[int]:
         """Of a backward call's arrays, with these for the sources' gradients."""
         return [a.ctypes.data for a in (*self.arrays, *d_sources, self.reserve.memory)]
 
 
-def bytes_kept(reserve: Reserve) -> int:
-    """Of memory, by a native training call."""
-    size: int = backends.native().reserve_bytes(reserve.network, reserve.inputs[0].dtype.name, reserve.total, reserve.rows)
-    return size
+def bytes_kept(network: Network, dtype: str, total: int, rows: int) -> int:
+    """Of memory, by a native training call of so many rows in all steps and samples: of all its parts."""
+    size: Callable[..., int] = backends.native().reserve_bytes
+    return sum(-(-size(part, dtype, total, rows) // ALIGNMENT) * ALIGNMENT for part in network.parts)
 
 
 def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
     """Fill `output` and `last`, and of a native call to `keep` the reserve's memory: the caller's or new."""
     if native:
         if keep:
-            reserve.memory = _checked(memory, bytes_kept(reserve))
+            reserve.memory = checked(memory, reserve.bytes_kept)
         _forward_natively(reserve, output, last, keep)
     else:
         given = (reserve.network, reserve.inputs, reserve.sources, reserve.first)
         interpreted.forward(*given, output, last, reserve.randomness, reserve.counts)
 
 
-def _checked(memory: Array | None, needed: int) -> Array:
+def checked(memory: Array | None, needed: int) -> Array:
     if memory is None:
         return aligned(needed)
     if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):

@@ -55,7 +55,7 @@ def backward(
     output has a cotangent in the steps of `span`. `rows`: N. With `counts`, sequences are packed rows, all with a cotangent.
     """
     dtype = inputs[0].dtype
-    full = np.zeros((*inputs[0].shape[:-1], network.directions * network.output_size), dtype)
+    full = np.zeros((*inputs[0].shape[:-1], network.width), dtype)
     if d_output is not None and counts is not None:
         full = d_output
     elif d_output is not None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from anyrnn import backends, cells
 from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
-from anyrnn.numpy import calls
+from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
-from anyrnn.numpy.calls import Reserve, Workspace
+from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
@@ -42,7 +42,8 @@ class Recurrent:
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse, learned_state, skip_input.
+            cut_gradient, merge, residual, reverse, learned_state,
+            skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -200,16 +201,15 @@ class Recurrent:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more."""
         if self._why_not_native():
             return 0
-        size: int = backends.native().reserve_bytes(self.training_network, self.dtype.name, steps * rows, rows)
-        return size
+        return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows)
 
     def workspace_size(self, steps: int, rows: int) -> int:
         """Bytes that `backward_data` and `backward_weights` work in."""
         if self._why_not_native():
             return 0
         native = backends.native()
-        size: int = native.workspace_bytes(self.training_network, self.dtype.name, native.Extent(steps, rows, True))
-        return size
+        extent = native.Extent(steps, rows, True)
+        return sum(native.workspace_bytes(part, self.dtype.name, extent) for part in self.training_network.parts)
 
     def _arrays(self) -> Arrays:
         return Arrays(self.network, self.dtype, self.batch_first)
@@ -250,14 +250,17 @@ class Recurrent:
         native = not self._why_not_native()
         if batch is None:
             last = arrays.new_states(samples)
-            calls.forward(reserve, output, last, native, keep, memory)
+            parts.forward(reserve, output, last, native, keep, memory)
         else:
             rows, after = np.empty((reserve.total, output.shape[-1]), self.dtype), arrays.new_states(reserve.rows)
             if reserve.steps:
-                calls.forward(reserve, rows, after, native, keep, memory)
+                parts.forward(reserve, rows, after, native, keep, memory)
             batch.put(rows, output)
             last = batch.leaving(after, first)
-        return out if out is not None else arrays.in_layout(output, batched), given_back(last, several), reserve
+        shown: Any = out if out is not None else arrays.in_layout(output, batched)
+        if network.merge == "separate":
+            shown = tuple(np.split(shown, 2, -1))
+        return shown, given_back(last, several), reserve
 
     # backward
 
@@ -305,7 +308,7 @@ class Recurrent:
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
         check_gradients(self.parameters, gradients, self.dtype)
-        return put(self._with_first(workspace, calls.backward_weights(workspace, self.parameters)), gradients, add)
+        return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
 
     def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
         """With those of learned first values of states."""
@@ -332,10 +335,10 @@ class Recurrent:
         work = Workspace(reserve)
         rest = (weights, not self._why_not_native(), arrays, self.parameters)
         if batch is None:
-            d_inputs, d_first = calls.backward(work, d_y, span, d_last, *rest)
+            d_inputs, d_first = parts.backward(work, d_y, span, d_last, *rest)
         else:
             d_ends, d_through = (None, None) if d_last is None else batch.cotangents_leaving(d_last)
-            d_rows, d_begins = calls.backward(work, d_y, span, d_ends, *rest)
+            d_rows, d_begins = parts.backward(work, d_y, span, d_ends, *rest)
             d_inputs = [arrays.new_sequence(*batch.sides, d.shape[-1]) for d in d_rows]
             for d, rows in zip(d_inputs, d_rows, strict=True):
                 d[...] = 0
@@ -359,6 +362,8 @@ class Recurrent:
         arrays, batch, steps = self._arrays(), reserve.batch, reserve.steps
         if d_output is not None and d_last_output is not None:
             raise ValueError("give d_output or d_last_output, not both")
+        if self.network.merge == "separate":
+            d_output, d_last_output = (_joined(d, arrays.dtype) for d in (d_output, d_last_output))
         if d_output is not None:
             whole = arrays.output_cotangent(d_output, *(batch.sides if batch else (steps, reserve.rows)))
             return batch.rows_of_cotangent(whole) if batch else readable(whole), (0, steps)
@@ -373,6 +378,15 @@ class Recurrent:
         if not isinstance(reserve, Reserve):
             raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
         native = bool(reserve.steps) and not self._why_not_native()
-        kept = not native or (reserve.memory.nbytes >= calls.bytes_kept(reserve) and reserve.memory.ctypes.data % ALIGNMENT == 0)
+        kept = not native or (reserve.memory.nbytes >= reserve.bytes_kept and reserve.memory.ctypes.data % ALIGNMENT == 0)
         if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
+
+
+def _joined(pair: Any, dtype: np.dtype[Any]) -> Any:
+    """The cotangents of both directions' outputs, one behind the other."""
+    if pair is None:
+        return None
+    if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(d, np.ndarray) and d.dtype == dtype for d in pair):
+        raise TypeError(f"the cotangent of separate outputs should be a pair of NumPy arrays of {dtype}")
+    return np.concatenate(pair, -1)

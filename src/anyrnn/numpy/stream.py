@@ -54,7 +54,8 @@ class Stream:
         self._own = own_states(network, layer.parameters, layer.dtype)
         states = {s.name: np.repeat(own, rows, 1) for s, own in zip(network.graph.states, self._own, strict=True)}
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
-        self._native = None if self._layer.backend_name == "reference" else self._make_native()
+        native = self._layer.backend_name != "reference" and network.is_one_call
+        self._native = self._make_native() if native else None
         self._first, *self._further = self._inputs
 
     def _make_native(self) -> Any:

@@ -15,7 +15,7 @@ from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
-from anyrnn.sequence.options import OPTIONS, LayerOptions, first_parameter
+from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter
 from anyrnn.trace import Cell
 
 
@@ -35,10 +35,16 @@ class Network:
     """Of one direction: it goes from the last step to the first."""
     learned_state: bool = False
     """First values of states are parameters."""
+    merge: str = "concat"
+    """How the outputs of both directions become that of the layer."""
+    residual: bool = False
+    """Each layer above the first adds its input to its output."""
+    first_layer: int = 0
+    """The number of the first layer, where a network is a part of another."""
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.graph, self.sizes, self.layers, self.ways, self.probabilities))
+        return hash((self.graph, self.sizes, self.layers, self.ways, self.probabilities, self.first_layer))
 
     def __hash__(self) -> int:
         return self._hash
@@ -49,7 +55,7 @@ class Network:
 
     def randomness(self, seed: int, places: tuple[Any, Any] | None) -> Randomness | None:
         """What a call's random choices depend on; None where there are none. See `ir.philox`."""
-        return Randomness(seed, dict(self.probabilities), places) if self.probabilities else None
+        return Randomness(seed, dict(self.probabilities), places, self.first_layer) if self.probabilities else None
 
     @property
     def ways(self) -> tuple[int, ...]:
@@ -71,7 +77,7 @@ class Network:
         """The sizes as layer `layer` sees them: the layers above the first take the outputs below."""
         sizes = dict(self.sizes)
         if layer:
-            sizes[self.input_name] = self.directions * self.output_size
+            sizes[self.input_name] = self.width
         return sizes
 
     @property
@@ -84,6 +90,35 @@ class Network:
     def output_size(self) -> int:
         """Features of one direction's output."""
         return self.graph.nodes[self.graph.output("y")].shape[0].evaluate(dict(self.sizes))
+
+    @property
+    def merges(self) -> bool:
+        """Whether the outputs of both directions are made one, feature by feature."""
+        return self.merge in BY_FEATURE
+
+    @cached_property
+    def width(self) -> int:
+        """Features of a layer's output."""
+        return self.output_size if self.merges else self.directions * self.output_size
+
+    @cached_property
+    def parts(self) -> tuple[Network, ...]:
+        """What is run in one call after the other: this network, or where something happens between its layers that no kernel
+        does, each layer by itself, with the outputs of both directions one behind the other.
+        """
+        if not self.merges and not self.residual:
+            return (self,)
+        plain = replace(self, layers=1, merge="concat", residual=False)
+        sizes = [tuple(self.layer_sizes(layer).items()) for layer in range(self.layers)]
+        chances = [tuple((name, (p[layer],)) for name, p in self.probabilities) for layer in range(self.layers)]
+        return tuple(
+            replace(plain, sizes=s, probabilities=p, first_layer=self.first_layer + layer)
+            for layer, (s, p) in enumerate(zip(sizes, chances, strict=True))
+        )
+
+    @property
+    def is_one_call(self) -> bool:
+        return self.parts[0] is self
 
     @property
     def input_size(self) -> int:
@@ -99,7 +134,7 @@ class Network:
 
     def suffix(self, layer: int, direction: int) -> str:
         """What parameters of a layer and direction carry behind their names."""
-        return f"_l{layer}" + ("_reverse" if direction and self.bidirectional else "")
+        return f"_l{self.first_layer + layer}" + ("_reverse" if direction and self.bidirectional else "")
 
     def parameters(self, layer: int) -> tuple[tuple[Parameter, tuple[int, ...]], ...]:
         """A layer's parameters with their shapes, for each direction the same."""
@@ -141,6 +176,17 @@ class Network:
         return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:])
 
 
+def merged(y: Any, merge: str) -> Any:
+    """A layer's output of the outputs of both directions, which stand one behind the other in the last dimension."""
+    if merge not in BY_FEATURE:
+        return y
+    size = y.shape[-1] // 2
+    forward, backward = y[..., :size], y[..., size:]
+    if merge == "mul":
+        return forward * backward
+    return forward + backward if merge == "sum" else (forward + backward) * 0.5
+
+
 @dataclass(frozen=True)
 class Networks:
     """A layer's network as calls that do not train run it, and as those do that train."""
@@ -165,7 +211,13 @@ def make_networks(
     plain = _make_network(cell, input_size, hidden_size, num_layers, bias, of_layer.skip_input, bidirectional, of_cell)
     if of_layer.reverse and bidirectional:
         raise ValueError("reverse is for one direction; a bidirectional layer has both")
-    plain = replace(plain, reverse=of_layer.reverse, learned_state=of_layer.learned_state)
+    if of_layer.merge != "concat" and not bidirectional:
+        raise ValueError(f"merge={of_layer.merge!r} is for bidirectional layers")
+    if of_layer.residual and num_layers == 1:
+        raise ValueError("residual is for layers above the first, and num_layers=1 has none")
+    structure = {name: getattr(of_layer, name) for name in ("reverse", "learned_state", "merge", "residual")}
+    plain = replace(plain, **structure)
+    _check_sizes(plain)
     graph, between_layers = of_layer.with_parameters(plain.graph), bool(dropout) and num_layers > 1
     chances = of_layer.probabilities(graph, num_layers, dropout)
 
@@ -212,9 +264,7 @@ def _make_network(
             raise ValueError(f"{name} must be greater than zero")
     values = cell.values(hypers)
     numbers = tuple((name, values[name]) for name in graph.hypers)
-    network = Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional, numbers)
-    _check_sizes(network)
-    return network
+    return Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional, numbers)
 
 
 def _check_sizes(network: Network) -> None:

@@ -13,6 +13,10 @@ ByState = Mapping[str, Any]
 Bounds = float | tuple[float, float]
 
 
+BY_FEATURE = ("sum", "mean", "mul")
+MERGES = ("concat", *BY_FEATURE, "separate")
+
+
 @dataclass(frozen=True)
 class LayerOptions:
     """Options of layers of any cell; give them as keyword arguments of `Recurrent`. All are off by default.
@@ -44,6 +48,13 @@ class LayerOptions:
     clip_gradient: float | None = None
     """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
     Networks."""
+    merge: str = "concat"
+    """What a bidirectional layer gives of its two directions' outputs, to the caller and to the layer above: `concat`, one behind
+    the other, [.., 2 * H]; or `sum`, `mean` or `mul`, feature by feature, [.., H]. `separate` gives the caller a pair, and the
+    layer above both. Source: Keras's `merge_mode`."""
+    residual: bool = False
+    """Each layer above the first adds its input, before any dropout, to its output. Source: Wu et al. 2016, Google's Neural
+    Machine Translation System."""
     reverse: bool = False
     """Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state is that
     after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too."""
@@ -65,7 +76,9 @@ class LayerOptions:
             bound = getattr(self, name)
             if bound is not None and not (is_number(bound) and bound > 0):
                 raise ValueError(f"{name} should be a positive number, got {bound!r}")
-        for name in ("reverse", "learned_state", "skip_input", "cut_gradient"):
+        if self.merge not in MERGES:
+            raise ValueError(f"merge should be one of {', '.join(MERGES)}, got {self.merge!r}")
+        for name in ("residual", "reverse", "learned_state", "skip_input", "cut_gradient"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
 

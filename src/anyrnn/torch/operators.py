@@ -37,7 +37,7 @@ class Call:
 
     @cached_property
     def width(self) -> int:
-        return self.network.directions * self.network.output_size
+        return self.network.width
 
     @cached_property
     def units(self) -> int:
@@ -80,7 +80,7 @@ def handle(call: Call) -> int:
     """
     if call not in HANDLES:
         network = call.network
-        sizes = (network.sizes, network.layers, network.ways, call.batch_first, network.probabilities)
+        sizes = (network.sizes, network.layers, network.ways, call.batch_first, network.probabilities, network.first_layer)
         text = f"{network.graph.identity} {sizes}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call

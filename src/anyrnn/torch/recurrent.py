@@ -16,7 +16,7 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.sequence.network import Networks, check_arguments, check_dropout, make_networks
+from anyrnn.sequence.network import Network, Networks, check_arguments, check_dropout, make_networks, merged
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 DERIVED = (
     "network",
-    "_number",
-    "_training_number",
+    "_numbers",
+    "_training_numbers",
     "_parameter_names",
     "_no_kernels",
     "_plain",
@@ -66,7 +66,8 @@ class Recurrent(torch.nn.Module):
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, reverse, learned_state, skip_input.
+            cut_gradient, merge, residual, reverse, learned_state,
+            skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -119,8 +120,7 @@ class Recurrent(torch.nn.Module):
         """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
         networks = self._networks(self.dropout)
         self.network = network = networks.evaluation
-        self._number = operators.handle(operators.Call(network, self.batch_first))
-        self._training_number = operators.handle(operators.Call(networks.training, self.batch_first))
+        self._numbers, self._training_numbers = self._handles(networks.evaluation), self._handles(networks.training)
         assert networks.training.sources == network.sources
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
@@ -145,6 +145,10 @@ class Recurrent(torch.nn.Module):
         super().__setstate__(state)
         self._derive()
 
+    def _handles(self, network: Network) -> list[int]:
+        """The numbers of the calls that a network is, one after the other."""
+        return [operators.handle(operators.Call(part, self.batch_first)) for part in network.parts]
+
     def _networks(self, dropout: float) -> Networks:
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
@@ -158,7 +162,7 @@ class Recurrent(torch.nn.Module):
     def dropout(self, value: float) -> None:
         check_dropout(value)
         training = self._networks(float(value)).training
-        self._dropout, self._training_number = float(value), operators.handle(operators.Call(training, self.batch_first))
+        self._dropout, self._training_numbers = float(value), self._handles(training)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -273,7 +277,15 @@ class Recurrent(torch.nn.Module):
             output = output.transpose(0, 1)
         if not batched:
             output, last = output.squeeze(1), [s.squeeze(1) for s in last]
-        return output, last[0] if len(last) == 1 else tuple(last)
+        return self._parted(output), last[0] if len(last) == 1 else tuple(last)
+
+    def _parted(self, output: Any) -> Any:
+        """The output as the caller gets it: of each direction by itself if asked for."""
+        if self.network.merge != "separate":
+            return output
+        if isinstance(output, PackedSequence):
+            return tuple(output._replace(data=half) for half in output.data.chunk(2, -1))
+        return output.chunk(2, -1)
 
     @torch.compiler.disable
     def _forward_unevenly(
@@ -316,7 +328,7 @@ class Recurrent(torch.nn.Module):
         output, ends = batch.sequence(rows), states.leaving(last, first)
         if not batched:
             ends = [s.squeeze(1) for s in ends]
-        return output, ends[0] if len(ends) == 1 else tuple(ends)
+        return self._parted(output), ends[0] if len(ends) == 1 else tuple(ends)
 
     def _own_states(self, like: Tensor) -> list[Tensor]:
         """The first values of states where a call gives none, [units, 1, size]."""
@@ -393,8 +405,33 @@ class Recurrent(torch.nn.Module):
         packing: Packing | None,
         plain_sources: bool,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        number = self._training_number if self.training else self._number
-        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if number != self._number else None
+        """The output and the last states, of sequences or of packed rows."""
+        network, numbers = self.network, self._training_numbers if self.training else self._numbers
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers else None
+        rest = (seed, packing, plain_sources)
+        if network.is_one_call:
+            return self._call(numbers[0], inputs, first, sources, *rest)
+        x, *further = inputs
+        ends, units, per_layer = [], network.directions, network.directions * len(network.sources)
+        for layer, number in enumerate(numbers):
+            begin = [state[layer * units : (layer + 1) * units] for state in first]
+            y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
+            y = merged(y, network.merge)
+            x = x + y if network.residual and layer else y
+            ends.append(last)
+        return x, [torch.cat(of_state) for of_state in zip(*ends, strict=True)]
+
+    def _call(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        first: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        seed: Tensor | None,
+        packing: Packing | None,
+        plain_sources: bool,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """One call of the operators, or of the interpreter in their place."""
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._frozen = False  # an optimiser may follow

@@ -225,7 +225,7 @@ def nothing(
     """Output and last states where no sample has a step: none. Gradients are zero, as of sums of nothing."""
     zero = sum(t.flatten()[:0].sum() for t in (*inputs, *first, *sources))
     like = inputs[0]
-    output = like.new_empty(0, network.directions * network.output_size) + zero
+    output = like.new_empty(0, network.width) + zero
     return output, [like.new_empty(len(network.units), 0, size) + zero for size in network.state_sizes]
 
 

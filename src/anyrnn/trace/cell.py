@@ -199,6 +199,8 @@ LAYER_ARGUMENTS = frozenset(
         "device",
         "dtype",
         "seed",
+        "merge",
+        "residual",
         "reverse",
         "learned_state",
         "skip_input",

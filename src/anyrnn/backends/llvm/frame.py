@@ -26,7 +26,7 @@ from anyrnn.backends.llvm.memory import Arena, Packed, Scratch
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.stack import STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
-from anyrnn.ir.philox import Randomness, stream_of, threshold
+from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
 
@@ -346,7 +346,7 @@ class Frame:
             for choice in layout.choices:
                 probability, scale = chances.probability(choice), chances.scale(choice)
                 start = self.starts[unit] + layout.choice(choice, CHOICE[0])
-                words = stream_of(layer, direction, choice), threshold(probability), _bits(scale), _bits(probability)
+                words = chances.stream(choice), threshold(probability), _bits(scale), _bits(probability)
                 for k, word in enumerate(words):
                     self.view[start + k] = word
 

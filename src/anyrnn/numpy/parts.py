@@ -1,0 +1,105 @@
+"""Calls of networks between whose layers something happens that no kernel does: layer after layer, as `Network.parts` says. Other
+networks are one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+
+from anyrnn.numpy import calls
+from anyrnn.numpy.arrays import Array, Arrays
+from anyrnn.numpy.calls import Reserve, Workspace
+from anyrnn.sequence.network import merged
+
+
+def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
+    """Fill `output` and `last`, and of a native call to `keep` the reserve's memory: the caller's or new."""
+    network = reserve.network
+    if network.is_one_call:
+        calls.forward(reserve, output, last, native, keep, memory)
+        return
+    if native and keep:
+        reserve.memory = calls.checked(memory, reserve.bytes_kept).reshape(-1).view(np.uint8)
+    x, units, used = reserve.inputs[0], network.directions, 0
+    per_layer = units * len(network.sources)
+    for layer, part in enumerate(network.parts):
+        of_units, of_sources = slice(layer * units, (layer + 1) * units), slice(layer * per_layer, (layer + 1) * per_layer)
+        first = None if reserve.first is None else [a[of_units] for a in reserve.first]
+        chances = reserve.randomness
+        randomness = None if chances is None else part.randomness(chances.seed, chances.places)
+        below = Reserve(
+            np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.batched,
+            randomness, reserve.batch,
+        )  # fmt: skip
+        y = below.output = np.empty((*x.shape[:-1], part.width), output.dtype)
+        own = None
+        if native and keep:
+            own = reserve.memory[used : used + below.bytes_kept]
+            used += len(own)
+        calls.forward(below, y, [a[of_units] for a in last], native, keep, own)
+        together = merged(y, network.merge)
+        x = x + together if network.residual and layer else together
+        reserve.parts.append(below)
+    output[...] = x
+
+
+def backward(
+    work: Workspace,
+    d_y: Array | None,
+    span: tuple[int, int],
+    d_last: list[Array] | None,
+    weights: bool,
+    native: bool,
+    arrays: Arrays,
+    parameters: Mapping[str, Array],
+) -> tuple[list[Array], list[Array]]:
+    """Gradients of the inputs and of the first states; those of the parameters, if wanted or made anyway, go to the workspace.
+    See `calls.backward`.
+    """
+    reserve, network = work.reserve, work.reserve.network
+    if network.is_one_call or not reserve.steps:
+        return calls.backward(work, d_y, span, d_last, weights, native, arrays, parameters)
+    d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arrays.dtype)
+    if d_y is not None and reserve.batch is not None:
+        d = d_y
+    elif d_y is not None:
+        d[slice(*span)] = d_y[slice(*span)]
+    d_further = [np.zeros_like(a) for a in reserve.inputs[1:]]
+    d_first: list[list[Array]] = []
+    units = network.directions
+    for layer, below in reversed(list(enumerate(reserve.parts))):
+        part = Workspace(below)
+        ends = None if d_last is None else [a[layer * units : (layer + 1) * units] for a in d_last]
+        of_part = Arrays(below.network, arrays.dtype, arrays.batch_first)
+        d_inputs, d_begin = calls.backward(
+            part, _unmerged(d, below.output, network.merge), (0, reserve.steps), ends, weights, native, of_part, parameters
+        )
+        d = d_inputs[0] + d if network.residual and layer else d_inputs[0]
+        for total, more in zip(d_further, islice(d_inputs, 1, None), strict=True):
+            total += more
+        d_first.insert(0, d_begin)
+        work.parts.append(part)
+        work.gradients |= part.gradients
+    return [d, *d_further], [np.concatenate(of_state) for of_state in zip(*d_first, strict=True)]
+
+
+def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[str, Array]:
+    """Gradients of the parameters, after a backward call without."""
+    if not work.parts:
+        return calls.backward_weights(work, parameters)
+    return {name: d for part in work.parts for name, d in calls.backward_weights(part, parameters).items()}
+
+
+def _unmerged(d: Array, y: Array | None, merge: str) -> Array:
+    """The adjoint of `merged`, at the outputs y of both directions."""
+    if merge == "mul":
+        assert y is not None
+        size = d.shape[-1]
+        return np.concatenate([d * y[..., size:], d * y[..., :size]], -1)
+    if merge in ("sum", "mean"):
+        half = d if merge == "sum" else d * d.dtype.type(0.5)
+        return np.concatenate([half, half], -1)
+    return d
