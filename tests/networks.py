@@ -126,7 +126,7 @@ def on_reference(p: Problem, dtype: Any = np.float64) -> Results:
     inputs, first, d_last = _cast(p.inputs, dtype), _cast(p.first, dtype), _cast(p.d_last, dtype)
     parameters = [{name: a.astype(dtype) for name, a in unit.items()} for unit in p.parameters]
     values = [reference.parameter_values(p.network, dtype, unit) for unit in parameters]
-    output, last = reference.forward(p.network, np, dtype, inputs, values, first)
+    output, last, _ = reference.forward(p.network, np, dtype, inputs, values, first)
     gradients = reference.backward(p.network, inputs, parameters, first, p.d_output.astype(dtype), d_last)
     return _results(p, output, last, *gradients)
 
@@ -147,7 +147,7 @@ def on_torch(p: Problem, dtype: torch.dtype = torch.float64) -> Results:
         return torch.tensor(value, dtype=dtype)
 
     values = [reference.parameter_values(p.network, number, unit) for unit in parameters]
-    output, last = reference.forward(p.network, NAMESPACE, number, inputs, values, first)
+    output, last, _ = reference.forward(p.network, NAMESPACE, number, inputs, values, first)
     pairs = zip([output, *_flat(last)], [torch.tensor(p.d_output, dtype=dtype), *_flat(d_last)], strict=True)
     leading = [(result, cotangent) for result, cotangent in pairs if result.requires_grad]  # a cell may stop its gradients
     torch.autograd.backward([r for r, _ in leading], [c for _, c in leading])

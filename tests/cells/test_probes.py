@@ -301,7 +301,7 @@ def test_it_says_what_the_paper_says(name: str) -> None:
 def loss(p: Problem) -> float:
     """The function whose gradient a backward call gives."""
     values = [reference.parameter_values(p.network, np.float64, unit) for unit in p.parameters]
-    output, last = reference.forward(p.network, np, np.float64, p.inputs, values, p.first)
+    output, last, _ = reference.forward(p.network, np, np.float64, p.inputs, values, p.first)
     total = np.sum(output * p.d_output)
     return float(
         total + sum(np.sum(a * d) for end, d_end in zip(last, p.d_last, strict=True) for a, d in zip(end, d_end, strict=True))

@@ -58,7 +58,7 @@ class State:
 class Graph:
     """One step of a cell, or of its adjoint.
 
-    `outputs` names values: `y`, and each state's new value under the state's name.
+    `outputs` names values: `y`, then each state's new value under the state's name, then what else each step gives.
     `inputs` are the per-step inputs (name, shape) in order; the first is `x`.
     """
 
@@ -80,6 +80,11 @@ class Graph:
 
     def output(self, name: str) -> int:
         return dict(self.outputs)[name]
+
+    @property
+    def more_outputs(self) -> tuple[tuple[str, int], ...]:
+        """Beside y and the new states."""
+        return self.outputs[1 + len(self.states) :]
 
     @property
     def size_names(self) -> list[str]:

@@ -82,6 +82,39 @@ class Arrays:
         """A new [units, N, size] array for each state."""
         return [np.empty((len(self.network.units), rows, size), self.dtype) for size in self.network.state_sizes]
 
+    def new_sequences(self, sides: Sequence[int]) -> list[Array]:
+        """For each state, a new view [units, *sides, size] of its values after all steps: T, N in the layer's layout, or rows."""
+        units, sizes = len(self.network.units), self.network.state_sizes
+        if self.batch_first and len(sides) == 2:
+            return [np.empty((units, sides[1], sides[0], size), self.dtype).swapaxes(1, 2) for size in sizes]
+        return [np.empty((units, *sides, size), self.dtype) for size in sizes]
+
+    def all_given_back(self, states: Sequence[Array], batched: bool) -> Any:
+        """States after all steps [units, T, N, size] as the layer gives them: alone, or as a tuple of several."""
+        shaped = [np.stack([self.in_layout(unit, batched) for unit in a]) if not batched else a for a in states]
+        shaped = [a.swapaxes(1, 2) if batched and self.batch_first else a for a in shaped]
+        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def all_cotangents(self, d_state: States | None, steps: int, rows: int, batched: bool) -> list[Array]:
+        """Of states after all steps, [units, T, N, size]; zeros where there are none."""
+        specs, units = self.network.graph.states, len(self.network.units)
+        if d_state is None:
+            return [np.zeros((units, steps, rows, size), self.dtype) for size in self.network.state_sizes]
+        given = [d_state] if isinstance(d_state, np.ndarray) else list(d_state)
+        if len(given) != len(specs):
+            raise ValueError(f"d_state should be {len(specs)} arrays ({', '.join(s.name for s in specs)}), got {len(given)}")
+        found = []
+        for spec, size, array in zip(specs, self.network.state_sizes, given, strict=True):
+            sides = (steps,) if not batched else (rows, steps) if self.batch_first else (steps, rows)
+            if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
+                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+                raise TypeError(f"d_state {spec.name} should be a NumPy array of {self.dtype}, got {kind}")
+            if array.shape != (units, *sides, size):
+                raise ValueError(f"d_state {spec.name} should have shape {(units, *sides, size)}, got {array.shape}")
+            view = array[:, :, None] if not batched else array.swapaxes(1, 2) if self.batch_first else array
+            found.append(readable(view))
+        return found
+
     def in_layout(self, view: Array, batched: bool) -> Array:
         """A sequence as the layer gives it."""
         return view[:, 0] if not batched else view.swapaxes(0, 1) if self.batch_first else view
@@ -141,6 +174,11 @@ def _overlaps_itself(array: Array) -> bool:
             return True
         covered = stride * (count - 1) + covered
     return False
+
+
+def strides_of_units(arrays: Sequence[Array]) -> tuple[tuple[int, int, int], ...]:
+    """Of each, bytes along the first three dimensions; of packed rows from row to row, twice."""
+    return tuple((a.strides[0], a.strides[1], a.strides[a.ndim - 2]) for a in arrays)
 
 
 def strides(arrays: Sequence[Array]) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
-from anyrnn.numpy.arrays import Array, Arrays, strides
+from anyrnn.numpy.arrays import Array, Arrays, strides, strides_of_units
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
@@ -94,7 +94,9 @@ def bytes_kept(network: Network, dtype: str, total: int, rows: int) -> int:
 
 
 def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
-    """Fill `output` and `last`, and of a native call to `keep` the reserve's memory: the caller's or new."""
+    """Fill `output` and `last` (the last states, then what else steps give), and of a native call to `keep` the reserve's memory:
+    the caller's or new.
+    """
     if native:
         if keep:
             reserve.memory = checked(memory, reserve.bytes_kept)
@@ -116,15 +118,16 @@ def checked(memory: Array | None, needed: int) -> Array:
 
 
 def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
-    native, first = backends.native(), reserve.first
+    native, first, states = backends.native(), reserve.first, len(reserve.network.state_sizes)
     shape = native.Shape(
         "training" if keep else "inference",
         output.dtype.name,
         native.Extent(reserve.steps, reserve.rows, counts=reserve.counts),
         strides(reserve.inputs),
         strides([output])[0],
-        strides(first) if first else (None,) * len(last),
-        strides(last),
+        strides(first) if first else (None,) * states,
+        strides(last[:states]),
+        strides_of_units(last[states:]),
     )
     arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
     native.call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
@@ -135,22 +138,23 @@ def backward(
     d_y: Array | None,
     span: tuple[int, int],
     d_last: list[Array] | None,
+    d_more: list[Array],
     weights: bool,
     native: bool,
     arrays: Arrays,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states. Those of the parameters, if wanted or made anyway, go to the workspace.
-    The output has a cotangent in the steps of `span`.
+    The output has a cotangent in the steps of `span`; `d_more` are those of what steps give beside it.
     """
     reserve, network = work.reserve, work.reserve.network
     if not reserve.steps:  # no sample has any
         work.gradients = {name: np.zeros_like(array, arrays.dtype) for name, array in parameters.items()}
         return [np.zeros_like(a) for a in reserve.inputs], arrays.new_states(0)
     if native:
-        return _backward_natively(work, d_y, span, d_last, weights, arrays, parameters)
+        return _backward_natively(work, d_y, span, d_last, d_more, weights, arrays, parameters)
     by_unit = [of_unit(network, parameters, *unit, arrays.dtype) for unit in network.units]
-    given = (reserve.first, d_y, span, d_last, reserve.randomness, reserve.rows, reserve.counts)
+    given = (reserve.first, d_y, span, d_last, d_more, reserve.randomness, reserve.rows, reserve.counts)
     d_inputs, d_first, work.gradients = interpreted.backward(network, reserve.inputs, by_unit, *given)
     return d_inputs, d_first
 
@@ -160,6 +164,7 @@ def _backward_natively(
     d_y: Array | None,
     span: tuple[int, int],
     d_last: list[Array] | None,
+    d_more: list[Array],
     weights: bool,
     arrays: Arrays,
     parameters: Mapping[str, Array],
@@ -179,11 +184,13 @@ def _backward_natively(
         strides([d_y])[0] if d_y is not None else None,
         strides(d_last) if d_last else (None,) * len(d_first),
         strides(d_first),
+        strides_of_units(d_more),
         span,
         strides(d_inputs),
         gradients=True,
     )
-    work.arrays = [*reserve.inputs, *([] if d_y is None else [d_y]), *(d_last or ()), *d_first, *d_inputs, *reserve.sources]
+    cotangents = [*([] if d_y is None else [d_y]), *(d_last or ())]
+    work.arrays = [*reserve.inputs, *cotangents, *d_first, *d_more, *d_inputs, *reserve.sources]
     if weights:
         d_sources = new_gradients(network, reserve.sources)
         native.call(network, shape, work.addresses(d_sources), reserve.randomness)

@@ -25,7 +25,9 @@ def forward(
     randomness: Randomness | None,
     counts: Sequence[int] | None,
 ) -> None:
-    """Fills `output` and `last`. With `counts`, sequences are packed rows: see `backends.reference.run`."""
+    """Fills `output` and `last`, the last states and then what else steps give. With `counts`, sequences are packed rows: see
+    `backends.reference.run`.
+    """
     per_unit, dtype = len(network.sources), output.dtype
     values = [
         reference.source_values(network, layer, list(sources[u * per_unit : (u + 1) * per_unit]))
@@ -33,10 +35,10 @@ def forward(
     ]
     begin = _by_unit(network, first, last[0].shape[1], dtype)
     with np.errstate(all="ignore"):
-        made, states = reference.forward(network, np, dtype.type, inputs, values, begin, randomness, counts)
+        made, states, more = reference.forward(network, np, dtype.type, inputs, values, begin, randomness, counts)
     output[...] = made
-    for k, array in enumerate(last):
-        array[...] = np.stack([states[u][k] for u in range(len(network.units))])
+    for array, of_units in zip(last, (*zip(*states, strict=True), *zip(*more, strict=True)), strict=True):
+        array[...] = np.stack(of_units)
 
 
 def backward(
@@ -47,6 +49,7 @@ def backward(
     d_output: Array | None,
     span: tuple[int, int],
     d_last: list[Array] | None,
+    d_more: list[Array],
     randomness: Randomness | None,
     rows: int,
     counts: Sequence[int] | None,
@@ -70,6 +73,7 @@ def backward(
             _by_unit(network, d_last, rows, dtype, zero=True),
             randomness,
             counts,
+            [[d[u] for d in d_more] for u in range(len(network.units))],
         )
     named = {
         name + network.suffix(*unit): np.asarray(d)

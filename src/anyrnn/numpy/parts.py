@@ -51,6 +51,7 @@ def backward(
     d_y: Array | None,
     span: tuple[int, int],
     d_last: list[Array] | None,
+    d_more: list[Array],
     weights: bool,
     native: bool,
     arrays: Arrays,
@@ -61,7 +62,7 @@ def backward(
     """
     reserve, network = work.reserve, work.reserve.network
     if network.is_one_call or not reserve.steps:
-        return calls.backward(work, d_y, span, d_last, weights, native, arrays, parameters)
+        return calls.backward(work, d_y, span, d_last, d_more, weights, native, arrays, parameters)
     d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arrays.dtype)
     if d_y is not None and reserve.batch is not None:
         d = d_y
@@ -72,11 +73,17 @@ def backward(
     units = network.directions
     for layer, below in reversed(list(enumerate(reserve.parts))):
         part = Workspace(below)
-        ends = None if d_last is None else [a[layer * units : (layer + 1) * units] for a in d_last]
-        of_part = Arrays(below.network, arrays.dtype, arrays.batch_first)
-        d_inputs, d_begin = calls.backward(
-            part, _unmerged(d, below.output, network.merge), (0, reserve.steps), ends, weights, native, of_part, parameters
+        of_units = slice(layer * units, (layer + 1) * units)
+        ends = None if d_last is None else [a[of_units] for a in d_last]
+        rest = (
+            [a[of_units] for a in d_more],
+            weights,
+            native,
+            Arrays(below.network, arrays.dtype, arrays.batch_first),
+            parameters,
         )
+        d_below = _unmerged(d, below.output, network.merge)
+        d_inputs, d_begin = calls.backward(part, d_below, (0, reserve.steps), ends, *rest)
         d = d_inputs[0] + d if network.residual and layer else d_inputs[0]
         for total, more in zip(d_further, islice(d_inputs, 1, None), strict=True):
             total += more

@@ -124,6 +124,7 @@ class Recurrent:
         mask_value: float | None = None,
         reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
+        return_states: Literal["last", "all"] = "last",
         **steps: Array,
     ) -> tuple[Array, Any]:
         """Run over a sequence; keeps nothing for a backward call.
@@ -145,15 +146,17 @@ class Recurrent:
                 direction sees across; the given states go to, and the last come from, the ends of the sample.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
                 had since a reset, or zero.
+            return_states: `last`, or `all` for the states after every step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in x's layout; every layer gets them.
 
         Returns: the output [T, N, directions * H] in x's layout, and the last state (a tuple of them for a cell with several):
-        that after a sample's own last step, and of a sample without steps the initial one.
+        that after a sample's own last step, and of a sample without steps the initial one. All states are
+        [layers * directions, T, N, size] each, the last three in x's layout and padded as the output is.
 
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        output, last, _ = self._forward(x, steps, state, out, which, keep=False)
+        output, last, _ = self._forward(x, steps, state, out, which, return_states, keep=False)
         return output, last
 
     __call__ = forward_inference
@@ -170,6 +173,7 @@ class Recurrent:
         mask_value: float | None = None,
         reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
+        return_states: Literal["last", "all"] = "last",
         memory: Array | None = None,
         seed: int = 0,
         **steps: Array,
@@ -179,7 +183,7 @@ class Recurrent:
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        return self._forward(x, steps, state, out, which, keep=True, memory=memory, seed=seed)
+        return self._forward(x, steps, state, out, which, return_states, keep=True, memory=memory, seed=seed)
 
     def stream(self, rows: int = 1) -> Stream:
         """The layer with its parameters as they are now, to be called step after step; see `Stream`.
@@ -223,11 +227,15 @@ class Recurrent:
         state: States | None,
         out: Array | None,
         which: StepsGiven | None,
+        return_states: str,
         keep: bool,
         memory: Array | None = None,
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
-        network, arrays = self.training_network if keep else self.network, self._arrays()
+        if return_states not in ("last", "all"):
+            raise ValueError(f"return_states should be 'last' or 'all', got {return_states!r}")
+        network, arrays, all_states = self.training_network if keep else self.network, self._arrays(), return_states == "all"
+        network = network.with_all_states if all_states else network
         view, batched = arrays.sequence(x, "x", network.input_size)
         if not len(view) and (which is None or which.cu_seqlens is None):
             raise ValueError("x has no steps; a sequence needs at least one")
@@ -248,19 +256,24 @@ class Recurrent:
         randomness = network.randomness(operator.index(seed), places)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
         native = not self._why_not_native()
+        more: list[Array] = []
         if batch is None:
-            last = arrays.new_states(samples)
-            parts.forward(reserve, output, last, native, keep, memory)
+            last, more = arrays.new_states(samples), arrays.new_sequences(view.shape[:2]) if all_states else []
+            parts.forward(reserve, output, [*last, *more], native, keep, memory)
         else:
             rows, after = np.empty((reserve.total, output.shape[-1]), self.dtype), arrays.new_states(reserve.rows)
+            packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
             if reserve.steps:
-                parts.forward(reserve, rows, after, native, keep, memory)
+                parts.forward(reserve, rows, [*after, *packed_more], native, keep, memory)
             batch.put(rows, output)
-            last = batch.leaving(after, first)
+            last, more = batch.leaving(after, first), arrays.new_sequences(batch.sides) if all_states else []
+            for of_rows, of_steps in zip(packed_more, more, strict=True):
+                for unit, sequence in zip(of_rows, of_steps, strict=True):
+                    batch.put(unit, sequence)
         shown: Any = out if out is not None else arrays.in_layout(output, batched)
         if network.merge == "separate":
             shown = tuple(np.split(shown, 2, -1))
-        return shown, given_back(last, several), reserve
+        return shown, arrays.all_given_back(more, batched) if all_states else given_back(last, several), reserve
 
     # backward
 
@@ -331,9 +344,9 @@ class Recurrent:
         check_gradients(self.parameters, gradients, self.dtype)
         arrays, batch = self._arrays(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
-        d_last = arrays.states(d_state, reserve.rows if batch is None else batch.samples, reserve.several, "d_state")
+        d_last, d_more = self._cotangents_of_states(reserve, d_state)
         work = Workspace(reserve)
-        rest = (weights, not self._why_not_native(), arrays, self.parameters)
+        rest = (d_more, weights, not self._why_not_native(), arrays, self.parameters)
         if batch is None:
             d_inputs, d_first = parts.backward(work, d_y, span, d_last, *rest)
         else:
@@ -354,6 +367,15 @@ class Recurrent:
             work.gradients = put(self._with_first(work, work.gradients), gradients, add)
         found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)
         return found if len(found) > 1 else found[0], given_back(d_first, reserve.several), work
+
+    def _cotangents_of_states(self, reserve: Reserve, d_state: States | None) -> tuple[list[Array] | None, list[Array]]:
+        """Of the last states, or of the states after all steps where they were given back; of packed rows in the latter."""
+        arrays, batch = self._arrays(), reserve.batch
+        if not reserve.network.graph.more_outputs:
+            return arrays.states(d_state, reserve.rows if batch is None else batch.samples, reserve.several, "d_state"), []
+        sides = batch.sides if batch else (reserve.steps, reserve.rows)
+        d_all = arrays.all_cotangents(d_state, *sides, reserve.batched)
+        return None, d_all if batch is None else [np.stack([batch.rows_of_cotangent(unit) for unit in d]) for d in d_all]
 
     def _output_cotangent(
         self, reserve: Reserve, d_output: Array | None, d_last_output: Array | None
@@ -379,7 +401,8 @@ class Recurrent:
             raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
         native = bool(reserve.steps) and not self._why_not_native()
         kept = not native or (reserve.memory.nbytes >= reserve.bytes_kept and reserve.memory.ctypes.data % ALIGNMENT == 0)
-        if reserve.network != self.training_network or reserve.inputs[0].dtype != self.dtype or not kept:
+        of_layer = reserve.network in (self.training_network, self.training_network.with_all_states)
+        if not of_layer or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
 
 

@@ -99,7 +99,8 @@ def _forward_buffers(graph: Graph) -> list[Buffer]:
 
 def _forward_step(graph: Graph, nodes: tuple[Node, ...], kept: tuple[tuple[str, int], ...]) -> Step:
     states = tuple((s.name, graph.output(s.name)) for s in graph.states)
-    outputs = [("y", "output", graph.output("y"))] + [(name, "saved", index) for name, index in kept]
+    outputs = [(name, "output", index) for name, index in (("y", graph.output("y")), *graph.more_outputs)]
+    outputs += [(name, "saved", index) for name, index in kept]
     return _without_same_values(Step(nodes, False, states, tuple(outputs)))
 
 
@@ -119,6 +120,7 @@ def _without_same_values(step: Step) -> Step:
 def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
     buffers = [Buffer(name, "stream", shape[0] if shape else None) for name, shape in graph.inputs]
     buffers += [Buffer("d_y", "cotangent", _dim(graph, graph.output("y")))]
+    buffers += [Buffer(f"d_{name}", "stream", _dim(graph, index)) for name, index in graph.more_outputs]
     buffers += [Buffer(s.name, "saved", s.shape[0] if s.shape else None) for s in graph.states]
     buffers += [Buffer(name, "saved", _dim(graph, index)) for name, index in saves.kept]
     return buffers + [Buffer("d_" + s.name, "state", s.shape[0] if s.shape else None) for s in graph.states]

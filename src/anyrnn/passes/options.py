@@ -46,6 +46,11 @@ def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> G
     return _with_outputs(graph, {state: partial(changed, state=state) for state in choices})
 
 
+def with_all_states(graph: Graph) -> Graph:
+    """The new states are outputs too."""
+    return replace(graph, outputs=(*graph.outputs, *((f"{s.name}.all", graph.output(s.name)) for s in graph.states)))
+
+
 def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]]) -> Graph:
     """New states lie within bounds, before anything else of the step reads them. `bounds`: by state."""
     return _changed(graph, {graph.output(s): partial(_clipped, low=low, high=high) for s, (low, high) in bounds.items()})

@@ -15,6 +15,7 @@ from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
+from anyrnn.passes.options import with_all_states
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter
 from anyrnn.trace import Cell
 
@@ -90,6 +91,11 @@ class Network:
     def output_size(self) -> int:
         """Features of one direction's output."""
         return self.graph.nodes[self.graph.output("y")].shape[0].evaluate(dict(self.sizes))
+
+    @cached_property
+    def with_all_states(self) -> Network:
+        """The same, whose steps give their states too."""
+        return replace(self, graph=with_all_states(self.graph))
 
     @property
     def merges(self) -> bool:

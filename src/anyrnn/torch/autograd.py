@@ -229,9 +229,7 @@ class Transformed(torch.autograd.Function):
         def one(*parts: Tensor) -> tuple[Tensor, ...]:
             return *interpreted_shape(shape, parts), parts[0].new_empty(0, dtype=torch.uint8)
 
-        return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (
-            2 + len(CALLS[shape.number].network.state_sizes)
-        )
+        return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (1 + CALLS[shape.number].outputs)
 
 
 class TransformedGradient(torch.autograd.Function):

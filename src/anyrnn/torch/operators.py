@@ -47,6 +47,17 @@ class Call:
     def state_sizes(self) -> tuple[int, ...]:
         return self.network.state_sizes
 
+    @property
+    def outputs(self) -> int:
+        """How many tensors a call gives."""
+        return 1 + len(self.state_sizes) + len(self.more_sizes)
+
+    @cached_property
+    def more_sizes(self) -> tuple[int, ...]:
+        """Features of what steps give beside the output."""
+        nodes = self.network.graph.nodes
+        return tuple(self.network.state_size(nodes[i].shape) for _, i in self.network.graph.more_outputs)
+
     @cached_property
     def summed(self) -> tuple[int, ...]:
         """Which of the sources of all units have gradients that kernels add to."""
@@ -123,6 +134,21 @@ def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
     return sequence_like(like.size(0), like.size(1), features, like, batch_first)
 
 
+def new_sequences(units: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
+    """The same for each of so many units, [units, T, N, features]."""
+    if like.dim() == 2:
+        return like.new_empty(units, like.size(0), features)
+    if batch_first:
+        return like.new_empty(units, like.size(1), like.size(0), features).transpose(1, 2)
+    return like.new_empty(units, like.size(0), like.size(1), features)
+
+
+def strides_of_units(tensor: Tensor) -> tuple[int, int, int]:
+    """Bytes from unit to unit, from step to step and from row to row; of packed rows the latter twice."""
+    size, stride = tensor.element_size(), tensor.stride()
+    return stride[0] * size, stride[1] * size, stride[len(stride) - 2] * size
+
+
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
@@ -143,8 +169,9 @@ def run_forward(
     contiguous_sources: bool = False,
     frozen: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    """The output [T, N, S * H], the last states [units, N, size], and the reserve (None unless `keep`). With a `packing`, inputs
-    and output are its rows, [rows, features]. `frozen`: the sources have changed in no way that torch does not count.
+    """The output [T, N, S * H]; the last states [units, N, size], and behind them what else steps give, [units, T, N, size]; the
+    reserve (None unless `keep`). With a `packing`, inputs and output are its rows, [rows, features]. `frozen`: the sources have
+    changed in no way that torch does not count.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -161,6 +188,7 @@ def run_forward(
     units = call.units
     output = paged(new_sequence(call.width, x, call.batch_first))
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
+    last += [new_sequences(units, size, x, call.batch_first) for size in call.more_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
     reserve = None
     if keep:
@@ -178,8 +206,9 @@ def run_forward(
             extent_of(x, packing),
             tuple([strides_of(t) for t in inputs]),
             strides_of(output),
-            tuple([strides_of(t) for t in first]) if first else (None,) * len(last),
-            tuple([strides_of(t) for t in last]),
+            tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes),
+            tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
+            tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
         )
         pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
@@ -216,7 +245,12 @@ def run_backward(
     inputs = [readable(t) for t in inputs]
     sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
     d_output = readable(d_output) if d_output is not None else None
-    d_ends = [readable(d) if d is not None else None for d in d_last]
+    d_ends = [readable(d) if d is not None else None for d in d_last[: len(call.state_sizes)]]
+    d_more = [
+        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else readable(d)
+        for d, size in zip(d_last[len(d_ends) :], call.more_sizes, strict=True)
+    ]
+    d_more = [readable(d) for d in d_more]
     if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
@@ -230,7 +264,7 @@ def run_backward(
         packing and packing.counts,
         *wanted,
         *[t.stride() for t in inputs],
-        *[None if t is None else t.stride() for t in (d_output, *d_ends)],
+        *[None if t is None else t.stride() for t in (d_output, *d_ends, *d_more)],
     )
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
@@ -244,12 +278,13 @@ def run_backward(
             strides_of(d_output) if d_output is not None else None,
             tuple([strides_of(d) if d is not None else None for d in d_ends]),
             tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
+            tuple([strides_of_units(d) for d in d_more]),
             (0, extent.steps),
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             bool(d_sources),
         )
         pool = pools.add(key, network, shape)
-    tensors = (*inputs, *given, *d_first, *d_inputs, *sources, *d_sources, reserve)
+    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)
     pool.call([t.data_ptr() for t in tensors], call.randomness(seed, packing))
     return d_inputs, d_first, d_sources
 
@@ -333,6 +368,7 @@ def _fake_forward(
     total = x.shape[0] * rows if counts is None else x.shape[0]
     bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
+    last += [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
     return output, last, x.new_empty(bytes, dtype=torch.uint8)
 
 
@@ -363,7 +399,7 @@ def _fake_backward(
 def interpreted(
     number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, packing: Packing | None
 ) -> tuple[Tensor, ...]:
-    """The same as the forward operator by torch's own operators: the output, then the last states."""
+    """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
     call = CALLS[number]
     network, x = call.network, inputs[0]
     per_unit, units = len(network.sources), len(network.units)
@@ -376,8 +412,9 @@ def interpreted(
     ]
     counts = None if packing is None else packing.counts
     randomness = call.randomness(seed, packing)
-    output, last = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
-    return output, *(torch.stack([last[u][k] for u in range(units)]) for k in range(len(network.state_sizes)))
+    output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
+    stacked = [torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
+    return output, *stacked
 
 
 def number_like(x: Tensor) -> Callable[[float], Tensor]:

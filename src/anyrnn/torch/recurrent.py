@@ -30,6 +30,7 @@ DERIVED = (
     "network",
     "_numbers",
     "_training_numbers",
+    "_training_network",
     "_parameter_names",
     "_no_kernels",
     "_plain",
@@ -120,6 +121,7 @@ class Recurrent(torch.nn.Module):
         """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
         networks = self._networks(self.dropout)
         self.network = network = networks.evaluation
+        self._training_network = networks.training
         self._numbers, self._training_numbers = self._handles(networks.evaluation), self._handles(networks.training)
         assert networks.training.sources == network.sources
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
@@ -162,7 +164,7 @@ class Recurrent(torch.nn.Module):
     def dropout(self, value: float) -> None:
         check_dropout(value)
         training = self._networks(float(value)).training
-        self._dropout, self._training_numbers = float(value), self._handles(training)
+        self._dropout, self._training_network, self._training_numbers = float(value), training, self._handles(training)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -232,6 +234,7 @@ class Recurrent(torch.nn.Module):
         mask_value: float | None = None,
         reset: Any = None,
         padding: float | Literal["last"] = 0.0,
+        return_states: Literal["last", "all"] = "last",
         **steps: Any,
     ) -> tuple[Any, Any]:
         """Run over a sequence.
@@ -252,16 +255,22 @@ class Recurrent(torch.nn.Module):
                 direction sees across; `hx` goes to, and the last states come from, the ends of the sample.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
                 had since a reset, or zero.
+            return_states: `last`, or `all` for the states after every step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
         Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`: those after
-        a sample's own last step, and of a sample without steps the initial ones.
+        a sample's own last step, and of a sample without steps the initial ones. All states are [layers * directions, T, N, size]
+        each, the last three in the layout of the input and padded as the output is; for a PackedSequence they are one whose
+        data is [rows, layers * directions, size].
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
+        all_states = return_states == "all"
+        if not all_states and return_states != "last":
+            raise ValueError(f"{self._label}: return_states should be 'last' or 'all', got {return_states!r}")
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         if which is not None or not isinstance(input, Tensor):
-            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, steps)
+            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, all_states, steps)
             return found
         sources, weight, plain_sources = self._checked_sources(input)
         batched = self._tensors.check_input(input, weight)
@@ -272,11 +281,12 @@ class Recurrent(torch.nn.Module):
         inputs = [x]
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
-        output, last = self._run(inputs, first, sources, None, plain_sources)
+        output, last = self._run(inputs, first, sources, None, plain_sources, all_states)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
+            last = [s.transpose(1, 2) for s in last] if all_states else last
         if not batched:
-            output, last = output.squeeze(1), [s.squeeze(1) for s in last]
+            output, last = output.squeeze(1), [s.squeeze(-2) for s in last]
         return self._parted(output), last[0] if len(last) == 1 else tuple(last)
 
     def _parted(self, output: Any) -> Any:
@@ -289,7 +299,7 @@ class Recurrent(torch.nn.Module):
 
     @torch.compiler.disable
     def _forward_unevenly(
-        self, input: Any, hx: States | None, which: StepsGiven | None, steps: dict[str, Any]
+        self, input: Any, hx: States | None, which: StepsGiven | None, all_states: bool, steps: dict[str, Any]
     ) -> tuple[Any, Any]:
         """The same of samples that have different steps."""
         tensors, packed = self._tensors, isinstance(input, PackedSequence)
@@ -314,7 +324,7 @@ class Recurrent(torch.nn.Module):
             batched = tensors.check_input(given, weight)
             batch = uneven.in_tensor(given, which, self.batch_first)
             if batch is None:
-                return Recurrent.forward(self, input, hx, **steps)
+                return Recurrent.forward(self, input, hx, return_states="all" if all_states else "last", **steps)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
@@ -322,11 +332,12 @@ class Recurrent(torch.nn.Module):
         states, packing = uneven.States(self.network, batch.segments, self._own_states(weight)), batch.segments.packing
         kept = states.entering(first)
         if packing.counts:
-            rows, last = self._run(inputs, kept, sources, packing, plain_sources)
+            rows, last = self._run(inputs, kept, sources, packing, plain_sources, all_states)
         else:
             rows, last = uneven.nothing(self.network, inputs, kept, sources)
-        output, ends = batch.sequence(rows), states.leaving(last, first)
-        if not batched:
+        output = batch.sequence(rows)
+        ends = [uneven.of_units(batch, s) for s in last] if all_states else states.leaving(last, first)
+        if not batched and not all_states:
             ends = [s.squeeze(1) for s in ends]
         return self._parted(output), ends[0] if len(ends) == 1 else tuple(ends)
 
@@ -404,13 +415,18 @@ class Recurrent(torch.nn.Module):
         sources: Sequence[Tensor],
         packing: Packing | None,
         plain_sources: bool,
+        all_states: bool,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The output and the last states, of sequences or of packed rows."""
+        """The output and the last or all states, of sequences or of packed rows."""
         network, numbers = self.network, self._training_numbers if self.training else self._numbers
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers else None
+        if all_states:
+            numbers = self._handles((self._training_network if self.training else network).with_all_states)
         rest = (seed, packing, plain_sources)
+        wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
-            return self._call(numbers[0], inputs, first, sources, *rest)
+            output, found = self._call(numbers[0], inputs, first, sources, *rest)
+            return output, found[wanted]
         x, *further = inputs
         ends, units, per_layer = [], network.directions, network.directions * len(network.sources)
         for layer, number in enumerate(numbers):
@@ -418,7 +434,7 @@ class Recurrent(torch.nn.Module):
             y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
             y = merged(y, network.merge)
             x = x + y if network.residual and layer else y
-            ends.append(last)
+            ends.append(last[wanted])
         return x, [torch.cat(of_state) for of_state in zip(*ends, strict=True)]
 
     def _call(

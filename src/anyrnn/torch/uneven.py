@@ -219,6 +219,15 @@ def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
     return InPackedSequence(segments(there, order=numbers), given)
 
 
+def of_units(batch: Batch, rows: Tensor) -> Any:
+    """Sequences of each unit [units, *sides, size], from the packed rows of each [units, rows, size]."""
+    units, count, size = rows.shape
+    together = batch.sequence(rows.transpose(0, 1).reshape(count, units * size))
+    if isinstance(together, PackedSequence):
+        return together._replace(data=together.data.view(count, units, size))
+    return together.view(*together.shape[:-1], units, size).movedim(-2, 0)
+
+
 def nothing(
     network: Network, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:

@@ -216,7 +216,10 @@ LAYER_ARGUMENTS = frozenset(
 )
 """What layers of any cell take, in every front-end."""
 CALL_ARGUMENTS = frozenset(
-    ["x", "input", "hx", "state", "out", "memory", "seed", "lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding"]
+    [
+        *("x", "input", "hx", "state", "out", "memory", "seed"),
+        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_states"),
+    ]
 )
 """What calls of layers take beside the cell's per-step inputs."""
 

@@ -39,10 +39,10 @@ next to each other."""
 @dataclass(frozen=True)
 class Shape:
     """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
-    cotangents, and `last` the first states' gradients.
+    cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
 
-    The addresses of a call come in the order: inputs, output, first, last, d_inputs (each only where it is there), sources of
-    every unit, their gradients if wanted, the reserve if there is one.
+    The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), sources
+    of every unit, their gradients if wanted, the reserve if there is one.
     """
 
     which: str
@@ -52,6 +52,8 @@ class Shape:
     output: Strides | None
     first: tuple[Strides | None, ...]
     last: tuple[Strides | None, ...]
+    more: tuple[tuple[int, int, int], ...] = ()
+    """bytes from unit to unit, from step to step and from row to row"""
     output_steps: tuple[int, int] = (0, 0)
     d_inputs: tuple[Strides | None, ...] = ()
     gradients: bool = False
@@ -136,7 +138,10 @@ class Frame:
 
         self.inputs = number(shape.inputs)
         (self.output,) = number([shape.output])
-        self.first, self.last, self.d_inputs = number(shape.first), number(shape.last), number(shape.d_inputs)
+        self.first, self.last = number(shape.first), number(shape.last)
+        self.more = list(range(count, count + len(shape.more)))
+        count += len(shape.more)
+        self.d_inputs = number(shape.d_inputs)
         self.sources = count
         self.d_sources = count + len(self.units) * len(self.network.sources)
         self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
@@ -273,6 +278,8 @@ class Frame:
             names = [name for name, _ in network.graph.inputs]
             places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
             places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
+            for (name, _), number, (apart, *strides) in zip(network.graph.more_outputs, self.more, shape.more, strict=True):
+                places[f"d_{name}" if backward else name] = Place(number, unit * apart, (strides[0], strides[1]))
             for name, place in places.items():
                 self._sequence(unit, name, place)
             whole = not backward or (begin, end) == (0, steps)

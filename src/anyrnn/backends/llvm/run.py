@@ -116,7 +116,8 @@ def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     """Bytes that a backward call works in."""
     sequence = (0, 0)
     inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
-    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, (0, extent.steps), inputs, gradients=True)
+    more = ((0, 0, 0),) * len(network.graph.more_outputs)
+    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, more, (0, extent.steps), inputs, gradients=True)
     frame = _make_frame(network, shape)
     return frame.own_bytes + frame.packed_bytes
 

@@ -58,7 +58,7 @@ def forward(
     first: Sequence[Sequence[Any]],
     randomness: Randomness | None = None,
     counts: Sequence[int] | None = None,
-) -> tuple[Any, list[list[Any]]]:
+) -> tuple[Any, list[list[Any]], list[list[Any]]]:
     """Run the network on arrays of any namespace.
 
     Args:
@@ -67,14 +67,17 @@ def forward(
         randomness: of the cell's random choices; without it nothing is dropped.
         counts: the samples of each step, never more than of the step before; None: all in every step.
 
-    Returns: the output [T, N, S * H], and for each unit the states after the last step.
+    Returns: the output [T, N, S * H]; for each unit the states after the last step, and what else its steps give, [T, N, size]
+    each.
     """
     output = inputs[0]
     last: list[list[Any]] = []
+    more: list[list[Any]] = []
     for layer in range(network.layers):
-        output, states = _layer(network, xp, number, layer, [output, *inputs[1:]], parameters, first, randomness, counts)
-        last += states
-    return output, last
+        streams = [output, *inputs[1:]]
+        output, states, others = _layer(network, xp, number, layer, streams, parameters, first, randomness, counts)
+        last, more = last + states, more + others
+    return output, last, more
 
 
 def _layer(
@@ -87,15 +90,18 @@ def _layer(
     first: Sequence[Sequence[Any]],
     randomness: Randomness | None,
     counts: Sequence[int] | None,
-) -> tuple[Any, list[list[Any]]]:
-    """One layer in its directions: the output, and each direction's last states."""
-    outputs, last = [], []
+) -> tuple[Any, list[list[Any]], list[list[Any]]]:
+    """One layer in its directions: the output, each direction's last states, and what else its steps give."""
+    outputs, last, more = [], [], []
+    join = xp.stack if counts is None else xp.concatenate
     for position, direction in enumerate(network.ways):
         unit = layer * network.directions + position
-        ys, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness, counts)
-        outputs.append(xp.stack(ys) if counts is None else xp.concatenate(ys))
+        given, history = _unit(network, xp, number, layer, direction, streams, parameters[unit], first[unit], randomness, counts)
+        y, *others = [join(of_steps) for of_steps in zip(*given, strict=True)]
+        outputs.append(y)
         last.append(history[-1])
-    return outputs[0] if len(outputs) == 1 else xp.concatenate(outputs, -1), last
+        more.append(others)
+    return outputs[0] if len(outputs) == 1 else xp.concatenate(outputs, -1), last, more
 
 
 def _unit(
@@ -109,16 +115,16 @@ def _unit(
     first: Sequence[Any],
     randomness: Randomness | None,
     counts: Sequence[int] | None,
-) -> tuple[list[Any], list[list[Any]]]:
-    """The outputs in the order of the sequence, and the states before each step and after the last, in the order of the run. A
-    sample that has not begun has its first state, one that has ended its last.
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """What each step gives (the output, then what else) in the order of the sequence, and the states before each step and after
+    the last, in the order of the run. A sample that has not begun has its first state, one that has ended its last.
     """
     graph = network.plan.graph
     by_step = [rows_by_step(stream, counts) for stream in streams]
     before = rows_before(counts, len(by_step[0]))
-    ys: list[Any] = [None] * len(by_step[0])
+    outputs: list[Any] = [None] * len(by_step[0])
     history = [list(first)]
-    for t in run_order(len(ys), direction):
+    for t in run_order(len(outputs), direction):
         rows = by_step[0][t].shape[0]
         given = {
             "input": {name: s[t] for (name, _), s in zip(graph.inputs, by_step, strict=True)},
@@ -127,10 +133,10 @@ def _unit(
         chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
         interpreter = Interpreter(xp, number, network.layer_sizes(layer), chances)
         values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
-        ys[t] = values[graph.output("y")]
+        outputs[t] = [values[i] for i in (graph.output("y"), *(i for _, i in graph.more_outputs))]
         after = [values[graph.output(s.name)] for s in graph.states]
         history.append([with_others(xp, new, old) for new, old in zip(after, history[-1], strict=True)])
-    return ys, history
+    return outputs, history
 
 
 def rows_by_step(stream: Any, counts: Sequence[int] | None) -> Any:
@@ -169,8 +175,10 @@ def backward(
     d_last: Sequence[Sequence[Any]],
     randomness: Randomness | None = None,
     counts: Sequence[int] | None = None,
+    d_more: Sequence[Sequence[Any]] | None = None,
 ) -> tuple[list[Any], list[dict[str, Any]], list[list[Any]]]:
     """Gradients on NumPy arrays, through the symbolic adjoint: of the inputs, of each unit's parameters, of the first states.
+    `d_more`: for each unit, the cotangents of what its steps give beside the output.
 
     Runs the forward pass again and keeps every state.
     """
@@ -203,6 +211,7 @@ def backward(
                 d_parameters[unit],
                 randomness,
                 counts,
+                d_more[unit] if d_more else (),
             )
             d_below += d_streams[0]
             for total, part in zip(d_inputs[1:], d_streams[1:], strict=True):
@@ -225,6 +234,7 @@ def _unit_backward(
     d_parameters: dict[str, Any],
     randomness: Randomness | None,
     counts: Sequence[int] | None,
+    d_more: Sequence[Any],
 ) -> tuple[list[Any], list[Any]]:
     adjoint, graph = network.plan.adjoint, network.plan.graph
     number = d_y.dtype.type
@@ -234,7 +244,7 @@ def _unit_backward(
     _, history = _unit(network, np, number, layer, direction, streams, once, first, randomness, counts)
     d_streams = [np.zeros_like(s) for s in streams]
     by_step, d_by_step = ([rows_by_step(s, counts) for s in some] for some in (streams, d_streams))
-    d_y = rows_by_step(d_y, counts)
+    d_y, d_others = rows_by_step(d_y, counts), [rows_by_step(d, counts) for d in d_more]
     order, before = run_order(len(d_y), direction), rows_before(counts, len(d_y))
     d_weights: dict[int, Any] = {}
     d_states = dict(zip(names, d_last, strict=True))
@@ -245,7 +255,11 @@ def _unit_backward(
         given = {
             "input": {n: s[t] for (n, _), s in zip(graph.inputs, by_step, strict=True)},
             "state": {name: first_of(state, rows) for name, state in zip(names, history[position], strict=True)},
-            "cotangent": {"y": d_y[t], **{name: first_of(d, rows) for name, d in d_states.items()}},
+            "cotangent": {
+                "y": d_y[t],
+                **{name: first_of(d, rows) for name, d in d_states.items()},
+                **{name: d[t] for (name, _), d in zip(graph.more_outputs, d_others, strict=True)},
+            },
         }
         chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
         interpreter = Interpreter(np, number, network.layer_sizes(layer), chances)
