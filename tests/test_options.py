@@ -557,6 +557,137 @@ def test_copies_and_pickles_keep_their_options() -> None:
     assert (pickle.loads(pickle.dumps(numpy))(x.numpy())[0] == numpy(x.numpy())[0]).all()
 
 
+# states that share a value, or are none of the usual kind
+
+
+def by_hand(step: Any, x: Any, first: dict[str, Any]) -> dict[str, Any]:
+    """A loop: what `step(x_t, states)` gives last, by name; the outputs under `y`."""
+    states, outputs = dict(first), []
+    for x_t in x:
+        y, states = step(x_t, states)
+        outputs.append(y)
+    return {"y": np.stack(outputs), **states}
+
+
+@anyrnn.cell
+def twin(x, h, k):  # type: ignore[no-untyped-def]
+    n = anyrnn.tanh(anyrnn.affine("a", x, h, k))
+    return n, anyrnn.State(h=n, k=n)
+
+
+@anyrnn.cell
+def delay(x, h, before):  # type: ignore[no-untyped-def]
+    n = anyrnn.tanh(anyrnn.affine("a", x, h, before))
+    return n, anyrnn.State(h=n, before=h)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("options", [
+    {"zoneout": {"h": 0.5, "k": 0.25}}, {"zoneout": {"k": 1.0}}, {"clip_state": {"k": 0.2, "h": 0.1}}, {"clip_state": {"k": 0.2}},
+    {"clip_state": {"h": 0.1}, "zoneout": {"k": 0.5}},
+], ids=str)  # fmt: skip
+def test_states_that_have_the_same_new_value(options: dict[str, Any], backend: str) -> None:
+    """Each has its own option; the output is the first of them."""
+    layer = anyrnn.Recurrent(twin, 2, 3, dtype="float64", seed=0, backend=backend, **options)
+    random, w = np.random.default_rng(0), {n.removesuffix("_l0"): p for n, p in layer.parameters.items()}
+    x, first = random.normal(size=(4, 2, 2)), {s: random.normal(size=(2, 3)) for s in "hk"}
+    zones, clips = options.get("zoneout", {}), options.get("clip_state", {})
+
+    def step(x_t: Any, states: Any) -> Any:
+        pre = x_t @ w["weight_ih"].T + states["h"] @ w["weight_hh"].T + states["k"] @ w["weight_kh"].T
+        n = np.tanh(pre + w["bias_ih"] + w["bias_hh"] + w["bias_kh"])
+        new = {s: np.clip(n, -clips.get(s, 9), clips.get(s, 9)) for s in "hk"}
+        new = {s: zones.get(s, 0) * states[s] + (1 - zones.get(s, 0)) * new[s] for s in "hk"}
+        return new["h"], new
+
+    expected = by_hand(step, x, first)
+    y, (h, k) = layer(x, tuple(s[None] for s in first.values()))
+    for name, found in {"y": y, "h": h[0], "k": k[0]}.items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-12, err_msg=name)
+    if "zoneout" in options and len(zones) > 1:
+        _, (h, k), _ = layer.forward_training(x, seed=3)
+        assert (h != k).any()
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_new_state_that_was_one_before_the_step_is_clipped_alone(backend: str) -> None:
+    layer = anyrnn.Recurrent(delay, 2, 3, dtype="float64", seed=0, backend=backend, clip_state={"before": 0.1})
+    random, w = np.random.default_rng(0), {n.removesuffix("_l0"): p for n, p in layer.parameters.items()}
+    x, first = random.normal(size=(4, 2, 2)), {s: random.normal(size=(2, 3)) for s in ("h", "before")}
+
+    def step(x_t: Any, states: Any) -> Any:
+        pre = x_t @ w["weight_ih"].T + states["h"] @ w["weight_hh"].T + states["before"] @ w["weight_beforeh"].T
+        n = np.tanh(pre + w["bias_ih"] + w["bias_hh"] + w["bias_beforeh"])
+        return n, {"h": n, "before": np.clip(states["h"], -0.1, 0.1)}
+
+    expected = by_hand(step, x, first)
+    y, (h, before) = layer(x, tuple(s[None] for s in first.values()))
+    for name, found in {"y": y, "h": h[0], "before": before[0]}.items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-12, err_msg=name)
+
+
+def test_recurrent_dropout_leaves_scalars_alone() -> None:
+    @anyrnn.cell
+    def counted(x, h, n: anyrnn.Scalar(init=1.0)):  # type: ignore[no-untyped-def, valid-type]
+        m = anyrnn.tanh(anyrnn.affine("a", x, h=h / n))
+        return m, anyrnn.State(h=m, n=n + 1)
+
+    results = []
+    for backend in ("llvm", "reference"):
+        layer = anyrnn.Recurrent(counted, 6, 6, dtype="float64", recurrent_dropout=0.5, seed=1, backend=backend)
+        y, (_, n), reserve = layer.forward_training(np.ones((7, 3, 6)), seed=3)
+        assert (n == 8).all()
+        results.append([y, *layer.backward(reserve, np.cos(y))[2].values()])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_no_samples_at_all(backend: str) -> None:
+    options = {"zoneout": 0.3, "recurrent_dropout": 0.3, "learned_state": True}
+    layer = anyrnn.Recurrent("gru", 6, 6, backend=backend, **options)
+    y, _, reserve = layer.forward_training(np.zeros((7, 0, 6), np.float32))
+    assert not any(g.any() for g in layer.backward(reserve, np.zeros_like(y))[2].values())
+    y, _, reserve = layer.forward_training(np.zeros((7, 2, 6), np.float32), lengths=[0, 0])
+    assert not any(g.any() for g in layer.backward(reserve, d_last_output=np.ones_like(y[0]))[2].values())
+
+
+def test_learned_states_of_another_kind_are_refused() -> None:
+    for backend in ("auto", "reference"):
+        layer = anyrnn.torch.Recurrent("gru", 2, 5, learned_state=True, backend=backend)
+        for wrong in (torch.zeros(5).double(), torch.zeros(1, 5), torch.zeros(7), torch.zeros(5, device="meta")):
+            layer.h0_l0 = torch.nn.Parameter(wrong)
+            for call in ({}, {"lengths": [1]}):
+                with pytest.raises(RuntimeError, match=r"Recurrent: h0_l0: expected \[5\] of torch.float32 on cpu, got \["):
+                    layer(torch.zeros(3, 1, 2), **call)
+    numpy = anyrnn.Recurrent("gru", 2, 5, learned_state=True)
+    del numpy.parameters["h0_l0"]
+    for use in (numpy.stream, lambda: numpy(np.zeros((3, 1, 2), np.float32))):
+        with pytest.raises(ValueError, match=r"parameters should be .* unknown or missing: h0_l0"):
+            use()
+
+
+def test_options_are_those_that_were_given() -> None:
+    """Whatever the caller does with a dict afterwards."""
+    z = {"h": 0.3}
+    module, layer = anyrnn.torch.Recurrent("lstm", 6, 6, zoneout=z), anyrnn.Recurrent("lstm", 6, 6, 2, dropout=0.1, zoneout=z)
+    z["h"] = 0.9
+    layer.dropout = 0.2
+    assert dict(layer.training_network.probabilities)["zoneout.0"] == (0.3, 0.3)
+    assert "zoneout={'h': 0.3}" in repr(module)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    options = {
+        "zoneout": np.float32(0.5),
+        "clip_state": np.int64(1),
+        "clip_gradient": np.float16(2),
+        "input_dropout": np.int64(0),
+    }
+    layer = anyrnn.Recurrent("gru", 3, 4, 2, dropout=np.float32(0.5), **options)
+    assert dict(layer.training_network.probabilities) == {"between_layers": (0.0, 0.5), "zoneout.0": (0.5, 0.5)}
+
+
 # errors
 
 
@@ -571,6 +702,7 @@ def test_copies_and_pickles_keep_their_options() -> None:
         ({"clip_state": 0.0}, ValueError, r"clip_state should be a positive number, or a pair \(low, high\), got 0.0"),
         ({"clip_state": (1, -1)}, ValueError, "clip_state should be a positive number, or a pair"),
         ({"clip_state": {"h": "1"}}, ValueError, "clip_state should be a positive number, or a pair"),
+        ({"clip_state": 1 << 2000}, ValueError, "clip_state should be a positive number, or a pair"),
         ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
         ({"merge": "sum"}, ValueError, "merge='sum' is for bidirectional layers"),
@@ -602,6 +734,17 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Excep
 def test_an_option_that_can_do_nothing_is_refused(cell: str, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: cell '{cell}' has no product that reads a state"):
         anyrnn.Recurrent(cell, 3, 4, **{name: VALUES[name]})
+
+
+@pytest.mark.parametrize("option", [{"zoneout": 0.5}, {"clip_state": 1.0}], ids=str)
+def test_a_cell_without_vectors(option: dict[str, Any]) -> None:
+    @anyrnn.cell
+    def number(x, n: anyrnn.Scalar(init=1.0)):  # type: ignore[no-untyped-def, valid-type]
+        y = anyrnn.tanh(anyrnn.affine("a", x))
+        return y * n, anyrnn.State(n=n * 0.9 + anyrnn.mean(y))
+
+    with pytest.raises(ValueError, match=f"{next(iter(option))}: cell 'number' has no state that is a vector"):
+        anyrnn.Recurrent(number, 3, 4, **option)
 
 
 def test_a_cell_without_pre_activations() -> None:

@@ -82,6 +82,10 @@ class Graph:
         return dict(self.outputs)[name]
 
     @property
+    def state_names(self) -> tuple[str, ...]:
+        return tuple(state.name for state in self.states)
+
+    @property
     def more_outputs(self) -> tuple[tuple[str, int], ...]:
         """Beside y and the new states."""
         return self.outputs[1 + len(self.states) :]

@@ -117,5 +117,5 @@ class Chances:
         if not kind_of(choice).each_step:
             steps = 0
         words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)
-        interleaved = xp.stack(words, -1).reshape(rows, -1)[:, :features]
+        interleaved = xp.stack(words, -1).reshape(rows, 4 * groups.shape[1])[:, :features]
         return interleaved >= threshold(self.probability(choice))

@@ -21,6 +21,7 @@ from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
 from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_networks
+from anyrnn.sequence.options import kept
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
@@ -80,7 +81,7 @@ class Recurrent:
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
         sizes = (input_size, hidden_size, num_layers)
-        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, options)
+        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, kept(options))
         self.dropout = dropout
         self.network: Network = self._networks(self.dropout).evaluation
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
@@ -347,6 +348,7 @@ class Recurrent:
         d_last, d_more = self._cotangents_of_states(reserve, d_state)
         work = Workspace(reserve)
         rest = (d_more, weights, not self._why_not_native(), arrays, self.parameters)
+        d_all: list[Array] = []
         if batch is None:
             d_inputs, d_first = parts.backward(work, d_y, span, d_last, *rest)
         else:
@@ -361,8 +363,9 @@ class Recurrent:
                 d += more
             d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
         if self.network.learned_state:
-            of_resets = [d[:, -1] for d in d_all] if batch is not None else [np.zeros_like(d[:, 0]) for d in d_first]
-            work.d_own = [d + first.sum(1) * reserve.learned for d, first in zip(of_resets, d_first, strict=True)]
+            work.d_own = [d.sum(1) * reserve.learned for d in d_first]
+            for d, of_all in zip(work.d_own, d_all, strict=batch is not None):
+                d += of_all[:, -1]  # of resets
         if weights:
             work.gradients = put(self._with_first(work, work.gradients), gradients, add)
         found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)

@@ -51,6 +51,7 @@ class Stream:
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
         self._inputs = {name: np.zeros((rows, size), layer.dtype) for name, size in sizes}
         self._output = np.empty((rows, network.output_size), layer.dtype)
+        layer.sources()  # which looks whether all parameters are there
         self._own = own_states(network, layer.parameters, layer.dtype)
         states = {s.name: np.repeat(own, rows, 1) for s, own in zip(network.graph.states, self._own, strict=True)}
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are

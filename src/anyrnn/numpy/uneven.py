@@ -57,8 +57,8 @@ class Batch:
     def rows_of_last(self, d_last: Array) -> Array:
         """Of a cotangent [N, features] of the output of each sample's last step."""
         steps = self.segments.there.sum(0)
-        last = np.where(steps, self.segments.element.argsort()[np.cumsum(steps) - 1], self.packing.total)
-        return self._sum_at(last, d_last)
+        rows = np.append(self.segments.element.argsort(), self.packing.total)
+        return self._sum_at(rows[np.where(steps, np.cumsum(steps) - 1, -1)], d_last)
 
     def _sum_at(self, rows: Integers, values: Array) -> Array:
         """[packed rows, features], the sums of values that go to each; those of row `total` to none."""

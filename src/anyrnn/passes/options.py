@@ -28,7 +28,11 @@ def with_output_dropout(graph: Graph, choice: str) -> Graph:
 
 def with_recurrent_dropout(graph: Graph, choices: Mapping[str, str]) -> Graph:
     """Features of what products read of states are zero at random, the others scaled up. `choices`: by state."""
-    return _with_states_in_products(graph, lambda s: _dropped(s, choices[_name(s)]))
+
+    def changed(state: Symbol) -> Symbol:
+        return _dropped(state, choices[_name(state)]) if _name(state) in choices else state
+
+    return _with_states_in_products(graph, changed)
 
 
 def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> Graph:
@@ -52,8 +56,25 @@ def with_all_states(graph: Graph) -> Graph:
 
 
 def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]]) -> Graph:
-    """New states lie within bounds, before anything else of the step reads them. `bounds`: by state."""
-    return _changed(graph, {graph.output(s): partial(_clipped, low=low, high=high) for s, (low, high) in bounds.items()})
+    """New states lie within bounds, before anything else of the step reads them. `bounds`: by state.
+
+    Where several states have the same new value, what else reads it gets that of the first of them. Where a new state is one
+    from before the step, or an input, nothing else changes.
+    """
+    first = _first_states(graph)
+    changes: dict[int, Change] = {}
+    for i, state in first.items():
+        if state in bounds and graph.nodes[i].row.kind != "leaf":
+            changes[i] = partial(_clipped, low=bounds[state][0], high=bounds[state][1])
+    builder, mapped, before = _rebuilt(graph, changes)
+
+    def of_output(name: str, i: int) -> int:
+        if name not in bounds:
+            return before[i] if name in graph.state_names else mapped[i]
+        return _clipped(builder.symbol(before[i]), *bounds[name]).index
+
+    outputs = tuple((name, of_output(name, i)) for name, i in graph.outputs)
+    return replace(graph, nodes=tuple(builder.nodes), outputs=outputs)
 
 
 def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
@@ -116,25 +137,43 @@ def _copied(builder: Builder, node: Node, mapped: Mapping[int, int]) -> int:
 
 def _changed(graph: Graph, changes: Mapping[int, Change]) -> Graph:
     """Some nodes changed, for everything that reads them and in the outputs."""
-    builder = Builder()
-    mapped: dict[int, int] = {}
-    for i, node in enumerate(graph.nodes):
-        builder.source = node.source
-        mapped[i] = _copied(builder, node, mapped)
-        if i in changes:
-            mapped[i] = changes[i](builder.symbol(mapped[i])).index
+    builder, mapped, _ = _rebuilt(graph, changes)
     return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
 
 
+def _rebuilt(graph: Graph, changes: Mapping[int, Change]) -> tuple[Builder, dict[int, int], dict[int, int]]:
+    """A graph's nodes with some of them changed for everything that reads them: where each now is, and where it is before its own
+    change.
+    """
+    builder = Builder()
+    mapped: dict[int, int] = {}
+    before: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        mapped[i] = before[i] = _copied(builder, node, mapped)
+        if i in changes:
+            mapped[i] = changes[i](builder.symbol(mapped[i])).index
+    return builder, mapped, before
+
+
+def _first_states(graph: Graph) -> dict[int, str]:
+    """Of the nodes that are new states, the first state that each is."""
+    found: dict[int, str] = {}
+    for state in graph.states:
+        found.setdefault(graph.output(state.name), state.name)
+    return found
+
+
 def _with_outputs(graph: Graph, changes: Mapping[str, Change]) -> Graph:
-    """Some outputs changed: what reads their values in the step reads them as they were. An output that is the same value as a
-    changed state changes with it.
+    """Some outputs changed: what reads their values in the step reads them as they were. The output y changes with the state that
+    it is, the first if it is several.
     """
     builder = Builder(graph.nodes)
-    made = {i: changes[name](builder.symbol(i)).index for name, i in graph.outputs if name in changes}
-    follows = {"y"} if "y" not in changes else set()
-    outputs = tuple((name, made.get(i, i) if name in changes or name in follows else i) for name, i in graph.outputs)
-    return replace(graph, nodes=tuple(builder.nodes), outputs=outputs)
+    made = {name: changes[name](builder.symbol(i)).index if name in changes else i for name, i in graph.outputs}
+    y, first = graph.output("y"), _first_states(graph)
+    if "y" not in changes and y in first:
+        made["y"] = made[first[y]]
+    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple(made.items()))
 
 
 def _with_states_in_products(graph: Graph, change: Change) -> Graph:

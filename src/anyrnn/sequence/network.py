@@ -16,7 +16,7 @@ from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
 from anyrnn.passes.options import with_all_states
-from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter
+from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
 
 
@@ -295,7 +295,7 @@ def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
 
 
 def check_dropout(dropout: Any) -> None:
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+    if not is_number(dropout) or not 0 <= dropout <= 1:
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
 
 

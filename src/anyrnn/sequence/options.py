@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
 from anyrnn.ir.graph import Graph, Parameter
@@ -142,8 +143,8 @@ class LayerOptions:
         return {state: p for state, p in found.items() if p}
 
     def _of_states(self, graph: Graph, kind: str) -> dict[str, str]:
-        """The name of a choice for each state."""
-        return {state.name: f"{kind}.{position}" for position, state in enumerate(graph.states)}
+        """The name of a choice for each state that is a vector."""
+        return {state.name: f"{kind}.{position}" for position, state in enumerate(graph.states) if state.shape}
 
 
 def first_parameter(state: str) -> str:
@@ -154,8 +155,20 @@ def first_parameter(state: str) -> str:
 OPTIONS = tuple(field.name for field in fields(LayerOptions))
 
 
+def kept(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as they are now, whatever the caller does with what was given."""
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+
+
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether it is one that a float can hold, of Python or NumPy."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def check_probability(name: str, value: Any) -> float:
@@ -175,6 +188,8 @@ def _bounds(name: str, value: Any) -> tuple[float, float]:
 def of_states(graph: Graph, name: str, value: Any, checked: Callable[[Any], Any]) -> dict[str, Any]:
     """An option by state: as given, or the same for all states that are vectors."""
     vectors = [state.name for state in graph.states if state.shape]
+    if value and not vectors:
+        raise ValueError(f"{name}: cell {graph.name!r} has no state that is a vector")
     if not isinstance(value, Mapping):
         return dict.fromkeys(vectors, checked(value))
     for state in value:

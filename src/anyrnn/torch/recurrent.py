@@ -17,6 +17,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_dropout, make_networks, merged
+from anyrnn.sequence.options import kept
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
@@ -109,7 +110,7 @@ class Recurrent(torch.nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
-        self.options = options
+        self.options = kept(options)
         self._frozen = False
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
@@ -346,9 +347,17 @@ class Recurrent(torch.nn.Module):
         network = self.network
         if not self._learned_state:
             return operators.first_values(network, like, 1)
-        names, sizes = network.first_names, network.state_sizes
-        stacked = [torch.stack([getattr(self, name) for name in of_state]) for of_state in names]
-        return [of_state.view(len(network.units), 1, size) for of_state, size in zip(stacked, sizes, strict=True)]
+        found = []
+        for state, names, size in zip(network.graph.states, network.first_names, network.state_sizes, strict=True):
+            of_units = [getattr(self, name) for name in names]
+            shape = (size,) if state.shape else ()
+            for name, tensor in zip(names, of_units, strict=True):
+                if tensor.shape != shape or tensor.dtype != like.dtype or tensor.device != like.device:
+                    came = f"{list(tensor.shape)} of {tensor.dtype} on {tensor.device}"
+                    expected = f"{list(shape)} of {like.dtype} on {like.device}"
+                    raise RuntimeError(f"{self._label}: {name}: expected {expected}, got {came}")
+            found.append(torch.stack(of_units).view(len(network.units), 1, size))
+        return found
 
     def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, bool]:
         """What the steps read of the parameters; one of them, which tells dtype and device; whether all are known to be plain
