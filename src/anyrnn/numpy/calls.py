@@ -127,7 +127,7 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
         strides([output])[0],
         strides(first) if first else (None,) * states,
         strides(last[:states]),
-        strides_of_units(last[states:]),
+        more=strides_of_units(last[states:]),
     )
     arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
     native.call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
@@ -184,10 +184,10 @@ def _backward_natively(
         strides([d_y])[0] if d_y is not None else None,
         strides(d_last) if d_last else (None,) * len(d_first),
         strides(d_first),
-        strides_of_units(d_more),
         span,
         strides(d_inputs),
         gradients=True,
+        more=strides_of_units(d_more),
     )
     cotangents = [*([] if d_y is None else [d_y]), *(d_last or ())]
     work.arrays = [*reserve.inputs, *cotangents, *d_first, *d_more, *d_inputs, *reserve.sources]

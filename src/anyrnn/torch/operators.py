@@ -208,7 +208,7 @@ def run_forward(
             strides_of(output),
             tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes),
             tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
-            tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
+            more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
         )
         pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
@@ -278,10 +278,10 @@ def run_backward(
             strides_of(d_output) if d_output is not None else None,
             tuple([strides_of(d) if d is not None else None for d in d_ends]),
             tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
-            tuple([strides_of_units(d) for d in d_more]),
             (0, extent.steps),
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             bool(d_sources),
+            tuple([strides_of_units(d) for d in d_more]),
         )
         pool = pools.add(key, network, shape)
     tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)

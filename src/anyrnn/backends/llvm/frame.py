@@ -52,11 +52,11 @@ class Shape:
     output: Strides | None
     first: tuple[Strides | None, ...]
     last: tuple[Strides | None, ...]
-    more: tuple[tuple[int, int, int], ...] = ()
-    """bytes from unit to unit, from step to step and from row to row"""
     output_steps: tuple[int, int] = (0, 0)
     d_inputs: tuple[Strides | None, ...] = ()
     gradients: bool = False
+    more: tuple[tuple[int, int, int], ...] = ()
+    """bytes from unit to unit, from step to step and from row to row"""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     sequence = (0, 0)
     inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
     more = ((0, 0, 0),) * len(network.graph.more_outputs)
-    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, more, (0, extent.steps), inputs, gradients=True)
+    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, (0, extent.steps), inputs, True, more)
     frame = _make_frame(network, shape)
     return frame.own_bytes + frame.packed_bytes
 
