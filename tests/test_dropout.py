@@ -54,26 +54,6 @@ def test_what_the_second_layer_sees():
     assert_relative(layer.forward_training(x, seed=11)[0], expected, "llvm float64 against the reference backend", "output")
 
 
-@pytest.mark.parametrize("rows", [3, 50])
-def test_the_same_bits_for_any_number_of_threads(rows):
-    layer = anyrnn.torch.LSTM(6, 24, 2, dropout=0.5)
-    x = torch.randn(7, rows, 6)
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            torch.manual_seed(5)
-            layer.zero_grad()
-            y = layer(x)[0]
-            y.square().sum().backward()
-            results.append([y, *(p.grad.clone() for p in layer.parameters())])
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
-
-
 def test_torch_seed_and_mode():
     layer = anyrnn.torch.GRU(6, 24, 2, dropout=0.5)
     x = torch.randn(4, 2, 6)

@@ -423,7 +423,7 @@ def test_everything_stays_with_a_zoneout_of_one() -> None:
         np.testing.assert_allclose(y, np.broadcast_to(first, (5, 3, 9)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
+@pytest.mark.parametrize("name", ["dropout", "zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
 @pytest.mark.parametrize("rows", [3, 70])
 def test_the_same_bits_for_any_number_of_threads(name: str, rows: int) -> None:
     layer = anyrnn.torch.Recurrent("lstm", 6, 40, 2, bidirectional=True, **{name: 0.5})

@@ -149,3 +149,20 @@ def test_export() -> None:
     program = torch.export.export(layer, (x,), dynamic_shapes=({0: batch, 1: steps},))
     for shape in [(N, T, D), (2, 9, D)]:
         assert torch.equal(program.module()(draw(*shape))[0], layer(draw(*shape))[0])
+
+
+def test_options_and_all_states() -> None:
+    """With options that are networks in parts, random choices and learned states too."""
+    shape = {"num_layers": 2, "bidirectional": True, "merge": "sum", "residual": True, "learned_state": True, "zoneout": 0.3}
+    layer = anyrnn.torch.Recurrent("gru", 5, 8, **shape)
+    compiled = torch.compile(lambda x: layer(x, return_states="all"), backend="aot_eager", fullgraph=True)
+    x = torch.randn(6, 3, 5)
+    results = []
+    for call in (compiled, lambda x: layer(x, return_states="all")):
+        torch.manual_seed(2)
+        layer.zero_grad()
+        y, h = call(x)
+        (y.sum() + h.cos().sum()).backward()
+        results.append([y, h, *(p.grad for p in layer.parameters())])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)

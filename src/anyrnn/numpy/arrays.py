@@ -55,22 +55,24 @@ class Arrays:
         """One [units, N, size] array for each state."""
         if state is None:
             return None
+        given = self._of_states(state, (rows,) if batched else (), who)
+        return [readable(array if batched else array[:, None]) for array in given]
+
+    def _of_states(self, given: States, sides: tuple[int, ...], who: str) -> list[Array]:
+        """One array [units, *sides, size] for each state."""
         specs, units = self.network.graph.states, len(self.network.units)
-        given = [state] if isinstance(state, np.ndarray) else list(state)
-        if len(given) != len(specs):
+        arrays = [given] if isinstance(given, np.ndarray) else list(given)
+        if len(arrays) != len(specs):
             names = ", ".join(s.name for s in specs)
-            raise ValueError(f"{who} should be {len(specs)} arrays ({names}), got {len(given)}")
-        result = []
-        for spec, size, array in zip(specs, self.network.state_sizes, given, strict=True):
+            raise ValueError(f"{who} should be {len(specs)} arrays ({names}), got {len(arrays)}")
+        for spec, size, array in zip(specs, self.network.state_sizes, arrays, strict=True):
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{who} {spec.name} should be a NumPy array, got {type(array).__name__}")
-            expected = (units, rows, size) if batched else (units, size)
-            if array.shape != expected:
-                raise ValueError(f"{who} {spec.name} should have shape {expected}, got {array.shape}")
+            if array.shape != (units, *sides, size):
+                raise ValueError(f"{who} {spec.name} should have shape {(units, *sides, size)}, got {array.shape}")
             if array.dtype != self.dtype:
                 raise TypeError(f"{who} {spec.name} should be {self.dtype}, got {array.dtype}")
-            result.append(readable(array if batched else array[:, None]))
-        return result
+        return arrays
 
     def new_sequence(self, steps: int, rows: int, features: int) -> Array:
         """A new [T, N, features] view, in the layer's layout."""
@@ -91,29 +93,19 @@ class Arrays:
 
     def all_given_back(self, states: Sequence[Array], batched: bool) -> Any:
         """States after all steps [units, T, N, size] as the layer gives them: alone, or as a tuple of several."""
-        shaped = [np.stack([self.in_layout(unit, batched) for unit in a]) if not batched else a for a in states]
-        shaped = [a.swapaxes(1, 2) if batched and self.batch_first else a for a in shaped]
+        shaped = [a[:, :, 0] if not batched else a.swapaxes(1, 2) if self.batch_first else a for a in states]
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
     def all_cotangents(self, d_state: States | None, steps: int, rows: int, batched: bool) -> list[Array]:
         """Of states after all steps, [units, T, N, size]; zeros where there are none."""
-        specs, units = self.network.graph.states, len(self.network.units)
+        units = len(self.network.units)
         if d_state is None:
             return [np.zeros((units, steps, rows, size), self.dtype) for size in self.network.state_sizes]
-        given = [d_state] if isinstance(d_state, np.ndarray) else list(d_state)
-        if len(given) != len(specs):
-            raise ValueError(f"d_state should be {len(specs)} arrays ({', '.join(s.name for s in specs)}), got {len(given)}")
-        found = []
-        for spec, size, array in zip(specs, self.network.state_sizes, given, strict=True):
-            sides = (steps,) if not batched else (rows, steps) if self.batch_first else (steps, rows)
-            if not isinstance(array, np.ndarray) or array.dtype != self.dtype:
-                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-                raise TypeError(f"d_state {spec.name} should be a NumPy array of {self.dtype}, got {kind}")
-            if array.shape != (units, *sides, size):
-                raise ValueError(f"d_state {spec.name} should have shape {(units, *sides, size)}, got {array.shape}")
-            view = array[:, :, None] if not batched else array.swapaxes(1, 2) if self.batch_first else array
-            found.append(readable(view))
-        return found
+        sides = (steps,) if not batched else (rows, steps) if self.batch_first else (steps, rows)
+        given = self._of_states(d_state, sides, "d_state")
+        if not batched:
+            return [readable(array[:, :, None]) for array in given]
+        return [readable(array.swapaxes(1, 2) if self.batch_first else array) for array in given]
 
     def in_layout(self, view: Array, batched: bool) -> Array:
         """A sequence as the layer gives it."""

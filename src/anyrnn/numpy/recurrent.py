@@ -21,7 +21,7 @@ from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
 from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_networks
-from anyrnn.sequence.options import kept
+from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
@@ -43,8 +43,7 @@ class Recurrent:
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, merge, residual, reverse, learned_state,
-            skip_input.
+            cut_gradient, merge, residual, reverse, learned_state, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -81,7 +80,7 @@ class Recurrent:
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
         sizes = (input_size, hidden_size, num_layers)
-        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, kept(options))
+        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, copied(options))
         self.dropout = dropout
         self.network: Network = self._networks(self.dropout).evaluation
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)

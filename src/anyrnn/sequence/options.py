@@ -155,7 +155,7 @@ def first_parameter(state: str) -> str:
 OPTIONS = tuple(field.name for field in fields(LayerOptions))
 
 
-def kept(options: Mapping[str, Any]) -> dict[str, Any]:
+def copied(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as they are now, whatever the caller does with what was given."""
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
 

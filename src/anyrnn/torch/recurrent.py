@@ -17,7 +17,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_dropout, make_networks, merged
-from anyrnn.sequence.options import kept
+from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
@@ -31,7 +31,6 @@ DERIVED = (
     "network",
     "_numbers",
     "_training_numbers",
-    "_training_network",
     "_parameter_names",
     "_no_kernels",
     "_plain",
@@ -68,8 +67,7 @@ class Recurrent(torch.nn.Module):
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, merge, residual, reverse, learned_state,
-            skip_input.
+            cut_gradient, merge, residual, reverse, learned_state, skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -110,7 +108,7 @@ class Recurrent(torch.nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
-        self.options = kept(options)
+        self.options = copied(options)
         self._frozen = False
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
@@ -122,7 +120,6 @@ class Recurrent(torch.nn.Module):
         """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
         networks = self._networks(self.dropout)
         self.network = network = networks.evaluation
-        self._training_network = networks.training
         self._numbers, self._training_numbers = self._handles(networks.evaluation), self._handles(networks.training)
         assert networks.training.sources == network.sources
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
@@ -133,7 +130,12 @@ class Recurrent(torch.nn.Module):
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
-        _ = network.state_sizes, network.output_size, network.first_names  # made now: torch.compile cannot make a cached property
+        _ = (
+            network.state_sizes,
+            network.output_size,
+            network.first_names,
+            network.is_one_call,
+        )  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
@@ -148,9 +150,10 @@ class Recurrent(torch.nn.Module):
         super().__setstate__(state)
         self._derive()
 
-    def _handles(self, network: Network) -> list[int]:
-        """The numbers of the calls that a network is, one after the other."""
-        return [operators.handle(operators.Call(part, self.batch_first)) for part in network.parts]
+    def _handles(self, network: Network) -> tuple[list[int], ...]:
+        """The numbers of the calls that a network is, one after the other: as it is, and where its steps give all states."""
+        both = (network, network.with_all_states)
+        return tuple([operators.handle(operators.Call(part, self.batch_first)) for part in net.parts] for net in both)
 
     def _networks(self, dropout: float) -> Networks:
         sizes = (self.input_size, self.hidden_size, self.num_layers)
@@ -165,7 +168,7 @@ class Recurrent(torch.nn.Module):
     def dropout(self, value: float) -> None:
         check_dropout(value)
         training = self._networks(float(value)).training
-        self._dropout, self._training_network, self._training_numbers = float(value), training, self._handles(training)
+        self._dropout, self._training_numbers = float(value), self._handles(training)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -427,10 +430,8 @@ class Recurrent(torch.nn.Module):
         all_states: bool,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The output and the last or all states, of sequences or of packed rows."""
-        network, numbers = self.network, self._training_numbers if self.training else self._numbers
-        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers else None
-        if all_states:
-            numbers = self._handles((self._training_network if self.training else network).with_all_states)
+        network, numbers = self.network, (self._training_numbers if self.training else self._numbers)[all_states]
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers[all_states] else None
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
