@@ -35,6 +35,12 @@ hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=Non
 hypothesis.settings.load_profile("repeatable")
 
 
+@pytest.fixture
+def quick_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of many cells, each run once on few numbers."""
+    monkeypatch.setattr("anyrnn.backends.llvm.target.OPTIMISATION", 0)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden instead of comparing with it")
 

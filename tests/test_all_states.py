@@ -14,6 +14,8 @@ import anyrnn.torch
 from anyrnn import cells
 from tests.options import sizes_of
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SHAPES: list[dict[str, Any]] = [
     {"num_layers": 2, "bidirectional": True, "dropout": 0.3, "zoneout": 0.2},
     {"num_layers": 3, "residual": True, "batch_first": True},

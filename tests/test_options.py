@@ -18,6 +18,8 @@ from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
 from tests.options import COMBINATIONS, NO_PRODUCT_OF_STATES, VALUES, shape_of, title
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def test_every_option_is_tested_and_documented() -> None:
     assert set(VALUES) == set(OPTIONS)

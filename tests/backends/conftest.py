@@ -2,7 +2,7 @@
 
 import pytest
 
-from anyrnn.backends.llvm import memory, pools, run, split, target
+from anyrnn.backends.llvm import memory, pools, run, split
 from tests.networks import poisoned
 
 
@@ -15,9 +15,3 @@ def poisoned_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "WAIT", 0.0)
     monkeypatch.setattr(split, "SHARED", 0.0)
     run.POOLS.known.clear()
-
-
-@pytest.fixture
-def quick_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of many cells, each run once on few numbers."""
-    monkeypatch.setattr(target, "OPTIMISATION", 0)
