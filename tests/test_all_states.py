@@ -28,6 +28,15 @@ CALLS: list[dict[str, Any]] = [
 ]
 
 
+NAMES = (("both", "residual", "reverse"), ("dense", "lengths", "resets"))
+PAIRS = [
+    pytest.param(shape, call, id=f"{NAMES[0][k]}-{NAMES[1][j]}", marks=[] if k == j else [pytest.mark.slow])
+    for k, shape in enumerate(SHAPES)
+    for j, call in enumerate(CALLS)
+]
+"""Each shape with one kind of call, and with all when slow tests are asked for."""
+
+
 @anyrnn.cell
 def kinds(x, h, seen: anyrnn.Scalar(1.0), m: anyrnn.Vec("other", 0.5)):  # type: ignore[no-untyped-def, valid-type]
     """Every kind of state."""
@@ -39,8 +48,7 @@ def as_tuple(states: Any) -> tuple[Any, ...]:
     return states if isinstance(states, tuple) else (states,)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=["dense", "lengths", "resets"])
-@pytest.mark.parametrize("shape", SHAPES, ids=["both", "residual", "reverse"])
+@pytest.mark.parametrize(("shape", "call"), PAIRS)
 @pytest.mark.parametrize("cell", [*cells.names(), kinds], ids=str)
 def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: dict[str, Any]) -> None:
     sizes = sizes_of(cell)
