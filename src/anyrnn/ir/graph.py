@@ -6,7 +6,7 @@ nodes are one node (the builder hash-conses), so that a graph's text is its iden
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,19 +109,13 @@ def users(nodes: Sequence[Node]) -> list[list[int]]:
 
 def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     """What the roots depend on, themselves included."""
-    return reachable_until(nodes, roots, set())
-
-
-def reachable_until(nodes: Sequence[Node], roots: Iterable[int], stops: set[int]) -> set[int]:
-    """Like `reachable`, but what stands behind `stops` is left out."""
     seen: set[int] = set()
     stack = list(roots)
     while stack:
         i = stack.pop()
         if i not in seen:
             seen.add(i)
-            if i not in stops:
-                stack.extend(nodes[i].inputs)
+            stack.extend(nodes[i].inputs)
     return seen
 
 
@@ -301,12 +295,3 @@ def affine_parts(node: Node) -> tuple[list[tuple[int, int, bool, int]], list[int
     count = len(node.attributes)
     terms = [(node.inputs[2 * k], node.inputs[2 * k + 1], *node.attributes[k]) for k in range(count)]
     return terms, list(node.inputs[2 * count :])
-
-
-def substitute(builder: Builder, nodes: Sequence[Node], replacements: Mapping[int, int], roots: Iterable[int]) -> dict[int, int]:
-    """Copy what `roots` depend on into `builder`; `replacements` maps old indices to nodes already there."""
-    mapped = dict(replacements)
-    for i in sorted(reachable_until(nodes, roots, set(replacements))):
-        if i not in mapped:
-            mapped[i] = builder.add(replace(nodes[i], inputs=tuple(mapped[s] for s in nodes[i].inputs)))
-    return mapped
