@@ -6,8 +6,8 @@ import anyrnn
 import anyrnn.torch
 
 NAMES = [
-    *("Cell", "CellError", "LayerOptions", "MissingExtraError", "Recurrent", "Scalar", "State", "Step", "Stream"),
-    *("UnsupportedError", "Vec", "clip_gradient", "stop_gradient"),
+    *("Cell", "CellError", "LayerOptions", "MissingExtraError", "Recurrent", "RecurrentState", "Scalar", "State", "Step"),
+    *("Stream", "UnsupportedError", "Vec", "clip_gradient", "stop_gradient"),
     *("affine", "apply", "cell", "cells", "concat", "cos", "equal", "exp", "floor", "log", "matrix", "maximum", "mean"),
     *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
     "where",
@@ -24,7 +24,7 @@ def test_anyrnn():
 
 
 def test_anyrnn_torch():
-    assert public(anyrnn.torch) == ["GRU", "LSTM", "RNN", "Recurrent"]
+    assert public(anyrnn.torch) == ["GRU", "LSTM", "RNN", "Recurrent", "RecurrentState"]
 
 
 def test_every_public_name_is_documented():

@@ -7,7 +7,7 @@ module for torch. `cells` holds the built-in ones. Every name has a docstring: `
 
 from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
-from anyrnn.numpy import Recurrent, Stream
+from anyrnn.numpy import Recurrent, RecurrentState, Stream
 from anyrnn.sequence.options import LayerOptions
 from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
 from anyrnn.trace.language import (
@@ -48,6 +48,7 @@ __all__ = [
     "LayerOptions",
     "MissingExtraError",
     "Recurrent",
+    "RecurrentState",
     "Scalar",
     "State",
     "Step",

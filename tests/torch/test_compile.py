@@ -166,3 +166,15 @@ def test_options_and_all_states() -> None:
         results.append([y, h, *(p.grad for p in layer.parameters())])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_state_that_goes_from_call_to_call():
+    layer = anyrnn.torch.GRU(D, H, bidirectional=True)
+
+    def call(x, state):
+        return layer(x, state.detach(), return_outputs="last")
+
+    x, state = draw(T, N, D), layer.initial_state(N)
+    (ours, after), (theirs, expected) = compiled(call)(x, state), call(x, state)
+    assert torch.equal(ours, theirs)
+    assert torch.equal(after.h, expected.h)

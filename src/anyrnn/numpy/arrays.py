@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
-States = Array | Sequence[Array]
+States = Array | Sequence[Array] | RecurrentState
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Arrays:
         """One [units, N, size] array for each state."""
         if state is None:
             return None
+        if isinstance(state, RecurrentState):
+            state = state.given_to(self.network.graph.state_names, who)
         given = self._of_states(state, (rows,) if batched else (), who)
         return [readable(array if batched else array[:, None]) for array in given]
 
@@ -111,15 +114,26 @@ class Arrays:
         """A sequence as the layer gives it."""
         return view[:, 0] if not batched else view.swapaxes(0, 1) if self.batch_first else view
 
-    def output(self, out: Array | None, x: Array, batched: bool, taken: Sequence[Array]) -> Array:
-        """Where to put the output, [T, N, width]: the caller's `out`, which shares no memory with `taken`, or a new array."""
+    def output(self, out: Array | None, x: Array, batched: bool, taken: Sequence[Array], samples: int | None) -> Array:
+        """Where to put the output, [T, N, width], or of so many `samples` the last ones, [N, width]: the caller's `out`, which
+        shares no memory with `taken`, or a new array.
+        """
         network, (steps, rows, _) = self.network, x.shape
         width = network.width
+        if out is None and samples is not None:
+            return np.empty((samples, width), self.dtype)
         if out is None:
             return self.new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
-        output, has_batch = self.sequence(out, "out", width)
-        if has_batch != batched or output.shape != (steps, rows, width):
-            raise ValueError(f"out should have shape {(*self.in_layout(x, batched).shape[:-1], width)}, got {out.shape}")
+        if samples is None:
+            sides: tuple[int, ...] = self.in_layout(x, batched).shape[:-1]
+        else:
+            sides = (samples,) if batched else ()
+        if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
+            kind = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+            raise TypeError(f"out should be a NumPy array of {self.dtype}, got {kind}")
+        if out.shape != (*sides, width):
+            raise ValueError(f"out should have shape {(*sides, width)}, got {out.shape}")
+        output = out.reshape(samples, width) if samples is not None else self.sequence(out, "out", width)[0]
         if not out.flags.writeable:
             raise ValueError("out should be writable")
         if readable(output) is not output or _overlaps_itself(output):
@@ -136,14 +150,14 @@ class Arrays:
             raise ValueError(f"d_output should have the output's shape, got {d_output.shape}")
         return view
 
-    def last_cotangent(self, d_last_output: Array, rows: int, batched: bool) -> Array:
+    def last_cotangent(self, d_last: Array, rows: int, batched: bool, who: str) -> Array:
         """[N, width]"""
         width = self.network.width
-        if not isinstance(d_last_output, np.ndarray):
-            raise TypeError(f"d_last_output should be a NumPy array, got {type(d_last_output).__name__}")
-        last = d_last_output if batched else d_last_output[None]
+        if not isinstance(d_last, np.ndarray):
+            raise TypeError(f"{who} should be a NumPy array, got {type(d_last).__name__}")
+        last = d_last if batched else d_last[None]
         if last.shape != (rows, width) or last.dtype != self.dtype:
-            raise ValueError(f"d_last_output should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
+            raise ValueError(f"{who} should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
         return last
 
 

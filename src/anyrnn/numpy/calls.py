@@ -38,6 +38,13 @@ class Reserve:
     """Where a network is several calls, those of each; its own `memory` then holds theirs."""
     output: Array | None = None
     """Of a part."""
+    outputs: str = "all"
+    """Of which steps there are outputs: `all`, or for `last` and `none` the last one that each direction takes."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether kernels give the outputs of ends alone; of packed rows they give all."""
+        return self.outputs != "all" and self.batch is None
 
     @property
     def counts(self) -> tuple[int, ...] | None:
@@ -62,6 +69,11 @@ class Reserve:
     def bytes_kept(self) -> int:
         """That a native training call keeps."""
         return bytes_kept(self.network, self.inputs[0].dtype.name, self.total, self.rows)
+
+    @property
+    def samples(self) -> int:
+        """The caller's, with those that have no steps."""
+        return self.rows if self.batch is None else self.batch.samples
 
     @property
     def several(self) -> bool:
@@ -103,7 +115,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         _forward_natively(reserve, output, last, keep)
     else:
         given = (reserve.network, reserve.inputs, reserve.sources, reserve.first)
-        interpreted.forward(*given, output, last, reserve.randomness, reserve.counts)
+        interpreted.forward(*given, output, last, reserve.randomness, reserve.counts, reserve.ends)
 
 
 def checked(memory: Array | None, needed: int) -> Array:
@@ -128,6 +140,7 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
         strides(first) if first else (None,) * states,
         strides(last[:states]),
         more=strides_of_units(last[states:]),
+        ends=reserve.ends,
     )
     arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
     native.call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
@@ -154,7 +167,7 @@ def backward(
     if native:
         return _backward_natively(work, d_y, span, d_last, d_more, weights, arrays, parameters)
     by_unit = [of_unit(network, parameters, *unit, arrays.dtype) for unit in network.units]
-    given = (reserve.first, d_y, span, d_last, d_more, reserve.randomness, reserve.rows, reserve.counts)
+    given = (reserve.first, d_y, span, d_last, d_more, reserve.randomness, reserve.rows, reserve.counts, reserve.ends)
     d_inputs, d_first, work.gradients = interpreted.backward(network, reserve.inputs, by_unit, *given)
     return d_inputs, d_first
 
@@ -188,6 +201,7 @@ def _backward_natively(
         strides(d_inputs),
         gradients=True,
         more=strides_of_units(d_more),
+        ends=reserve.ends,
     )
     cotangents = [*([] if d_y is None else [d_y]), *(d_last or ())]
     work.arrays = [*reserve.inputs, *cotangents, *d_first, *d_more, *d_inputs, *reserve.sources]

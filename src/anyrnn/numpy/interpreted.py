@@ -24,9 +24,10 @@ def forward(
     last: list[Array],
     randomness: Randomness | None,
     counts: Sequence[int] | None,
+    ends: bool,
 ) -> None:
     """Fills `output` and `last`, the last states and then what else steps give. With `counts`, sequences are packed rows: see
-    `backends.reference.run`.
+    `backends.reference.run`. `ends`: the output has only the last step that each direction takes.
     """
     per_unit, dtype = len(network.sources), output.dtype
     values = [
@@ -36,9 +37,20 @@ def forward(
     begin = _by_unit(network, first, last[0].shape[1], dtype)
     with np.errstate(all="ignore"):
         made, states, more = reference.forward(network, np, dtype.type, inputs, values, begin, randomness, counts)
-    output[...] = made
+    output[...] = network_ends(network, made) if ends else made
     for array, of_units in zip(last, (*zip(*states, strict=True), *zip(*more, strict=True)), strict=True):
         array[...] = np.stack(of_units)
+
+
+def network_ends(network: Network, sequence: Array) -> Array:
+    """Of a sequence [T, N, width], the last step that each direction takes, [N, width]."""
+    return np.concatenate([features[step] for step, features in network.by_way(sequence)], -1)
+
+
+def add_at_ends(network: Network, d_ends: Array, d_sequence: Array) -> None:
+    """The adjoint: add to the steps of a sequence."""
+    for (step, features), (_, d) in zip(network.by_way(d_sequence), network.by_way(d_ends), strict=True):
+        features[step] += d
 
 
 def backward(
@@ -53,13 +65,16 @@ def backward(
     randomness: Randomness | None,
     rows: int,
     counts: Sequence[int] | None,
+    ends: bool,
 ) -> tuple[list[Array], list[Array], dict[str, Array]]:
     """Gradients of the inputs, of the first states, and of the parameters by name. `parameters` are those of each unit; the
     output has a cotangent in the steps of `span`. `rows`: N. With `counts`, sequences are packed rows, all with a cotangent.
     """
     dtype = inputs[0].dtype
     full = np.zeros((*inputs[0].shape[:-1], network.width), dtype)
-    if d_output is not None and counts is not None:
+    if d_output is not None and ends:
+        add_at_ends(network, d_output, full)
+    elif d_output is not None and counts is not None:
         full = d_output
     elif d_output is not None:
         full[span[0] : span[1]] = d_output[span[0] : span[1]]

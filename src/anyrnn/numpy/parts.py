@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from anyrnn.numpy import calls
+from anyrnn.numpy import calls, interpreted
 from anyrnn.numpy.arrays import Array, Arrays
 from anyrnn.numpy.calls import Reserve, Workspace
 from anyrnn.sequence.network import merged
@@ -18,8 +18,12 @@ from anyrnn.sequence.network import merged
 def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
     """Fill `output` and `last`, and of a native call to `keep` the reserve's memory: the caller's or new."""
     network = reserve.network
+    batch, of_ends = reserve.batch, reserve.outputs != "all"
     if network.is_one_call:
-        calls.forward(reserve, output, last, native, keep, memory)
+        y = np.empty((reserve.total, network.width), output.dtype) if batch and of_ends else output
+        calls.forward(reserve, y, last, native, keep, memory)
+        if batch and of_ends:
+            output[...] = batch.ends(network, y)
         return
     if native and keep:
         reserve.memory = calls.checked(memory, reserve.bytes_kept).reshape(-1).view(np.uint8)
@@ -32,14 +36,21 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         randomness = None if chances is None else part.randomness(chances.seed, chances.places)
         below = Reserve(
             np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.batched,
-            randomness, reserve.batch,
+            randomness, batch,
         )  # fmt: skip
-        y = below.output = np.empty((*x.shape[:-1], part.width), output.dtype)
+        top = of_ends and layer == network.layers - 1
+        below.outputs = reserve.outputs if top else "all"
+        sides = x.shape[1:-1] if below.ends else x.shape[:-1]
+        y = np.empty((*sides, part.width), output.dtype)
         own = None
         if native and keep:
             own = reserve.memory[used : used + below.bytes_kept]
             used += len(own)
         calls.forward(below, y, [a[of_units] for a in last], native, keep, own)
+        if top:
+            y = batch.ends(network, y) if batch else y
+            x = _ends(reserve, x) if network.residual else x
+        below.output = y
         together = merged(y, network.merge)
         x = x + together if network.residual and layer else together
         reserve.parts.append(below)
@@ -61,10 +72,15 @@ def backward(
     See `calls.backward`.
     """
     reserve, network = work.reserve, work.reserve.network
+    of_ends = reserve.outputs != "all"
     if network.is_one_call or not reserve.steps:
+        if d_y is not None and reserve.batch is not None and of_ends:
+            d_y = _at_ends(reserve, d_y)
         return calls.backward(work, d_y, span, d_last, d_more, weights, native, arrays, parameters)
     d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arrays.dtype)
-    if d_y is not None and reserve.batch is not None:
+    if of_ends:
+        d = np.zeros((reserve.samples, network.width), arrays.dtype) if d_y is None else d_y
+    elif d_y is not None and reserve.batch is not None:
         d = d_y
     elif d_y is not None:
         d[slice(*span)] = d_y[slice(*span)]
@@ -82,7 +98,11 @@ def backward(
             Arrays(below.network, arrays.dtype, arrays.batch_first),
             parameters,
         )
+        top = of_ends and layer == network.layers - 1
         d_below = _unmerged(d, below.output, network.merge)
+        if top:
+            d_below = _at_ends(reserve, d_below) if reserve.batch else d_below
+            d = _at_ends(reserve, d) if network.residual else d
         d_inputs, d_begin = calls.backward(part, d_below, (0, reserve.steps), ends, *rest)
         d = d_inputs[0] + d if network.residual and layer else d_inputs[0]
         for total, more in zip(d_further, islice(d_inputs, 1, None), strict=True):
@@ -91,6 +111,22 @@ def backward(
         work.parts.append(part)
         work.gradients |= part.gradients
     return [d, *d_further], [np.concatenate(of_state) for of_state in zip(*d_first, strict=True)]
+
+
+def _ends(reserve: Reserve, sequence: Array) -> Array:
+    """Of outputs, the last step that each direction takes, [N, width]."""
+    if reserve.batch is not None:
+        return reserve.batch.ends(reserve.network, sequence)
+    return interpreted.network_ends(reserve.network, sequence)
+
+
+def _at_ends(reserve: Reserve, d_ends: Array) -> Array:
+    """The adjoint: cotangents of all steps."""
+    if reserve.batch is not None:
+        return reserve.batch.at_ends(reserve.network, d_ends)
+    d = np.zeros((reserve.steps, *d_ends.shape), d_ends.dtype)
+    interpreted.add_at_ends(reserve.network, d_ends, d)
+    return d
 
 
 def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[str, Array]:

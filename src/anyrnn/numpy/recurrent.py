@@ -18,9 +18,10 @@ from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
+from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
-from anyrnn.sequence.network import Network, check_arguments, check_dropout, make_networks
+from anyrnn.sequence.network import Network, check_arguments, check_dropout, check_size, check_wanted, make_networks
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
@@ -124,6 +125,7 @@ class Recurrent:
         mask_value: float | None = None,
         reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
+        return_outputs: Literal["all", "last", "none"] = "all",
         return_states: Literal["last", "all"] = "last",
         **steps: Array,
     ) -> tuple[Array, Any]:
@@ -132,8 +134,8 @@ class Recurrent:
         Args:
             x: [T, N, D], [N, T, D] with batch_first, or [T, D] without a batch; of the layer's dtype. With `cu_seqlens` the rows
                 of all samples one after the other, [sum of lengths, D].
-            state: initial state [layers * directions, N, H], or a sequence of them for a cell with several states; the cell's
-                own by default.
+            state: initial state [layers * directions, N, H], or a sequence of them for a cell with several states, or a
+                `RecurrentState`, and then the last states are one too; the cell's own by default.
             out: where to put the output.
             lengths: how many steps each sample has, N integers from 0 to T in any order. Nothing beyond is read, nor computed.
                 Each direction begins at its own end of a sample.
@@ -146,6 +148,9 @@ class Recurrent:
                 direction sees across; the given states go to, and the last come from, the ends of the sample.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
                 had since a reset, or zero.
+            return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
+                sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
+                or zero); or `none`, which gives None. The others are not kept.
             return_states: `last`, or `all` for the states after every step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in x's layout; every layer gets them.
 
@@ -156,7 +161,7 @@ class Recurrent:
         Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        output, last, _ = self._forward(x, steps, state, out, which, return_states, keep=False)
+        output, last, _ = self._forward(x, steps, state, out, which, return_outputs, return_states, keep=False)
         return output, last
 
     __call__ = forward_inference
@@ -173,6 +178,7 @@ class Recurrent:
         mask_value: float | None = None,
         reset: Array | None = None,
         padding: float | Literal["last"] = 0.0,
+        return_outputs: Literal["all", "last", "none"] = "all",
         return_states: Literal["last", "all"] = "last",
         memory: Array | None = None,
         seed: int = 0,
@@ -183,7 +189,20 @@ class Recurrent:
         `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        return self._forward(x, steps, state, out, which, return_states, keep=True, memory=memory, seed=seed)
+        return self._forward(x, steps, state, out, which, return_outputs, return_states, keep=True, memory=memory, seed=seed)
+
+    def initial_state(self, batch_size: int | None = None) -> RecurrentState:
+        """The states that sequences begin with: learned ones if the layer has them, else the cell's own initial values.
+
+        Args: batch_size: N; without it the states of one sequence without a batch.
+
+        Raises: TypeError, ValueError for what is no size.
+        """
+        own, names = own_states(self.network, self.parameters, self.dtype), self.network.graph.state_names
+        if batch_size is None:
+            return RecurrentState(names, tuple(a[:, 0].copy() for a in own))
+        check_size("batch_size", batch_size)
+        return RecurrentState(names, tuple(np.repeat(a, batch_size, 1) for a in own))
 
     def stream(self, rows: int = 1) -> Stream:
         """The layer with its parameters as they are now, to be called step after step; see `Stream`.
@@ -227,13 +246,15 @@ class Recurrent:
         state: States | None,
         out: Array | None,
         which: StepsGiven | None,
+        return_outputs: str,
         return_states: str,
         keep: bool,
         memory: Array | None = None,
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
-        if return_states not in ("last", "all"):
-            raise ValueError(f"return_states should be 'last' or 'all', got {return_states!r}")
+        check_wanted(self.network, "", return_outputs, return_states)
+        if out is not None and return_outputs == "none":
+            raise ValueError("out is for the output, and return_outputs='none' asks for none")
         network, arrays, all_states = self.training_network if keep else self.network, self._arrays(), return_states == "all"
         network = network.with_all_states if all_states else network
         view, batched = arrays.sequence(x, "x", network.input_size)
@@ -249,31 +270,47 @@ class Recurrent:
         if learned:
             first = [np.repeat(array, samples, 1) for array in own]
         read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
-        output = arrays.output(out, view, batched, read)
+        of_ends = return_outputs != "all"
+        output = arrays.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
+        reserve.outputs = return_outputs
         native = not self._why_not_native()
         more: list[Array] = []
         if batch is None:
             last, more = arrays.new_states(samples), arrays.new_sequences(view.shape[:2]) if all_states else []
             parts.forward(reserve, output, [*last, *more], native, keep, memory)
         else:
-            rows, after = np.empty((reserve.total, output.shape[-1]), self.dtype), arrays.new_states(reserve.rows)
+            rows = output if of_ends else np.empty((reserve.total, output.shape[-1]), self.dtype)
+            after = arrays.new_states(reserve.rows)
             packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
             if reserve.steps:
                 parts.forward(reserve, rows, [*after, *packed_more], native, keep, memory)
-            batch.put(rows, output)
+            if of_ends:
+                batch.pad_ends(output)
+            else:
+                batch.put(rows, output)
             last, more = batch.leaving(after, first), arrays.new_sequences(batch.sides) if all_states else []
             for of_rows, of_steps in zip(packed_more, more, strict=True):
                 for unit, sequence in zip(of_rows, of_steps, strict=True):
                     batch.put(unit, sequence)
-        shown: Any = out if out is not None else arrays.in_layout(output, batched)
-        if network.merge == "separate":
+        if out is not None:
+            shown: Any = out
+        else:
+            shown = arrays.in_layout(output, batched) if not of_ends else output if several else output[0]
+        if return_outputs == "none":
+            shown = None
+        elif network.merge == "separate":
             shown = tuple(np.split(shown, 2, -1))
-        return shown, arrays.all_given_back(more, batched) if all_states else given_back(last, several), reserve
+        if all_states:
+            return shown, arrays.all_given_back(more, batched), reserve
+        states = given_back(last, several)
+        if isinstance(state, RecurrentState):
+            states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
+        return shown, states, reserve
 
     # backward
 
@@ -291,7 +328,7 @@ class Recurrent:
 
         Args:
             reserve: from `forward_training`; can be used again.
-            d_output: cotangent of the output, in its layout; None when it has none.
+            d_output: cotangent of the output, in its layout or of the last steps alone, as it was given; None when it has none.
             d_state: cotangent of the last states, formed like them; None for zero.
             d_last_output: instead of `d_output`, the cotangent [N, directions * H] of the last step's output alone.
             gradients: arrays to put the parameters' gradients in, by name; new ones by default.
@@ -386,14 +423,20 @@ class Recurrent:
         arrays, batch, steps = self._arrays(), reserve.batch, reserve.steps
         if d_output is not None and d_last_output is not None:
             raise ValueError("give d_output or d_last_output, not both")
+        if reserve.outputs == "none" and d_output is not None:
+            raise ValueError("d_output is the cotangent of an output, and the call gave none")
+        if reserve.outputs != "all" and d_last_output is not None:
+            raise ValueError("d_last_output is for calls that gave all outputs; give d_output, of those that were given")
         if self.network.merge == "separate":
             d_output, d_last_output = (_joined(d, arrays.dtype) for d in (d_output, d_last_output))
+        if reserve.outputs != "all" and d_output is not None:
+            return readable(arrays.last_cotangent(d_output, reserve.samples, reserve.several, "d_output")), (0, steps)
         if d_output is not None:
             whole = arrays.output_cotangent(d_output, *(batch.sides if batch else (steps, reserve.rows)))
             return batch.rows_of_cotangent(whole) if batch else readable(whole), (0, steps)
         if d_last_output is None:
             return None, (0, 0)
-        last = arrays.last_cotangent(d_last_output, batch.samples if batch else reserve.rows, reserve.several)
+        last = arrays.last_cotangent(d_last_output, reserve.samples, reserve.several, "d_last_output")
         if batch is not None:
             return batch.rows_of_last(last), (0, steps)
         return np.broadcast_to(readable(last), (steps, *last.shape)), (steps - 1, steps)

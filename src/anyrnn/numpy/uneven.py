@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -59,6 +60,26 @@ class Batch:
         steps = self.segments.there.sum(0)
         rows = np.append(self.segments.element.argsort(), self.packing.total)
         return self._sum_at(rows[np.where(steps, np.cumsum(steps) - 1, -1)], d_last)
+
+    def ends(self, network: Network, rows: Array) -> Array:
+        """Of a network's outputs, those of the last step that each direction takes of each sample [N, width]; zero where there is
+        none.
+        """
+        found = np.append(rows, np.zeros_like(rows, shape=(1, rows.shape[1])), 0)
+        return np.concatenate([part[i] for i, (_, part) in zip(self._ends, network.by_way(found), strict=True)], -1)
+
+    def at_ends(self, network: Network, d_ends: Array) -> Array:
+        """The adjoint."""
+        parts = zip(self._ends, network.by_way(d_ends), strict=True)
+        return np.concatenate([self._sum_at(i, d) for i, (_, d) in parts], -1)
+
+    @cached_property
+    def _ends(self) -> list[Integers]:
+        return [self.segments.ends(way) for way in self.network.ways]
+
+    def pad_ends(self, output: Array) -> None:
+        """Samples without a step get what outputs hold there."""
+        output[np.all([i == self.packing.total for i in self._ends], 0)] = self.padding
 
     def _sum_at(self, rows: Integers, values: Array) -> Array:
         """[packed rows, features], the sums of values that go to each; those of row `total` to none."""

@@ -107,6 +107,11 @@ class Network:
         """Features of a layer's output."""
         return self.output_size if self.merges else self.directions * self.output_size
 
+    def by_way(self, y: Any) -> list[tuple[int, Any]]:
+        """Of each direction, its last step in a sequence of outputs [T, N, width], and its features of them."""
+        size = y.shape[-1] // self.directions
+        return [(0 if way else -1, y[..., k * size : (k + 1) * size]) for k, way in enumerate(self.ways)]
+
     @cached_property
     def parts(self) -> tuple[Network, ...]:
         """What is run in one call after the other: this network, or where something happens between its layers that no kernel
@@ -193,6 +198,17 @@ def merged(y: Any, merge: str) -> Any:
     return forward + backward if merge == "sum" else (forward + backward) * 0.5
 
 
+def check_wanted(network: Network, who: str, return_outputs: Any, return_states: Any) -> None:
+    """Raises ValueError for what no call of a network gives."""
+    if return_states not in ("last", "all"):
+        raise ValueError(f"{who}return_states should be 'last' or 'all', got {return_states!r}")
+    if return_outputs not in ("all", "last", "none"):
+        raise ValueError(f"{who}return_outputs should be 'all', 'last' or 'none', got {return_outputs!r}")
+    if return_outputs == "last" and network.residual and network.merges:
+        sides = f"one for both directions (merge={network.merge!r}), whose last steps are different"
+        raise ValueError(f"{who}return_outputs='last': the input that residual layers add is {sides}")
+
+
 @dataclass(frozen=True)
 class Networks:
     """A layer's network as calls that do not train run it, and as those do that train."""
@@ -264,10 +280,7 @@ def _make_network(
         of_layers = f"layers of any cell have: {', '.join(OPTIONS)}"
         raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}; {of_layers}")
     for name, value in named.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
-        if value < 1:
-            raise ValueError(f"{name} must be greater than zero")
+        check_size(name, value)
     values = cell.values(hypers)
     numbers = tuple((name, values[name]) for name in graph.hypers)
     return Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional, numbers)
@@ -299,6 +312,14 @@ def check_dropout(dropout: Any) -> None:
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
 
 
+def check_size(name: str, value: Any) -> None:
+    """Raises: TypeError, ValueError for what is no size."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+    if value <= 0:
+        raise ValueError(f"{name} must be greater than zero")
+
+
 BIASES = ("both", "input", "recurrent", "none")
 
 
@@ -307,15 +328,11 @@ def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: A
     check_dropout(dropout)
     if isinstance(bias, str) and bias not in BIASES:
         raise ValueError(f"bias should be a bool or one of {', '.join(BIASES)}, got {bias!r}")
-    for name, value, kind in (
-        ("bias", bool(bias) if isinstance(bias, str) else bias, bool),
-        ("batch_first", batch_first, bool),
-        ("input_size", input_size, int),
-        ("hidden_size", hidden_size, int),
-        ("num_layers", num_layers, int),
+    for name, value in (
+        ("bias", bool(bias) if isinstance(bias, str) else bias),
+        ("batch_first", batch_first),
     ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
     for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-        if value <= 0:
-            raise ValueError(f"{name} must be greater than zero")
+        check_size(name, value)

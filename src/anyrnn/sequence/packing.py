@@ -76,6 +76,17 @@ class Segments:
             found[before != self.resets] = total
         return found
 
+    def ends(self, direction: int) -> Integers:
+        """Of each sample the packed row of the last step that a direction takes; the number of packed rows if there is none since
+        the last reset.
+        """
+        counts, segment = np.array(self.packing.counts, np.int64), np.arange(self.packing.rows)
+        last = segment
+        if not direction:
+            lengths = len(counts) - np.searchsorted(counts[::-1], segment, side="right")
+            last = (np.cumsum(counts) - counts)[lengths - 1] + segment
+        return np.append(last, self.packing.total)[np.minimum(self.leave[direction], len(segment))]
+
 
 def segments(there: Booleans, resets: Booleans | None = None, order: Integers | None = None) -> Segments:
     """Of the steps that are there and those before which states begin anew, both [T, N]. Segments of equal lengths are in the

@@ -11,3 +11,4 @@ from anyrnn.torch.recurrent import Recurrent as Recurrent
 from anyrnn.torch.standard import GRU as GRU
 from anyrnn.torch.standard import LSTM as LSTM
 from anyrnn.torch.standard import RNN as RNN
+from anyrnn.torch.state import RecurrentState as RecurrentState

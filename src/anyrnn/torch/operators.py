@@ -34,6 +34,8 @@ class Call:
 
     network: Network
     batch_first: bool
+    ends: bool = False
+    """The output has only the last step that each direction takes, [N, width]; not of packed rows."""
 
     @cached_property
     def width(self) -> int:
@@ -91,8 +93,8 @@ def handle(call: Call) -> int:
     """
     if call not in HANDLES:
         network = call.network
-        sizes = (network.sizes, network.layers, network.ways, call.batch_first, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {sizes}"
+        of_network = (network.sizes, network.layers, network.ways, network.probabilities, network.first_layer)
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number
@@ -149,6 +151,10 @@ def strides_of_units(tensor: Tensor) -> tuple[int, int, int]:
     return stride[0] * size, stride[1] * size, stride[len(stride) - 2] * size
 
 
+def new_output(call: Call, like: Tensor) -> Tensor:
+    return like.new_empty(like.size(1), call.width) if call.ends else paged(new_sequence(call.width, like, call.batch_first))
+
+
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
@@ -169,9 +175,9 @@ def run_forward(
     contiguous_sources: bool = False,
     frozen: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    """The output [T, N, S * H]; the last states [units, N, size], and behind them what else steps give, [units, T, N, size]; the
-    reserve (None unless `keep`). With a `packing`, inputs and output are its rows, [rows, features]. `frozen`: the sources have
-    changed in no way that torch does not count.
+    """The output [T, N, S * H], or [N, S * H] of calls for ends; the last states [units, N, size], and behind them what else
+    steps give, [units, T, N, size]; the reserve (None unless `keep`). With a `packing`, inputs and output are its rows,
+    [rows, features]. `frozen`: the sources have changed in no way that torch does not count.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -186,7 +192,7 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = paged(new_sequence(call.width, x, call.batch_first))
+    output = new_output(call, x)
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     last += [new_sequences(units, size, x, call.batch_first) for size in call.more_sizes]
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
@@ -209,6 +215,7 @@ def run_forward(
             tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes),
             tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
             more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
+            ends=call.ends,
         )
         pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
@@ -282,6 +289,7 @@ def run_backward(
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             bool(d_sources),
             tuple([strides_of_units(d) for d in d_more]),
+            call.ends,
         )
         pool = pools.add(key, network, shape)
     tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)
@@ -364,7 +372,7 @@ def _fake_forward(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     rows = x.shape[1] if counts is None else counts[0]
-    output = new_sequence(call.width, x, call.batch_first)
+    output = x.new_empty(rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
     total = x.shape[0] * rows if counts is None else x.shape[0]
     bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
@@ -413,8 +421,15 @@ def interpreted(
     counts = None if packing is None else packing.counts
     randomness = call.randomness(seed, packing)
     output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
+    if call.ends:
+        output = ends(network, output)
     stacked = [torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
     return output, *stacked
+
+
+def ends(network: Network, sequence: Tensor) -> Tensor:
+    """Of a sequence [T, N, width], the last step that each direction takes, [N, width]."""
+    return torch.cat([features[step] for step, features in network.by_way(sequence)], -1)
 
 
 def number_like(x: Tensor) -> Callable[[float], Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -16,11 +17,21 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.sequence.network import Network, Networks, check_arguments, check_dropout, make_networks, merged
+from anyrnn.sequence.network import (
+    Network,
+    Networks,
+    check_arguments,
+    check_dropout,
+    check_size,
+    check_wanted,
+    make_networks,
+    merged,
+)
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
 
@@ -150,10 +161,17 @@ class Recurrent(torch.nn.Module):
         super().__setstate__(state)
         self._derive()
 
-    def _handles(self, network: Network) -> tuple[list[int], ...]:
-        """The numbers of the calls that a network is, one after the other: as it is, and where its steps give all states."""
-        both = (network, network.with_all_states)
-        return tuple([operators.handle(operators.Call(part, self.batch_first)) for part in net.parts] for net in both)
+    def _handles(self, network: Network) -> dict[tuple[bool, bool], list[int]]:
+        """The numbers of the calls that a network is, one after the other: by whether its steps give all states, and whether the
+        last of them gives outputs of ends alone.
+        """
+        found = {}
+        for all_states, net in enumerate((network, network.with_all_states)):
+            *below, top = net.parts
+            for ends in (False, True):
+                calls = [*[operators.Call(part, self.batch_first) for part in below], operators.Call(top, self.batch_first, ends)]
+                found[bool(all_states), ends] = [operators.handle(call) for call in calls]
+        return found
 
     def _networks(self, dropout: float) -> Networks:
         sizes = (self.input_size, self.hidden_size, self.num_layers)
@@ -238,6 +256,7 @@ class Recurrent(torch.nn.Module):
         mask_value: float | None = None,
         reset: Any = None,
         padding: float | Literal["last"] = 0.0,
+        return_outputs: Literal["all", "last", "none"] = "all",
         return_states: Literal["last", "all"] = "last",
         **steps: Any,
     ) -> tuple[Any, Any]:
@@ -247,7 +266,8 @@ class Recurrent(torch.nn.Module):
             input: [T, N, D], or [N, T, D] with batch_first, or [T, D] without a batch; or a PackedSequence; or, with
                 `cu_seqlens`, the rows of all samples one after the other, [sum of lengths, D].
             hx: the initial state [layers * directions, N, H], or a tuple of them for a cell with several states, in the cell's
-                order; by default the cell's own initial values, mostly zero. Without a batch, [layers * directions, H].
+                order, or a `RecurrentState`; by default the cell's own initial values, mostly zero. Without a batch,
+                [layers * directions, H].
             lengths: how many steps each sample has, N integers from 0 to T in any order: a list, an array, a tensor of any
                 device. Nothing beyond is read, nor computed. Each direction begins at its own end of a sample.
             cu_seqlens: N + 1 integers from 0 to the rows of the input; sample n has those from `cu_seqlens[n]` up to
@@ -259,6 +279,9 @@ class Recurrent(torch.nn.Module):
                 direction sees across; `hx` goes to, and the last states come from, the ends of the sample.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
                 had since a reset, or zero.
+            return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
+                sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
+                or zero); or `none`, which gives None. The others are not kept.
             return_states: `last`, or `all` for the states after every step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
@@ -269,13 +292,13 @@ class Recurrent(torch.nn.Module):
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
         """
-        all_states = return_states == "all"
-        if not all_states and return_states != "last":
-            raise ValueError(f"{self._label}: return_states should be 'last' or 'all', got {return_states!r}")
+        check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
+        all_states, of_ends = return_states == "all", return_outputs != "all"
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         if which is not None or not isinstance(input, Tensor):
-            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, all_states, steps)
+            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
+        state = hx if isinstance(hx, RecurrentState) else None
         sources, weight, plain_sources = self._checked_sources(input)
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
@@ -285,16 +308,25 @@ class Recurrent(torch.nn.Module):
         inputs = [x]
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
-        output, last = self._run(inputs, first, sources, None, plain_sources, all_states)
+        ends = partial(operators.ends, self.network) if of_ends else None
+        output, last = self._run(inputs, first, sources, None, plain_sources, all_states, ends)
         if batched and self.batch_first:
-            output = output.transpose(0, 1)
+            output = output if of_ends else output.transpose(0, 1)
             last = [s.transpose(1, 2) for s in last] if all_states else last
         if not batched:
-            output, last = output.squeeze(1), [s.squeeze(-2) for s in last]
-        return self._parted(output), last[0] if len(last) == 1 else tuple(last)
+            output, last = output.squeeze(-2), [s.squeeze(-2) for s in last]
+        return self._shown(output, return_outputs), self._shown_states(last, state, all_states)
 
-    def _parted(self, output: Any) -> Any:
+    def _shown_states(self, states: Sequence[Any], given: RecurrentState | None, all_states: bool) -> Any:
+        """States as the caller gets them: the last in the form that the first were given in."""
+        if given is not None and not all_states:
+            return RecurrentState(given.names, tuple(states))
+        return states[0] if len(states) == 1 else tuple(states)
+
+    def _shown(self, output: Any, return_outputs: str) -> Any:
         """The output as the caller gets it: of each direction by itself if asked for."""
+        if return_outputs == "none":
+            return None
         if self.network.merge != "separate":
             return output
         if isinstance(output, PackedSequence):
@@ -303,9 +335,16 @@ class Recurrent(torch.nn.Module):
 
     @torch.compiler.disable
     def _forward_unevenly(
-        self, input: Any, hx: States | None, which: StepsGiven | None, all_states: bool, steps: dict[str, Any]
+        self,
+        input: Any,
+        hx: States | None,
+        which: StepsGiven | None,
+        return_outputs: Any,
+        return_states: Any,
+        steps: dict[str, Any],
     ) -> tuple[Any, Any]:
         """The same of samples that have different steps."""
+        all_states, of_ends = return_states == "all", return_outputs != "all"
         tensors, packed = self._tensors, isinstance(input, PackedSequence)
         given = input.data if packed else input
         if not isinstance(given, Tensor):
@@ -328,22 +367,44 @@ class Recurrent(torch.nn.Module):
             batched = tensors.check_input(given, weight)
             batch = uneven.in_tensor(given, which, self.batch_first)
             if batch is None:
-                return Recurrent.forward(self, input, hx, return_states="all" if all_states else "last", **steps)
+                return Recurrent.forward(self, input, hx, return_outputs=return_outputs, return_states=return_states, **steps)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        states, packing = uneven.States(self.network, batch.segments, self._own_states(weight)), batch.segments.packing
-        kept = states.entering(first)
+        ways, packing = uneven.States(self.network, batch.segments, self._own_states(weight)), batch.segments.packing
+        kept = ways.entering(first)
+        ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
         if packing.counts:
-            rows, last = self._run(inputs, kept, sources, packing, plain_sources, all_states)
+            output, last = self._run(inputs, kept, sources, packing, plain_sources, all_states, ends)
         else:
-            rows, last = uneven.nothing(self.network, inputs, kept, sources)
-        output = batch.sequence(rows)
-        ends = [uneven.of_units(batch, s) for s in last] if all_states else states.leaving(last, first)
-        if not batched and not all_states:
-            ends = [s.squeeze(1) for s in ends]
-        return self._parted(output), ends[0] if len(ends) == 1 else tuple(ends)
+            output, last = uneven.nothing(self.network, inputs, kept, sources, batch.segments.samples if of_ends else 0)
+        shown: Any = output
+        if not of_ends:
+            shown = batch.sequence(output)
+        elif which is not None:
+            shown = uneven.padded_ends(self.network, batch.segments, output, which.number)
+        states = [uneven.of_units(batch, s) for s in last] if all_states else ways.leaving(last, first)
+        if not batched:
+            states = states if all_states else [s.squeeze(1) for s in states]
+            shown = shown.squeeze(0) if of_ends else shown
+        state = hx if isinstance(hx, RecurrentState) else None
+        return self._shown(shown, return_outputs), self._shown_states(states, state, all_states)
+
+    def initial_state(self, batch_size: int | None = None) -> RecurrentState:
+        """The states that sequences begin with, on the device and of the dtype of the parameters: learned ones if the module has
+        them, else the cell's own initial values.
+
+        Args: batch_size: N; without it the states of one sequence without a batch.
+
+        Raises: TypeError, ValueError for what is no size.
+        """
+        own = self._own_states(next(self.parameters(), torch.empty(0)))
+        names = self.network.graph.state_names
+        if batch_size is None:
+            return RecurrentState(names, tuple(s.squeeze(1) for s in own))
+        check_size("batch_size", batch_size)
+        return RecurrentState(names, tuple(s.repeat(1, batch_size, 1) for s in own))
 
     def _own_states(self, like: Tensor) -> list[Tensor]:
         """The first values of states where a call gives none, [units, 1, size]."""
@@ -428,24 +489,31 @@ class Recurrent(torch.nn.Module):
         packing: Packing | None,
         plain_sources: bool,
         all_states: bool,
+        ends: Callable[[Tensor], Tensor] | None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The output and the last or all states, of sequences or of packed rows."""
-        network, numbers = self.network, (self._training_numbers if self.training else self._numbers)[all_states]
-        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers[all_states] else None
+        """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
+        of it, if that is not all.
+        """
+        network, kind = self.network, (all_states, ends is not None and packing is None)
+        numbers = (self._training_numbers if self.training else self._numbers)[kind]
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers[kind] else None
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
             output, found = self._call(numbers[0], inputs, first, sources, *rest)
-            return output, found[wanted]
+            return ends(output) if ends and packing is not None else output, found[wanted]
         x, *further = inputs
-        ends, units, per_layer = [], network.directions, network.directions * len(network.sources)
+        found_last, units, per_layer = [], network.directions, network.directions * len(network.sources)
         for layer, number in enumerate(numbers):
             begin = [state[layer * units : (layer + 1) * units] for state in first]
             y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
+            if ends and layer == network.layers - 1:
+                y = ends(y) if packing is not None else y
+                x = ends(x) if network.residual else x
             y = merged(y, network.merge)
             x = x + y if network.residual and layer else y
-            ends.append(last[wanted])
-        return x, [torch.cat(of_state) for of_state in zip(*ends, strict=True)]
+            found_last.append(last[wanted])
+        return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
 
     def _call(
         self,

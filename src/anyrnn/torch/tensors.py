@@ -11,8 +11,9 @@ from torch import Tensor
 
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
+from anyrnn.torch.state import RecurrentState
 
-States = Tensor | tuple[Tensor, ...]
+States = Tensor | tuple[Tensor, ...] | RecurrentState
 STRIDED = torch.strided
 
 
@@ -114,6 +115,8 @@ class Tensors:
         """The initial states [units, N, size], checked; nothing when they are the cell's own. `rows`: N."""
         if hx is None:
             return ()
+        if isinstance(hx, RecurrentState):
+            hx = hx.given_to(self.network.graph.state_names, f"{self.label}: hx")
         states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
         if not listed and not isinstance(hx, Tensor):
             raise TypeError(f"{self.label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")

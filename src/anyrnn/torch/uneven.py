@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
@@ -219,6 +220,21 @@ def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
     return InPackedSequence(segments(there, order=numbers), given)
 
 
+def ends(network: Network, segments: Segments, rows: Tensor) -> Tensor:
+    """Of packed rows, those of the last step that each direction takes of each sample [N, width]; zero where there is none."""
+    found = torch.cat([rows, rows.new_zeros(1, rows.size(1))])
+    parts = zip(network.ways, network.by_way(found), strict=True)
+    return torch.cat([part.index_select(0, on_device_of(rows, segments.ends(way))) for way, (_, part) in parts], -1)
+
+
+def padded_ends(network: Network, segments: Segments, output: Tensor, padding: float) -> Tensor:
+    """With a number in samples that have no step."""
+    if not padding:
+        return output
+    nowhere = np.all([segments.ends(way) == segments.packing.total for way in network.ways], 0)
+    return output.masked_fill(on_device_of(output, nowhere)[:, None], padding)
+
+
 def of_units(batch: Batch, rows: Tensor) -> Any:
     """Sequences of each unit [units, *sides, size], from the packed rows of each [units, rows, size]."""
     units, count, size = rows.shape
@@ -229,14 +245,16 @@ def of_units(batch: Batch, rows: Tensor) -> Any:
 
 
 def nothing(
-    network: Network, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor]
+    network: Network, inputs: Sequence[Tensor], first: Sequence[Tensor], sources: Sequence[Tensor], rows: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Output and last states where no sample has a step: none. Gradients are zero, as of sums of nothing."""
+    """Output and last states where no sample has a step: so many rows of zeros, and none. Gradients are zero, as of sums of
+    nothing.
+    """
     zero = sum(t.flatten()[:0].sum() for t in (*inputs, *first, *sources))
     like = inputs[0]
-    output = like.new_empty(0, network.width) + zero
+    output = like.new_zeros(rows, network.width) + zero
     return output, [like.new_empty(len(network.units), 0, size) + zero for size in network.state_sizes]
 
 
-def on_device_of(input: Tensor, numbers: Integers) -> Tensor:
+def on_device_of(input: Tensor, numbers: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(numbers)).to(input.device)

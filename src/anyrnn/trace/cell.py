@@ -218,7 +218,7 @@ LAYER_ARGUMENTS = frozenset(
 CALL_ARGUMENTS = frozenset(
     [
         *("x", "input", "hx", "state", "out", "memory", "seed"),
-        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_states"),
+        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states"),
     ]
 )
 """What calls of layers take beside the cell's per-step inputs."""

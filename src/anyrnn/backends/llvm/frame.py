@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,8 @@ class Shape:
     gradients: bool = False
     more: tuple[tuple[int, int, int], ...] = ()
     """bytes from unit to unit, from step to step and from row to row"""
+    ends: bool = False
+    """the output has only the last step that each direction takes; then its strides are from row to row, twice"""
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,9 @@ class Frame:
             begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
             if direction:
                 begin, end = steps - end, steps - begin
+            ends = top and shape.ends
+            if ends and output:
+                output, begin, end = replace(output, strides=(0, output.strides[1])), steps - 1, steps
             names = [name for name, _ in network.graph.inputs]
             places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
             places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
@@ -289,7 +294,8 @@ class Frame:
             read = [buffer for p in program.products for buffer, _ in (p.left, p.right)] + [s.value[0] for s in program.sums]
             self.header(unit, "flat_before", self._is_flat(direction, of_before, program.before) and whole)
             flat_after = self._is_flat(direction, of_after, program.after, read)
-            self.header(unit, "flat_after", flat_after and (whole or "d_y" not in after))
+            at_all_steps = whole and not ends
+            self.header(unit, "flat_after", flat_after and (at_all_steps or not {"y", "d_y"} & after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
             self.header(unit, "add_outputs", int(backward and position > 0))

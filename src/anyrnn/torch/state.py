@@ -1,0 +1,70 @@
+"""States that go from call to call of torch modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from anyrnn.sequence.state import StateBase
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RecurrentState(StateBase):
+    """The states of a batch of a module, of each a tensor [layers * directions, N, size] by the cell's name for it: `state.h`.
+
+    A module's `initial_state` makes one, and a call that is given one gives one. `detach`, `clone` and `to` are the tensors';
+    `index`, `gather` and `concatenate` choose and join samples, `save` and `load` keep them in a safetensors file; `h, c = state`
+    unpacks it. Gradients go through all but `detach` and files.
+
+    Example: backpropagation through time, truncated to chunks of a sequence.
+        >>> import torch, anyrnn.torch
+        >>> layer = anyrnn.torch.LSTM(3, 5)
+        >>> state = layer.initial_state(2)
+        >>> for chunk in torch.zeros(40, 2, 3).split(10):
+        ...     output, state = layer(chunk, state.detach())
+        ...     output.square().mean().backward()
+        >>> state
+        RecurrentState(h=[1, 2, 5], c=[1, 2, 5])
+    """
+
+    _format, _framework = "torch", "pt"
+
+    def detach(self) -> Self:
+        """The same numbers; no gradient goes back beyond them."""
+        return self._mapped(torch.Tensor.detach)
+
+    def clone(self) -> Self:
+        """Copies of the tensors, as `torch.Tensor.clone` makes them."""
+        return self._mapped(torch.Tensor.clone)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """On another device or of another dtype, as `torch.Tensor.to`."""
+        return self._mapped(lambda t: t.to(*args, **kwargs))
+
+    @staticmethod
+    def _integers(numbers: Any) -> Any:
+        return torch.as_tensor(numbers)
+
+    @staticmethod
+    def _joined(arrays: Sequence[Any]) -> Any:
+        return torch.cat(list(arrays), 1)
+
+    @staticmethod
+    def _writable(array: Any) -> Any:
+        return array.detach().contiguous()
+
+
+pytree.register_pytree_node(
+    RecurrentState,
+    lambda state: (list(state.arrays), state.names),
+    lambda arrays, names: RecurrentState(names, tuple(arrays)),
+    serialized_type_name="anyrnn.torch.RecurrentState",
+    to_dumpable_context=list,
+    from_dumpable_context=tuple,
+)
+torch.serialization.add_safe_globals([RecurrentState])
