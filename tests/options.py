@@ -9,6 +9,7 @@ from anyrnn import cells
 VALUES: dict[str, Any] = {
     "input_dropout": 0.4,
     "recurrent_dropout": 0.3,
+    "weight_dropout": 0.3,
     "output_dropout": 0.25,
     "zoneout": 0.35,
     "clip_state": 0.3,
@@ -35,7 +36,7 @@ def title(part: Any) -> str:
 
 
 def options_of(cell: str, names: Any) -> dict[str, Any]:
-    skipped = {"recurrent_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
+    skipped = {"recurrent_dropout", "weight_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
     return {name: VALUES[name] for name in names if name not in skipped}
 
 

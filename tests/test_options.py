@@ -47,16 +47,22 @@ class Loop:
 
     def __init__(self, layer: anyrnn.Recurrent, options: dict[str, Any], x: Any, training: bool) -> None:
         self.options, self.training = {name: options.get(name, 0) for name in VALUES}, training
-        self.w = {name.removesuffix("_l0"): torch.tensor(a, requires_grad=True) for name, a in layer.parameters.items()}
+        self.leaves = {name.removesuffix("_l0"): torch.tensor(a, requires_grad=True) for name, a in layer.parameters.items()}
+        self.w = dict(self.leaves)
         if "weight_ih" not in self.w:  # the input is skipped
             self.w["weight_ih"] = torch.eye(9).double().repeat(len(self.w["weight_hh"]) // 9, 1)
         self.x = torch.tensor(x, requires_grad=True)
         self.steps, self.rows, _ = x.shape
-        self.randomness = Randomness(11, {})
+        p = self.options["weight_dropout"]
+        if p and training:
+            gates = self.w["weight_hh"].split(9)
+            masks = [self.mask(f"weights.{k}", 9, p, rows=9) for k in range(len(gates))]
+            self.w["weight_hh"] = torch.cat([w * mask / (1 - p) for w, mask in zip(gates, masks, strict=True)])
 
-    def mask(self, choice: str, features: int, p: float, t: int = 0) -> torch.Tensor:
+    def mask(self, choice: str, features: int, p: float, t: int = 0, rows: int = 0) -> torch.Tensor:
         random = Randomness(11, {choice: (p,)})
-        return torch.tensor(random.at(0, int(self.options["reverse"]), t).kept(np, np.arange, choice, self.rows, features))
+        chances = random.at(0, int(self.options["reverse"]), t)
+        return torch.tensor(chances.kept(np, np.arange, choice, rows or self.rows, features))
 
     def dropped(self, value: torch.Tensor, choice: str, p: float) -> torch.Tensor:
         if not p or not self.training:
@@ -170,7 +176,7 @@ def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
         assert_relative((d_first if states > 1 else (d_first,))[k][0], grad_of(begin[k]), budget, f"d first {k}")
     assert_relative(d_x, grad_of(loop.x), budget, "d x")
     for name, found in gradients.items():
-        assert_relative(found, grad_of(loop.w[name.removesuffix("_l0")]), budget, name)
+        assert_relative(found, grad_of(loop.leaves[name.removesuffix("_l0")]), budget, name)
 
     evaluated = Loop(layer, options, x, training=False).run(STEPS[cell], [torch.tensor(a[0]) for a in first])[0]
     assert_relative(layer(x, given)[0], evaluated.detach().numpy(), budget, "evaluated output")
@@ -425,7 +431,7 @@ def test_everything_stays_with_a_zoneout_of_one() -> None:
         np.testing.assert_allclose(y, np.broadcast_to(first, (5, 3, 9)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["dropout", "zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
+@pytest.mark.parametrize("name", ["dropout", "zoneout", "recurrent_dropout", "input_dropout", "output_dropout", "weight_dropout"])
 @pytest.mark.parametrize("rows", [3, 70])
 def test_the_same_bits_for_any_number_of_threads(name: str, rows: int) -> None:
     layer = anyrnn.torch.Recurrent("lstm", 6, 40, 2, bidirectional=True, **{name: 0.5})
@@ -444,7 +450,7 @@ def test_the_same_bits_for_any_number_of_threads(name: str, rows: int) -> None:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "input_dropout", "output_dropout"])
+@pytest.mark.parametrize("name", ["zoneout", "recurrent_dropout", "input_dropout", "output_dropout", "weight_dropout"])
 def test_a_sample_chooses_the_same_whatever_its_length_and_batch(name: str) -> None:
     """Sample n of a batch, however long, has the bits that it has among the first n + 1 alone."""
     layer = anyrnn.Recurrent("gru", 6, 17, 2, seed=0, **{name: 0.5})
@@ -481,7 +487,7 @@ def test_torch_and_numpy_give_the_same(names: list[str], backend: str) -> None:
     y, last = layer(x)
     y.cos().sum().backward()
     torch.manual_seed(4)
-    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if layer._training_numbers != layer._numbers else 0
+    seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if layer._modes[True].draws else 0
     y_numpy, last_numpy, reserve = numpy.forward_training(x.detach().numpy(), seed=seed)
     d_x, _, gradients = numpy.backward(reserve, -np.sin(y_numpy))
     np.testing.assert_allclose(y.detach(), y_numpy, rtol=1e-11, atol=1e-12)
@@ -731,7 +737,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Excep
             layer("gru", 3, 4, **options)
 
 
-@pytest.mark.parametrize("name", ["recurrent_dropout", "cut_gradient"])
+@pytest.mark.parametrize("name", ["recurrent_dropout", "weight_dropout", "cut_gradient"])
 @pytest.mark.parametrize("cell", sorted(NO_PRODUCT_OF_STATES))
 def test_an_option_that_can_do_nothing_is_refused(cell: str, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: cell '{cell}' has no product that reads a state"):

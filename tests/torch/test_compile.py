@@ -168,6 +168,20 @@ def test_options_and_all_states() -> None:
         torch.testing.assert_close(a, b)
 
 
+def test_weights_that_are_dropped():
+    layer = anyrnn.torch.Recurrent("lstm", D, H, weight_dropout=0.5)
+    results = []
+    for call in (layer, compiled(layer)):
+        torch.manual_seed(3)
+        layer.zero_grad()
+        y = call(draw(T, N, D))[0]
+        y.sum().backward()
+        results.append([y, layer.weight_hh_l0.grad])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert (results[0][1] == 0).float().mean() > 0.4
+
+
 def test_a_state_that_goes_from_call_to_call():
     layer = anyrnn.torch.GRU(D, H, bidirectional=True)
 

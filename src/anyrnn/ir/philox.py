@@ -19,12 +19,13 @@ WORD = 0xFFFFFFFF
 @dataclass(frozen=True)
 class Kind:
     """What random choices are for. Those of one sequence are alike in all its steps unless made anew in `each_step`, and in both
-    directions unless `each_direction` has its own.
+    directions unless `each_direction` has its own. Those `of_weights` are of rows and columns instead of samples and features.
     """
 
     number: int
     each_step: bool
     each_direction: bool
+    of_weights: bool = False
 
 
 KINDS = {
@@ -33,8 +34,11 @@ KINDS = {
     "output": Kind(2, each_step=False, each_direction=True),
     "recurrent": Kind(3, each_step=False, each_direction=True),
     "zoneout": Kind(4, each_step=True, each_direction=True),
+    "weights": Kind(5, each_step=False, each_direction=True, of_weights=True),
 }
-"""By name. A choice is called by its kind, or `kind.k` if it is for state number k."""
+"""By name. A choice is called by its kind, or `kind.k` if it is for state or matrix number k."""
+MOST = 256
+"""States or matrices that choices of a kind can be for."""
 
 
 def kind_of(choice: str) -> Kind:
@@ -109,12 +113,13 @@ class Chances:
         """A mask [rows, features]: False with the choice's probability. `integers(n)` makes the 64-bit integers below n in the
         namespace xp.
         """
+        kind = kind_of(choice)
         groups, samples, steps = integers((features + 3) // 4)[None, :], integers(rows)[:, None], self.step
-        if self.randomness.places is not None:
+        if self.randomness.places is not None and not kind.of_weights:
             here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]
             samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
         zero, stream = samples * 0 + groups * 0, self.stream(choice)
-        if not kind_of(choice).each_step:
+        if not kind.each_step:
             steps = 0
         words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)
         interleaved = xp.stack(words, -1).reshape(rows, 4 * groups.shape[1])[:, :features]

@@ -208,7 +208,7 @@ def _backward_natively(
     if weights:
         d_sources = new_gradients(network, reserve.sources)
         native.call(network, shape, work.addresses(d_sources), reserve.randomness)
-        work.gradients = gradients_by_name(network, parameters, d_sources, arrays.dtype)
+        work.gradients = gradients_by_name(network, parameters, d_sources, arrays.dtype, reserve.randomness)
     else:
         work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
     return d_inputs, d_first
@@ -221,4 +221,4 @@ def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[s
     network, sources = work.reserve.network, work.reserve.sources
     d_sources = new_gradients(network, sources)
     backends.native().backward_weights(work.in_two, work.addresses(d_sources))
-    return gradients_by_name(network, parameters, d_sources, work.reserve.inputs[0].dtype)
+    return gradients_by_name(network, parameters, d_sources, work.reserve.inputs[0].dtype, work.reserve.randomness)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
@@ -62,7 +63,9 @@ def of_unit(
     return result
 
 
-def sources(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any]) -> list[Array]:
+def sources(
+    network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any], randomness: Randomness | None = None
+) -> list[Array]:
     """What the steps of all units read: the parameters as they are, or through the parameter phase."""
     phase = network.plan.phase
     found: list[Array] = []
@@ -74,7 +77,8 @@ def sources(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[A
         values: dict[int, Any] = {}
         if phase.computed:
             values = reference.parameter_values(network, dtype.type, own)
-            interpreter = Interpreter(np, dtype.type, network.layer_sizes(layer))
+            chances = None if randomness is None else randomness.at(layer, direction, 0)
+            interpreter = Interpreter(np, dtype.type, network.layer_sizes(layer), chances)
             interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
         computed = {w.name: values[w.node] for w in phase.computed}
         found += [np.ascontiguousarray(own.get(name, computed.get(name)), dtype) for name in network.sources]
@@ -106,7 +110,11 @@ def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:
 
 
 def gradients_by_name(
-    network: Network, parameters: Mapping[str, Array], d_sources: Sequence[Array], dtype: np.dtype[Any]
+    network: Network,
+    parameters: Mapping[str, Array],
+    d_sources: Sequence[Array],
+    dtype: np.dtype[Any],
+    randomness: Randomness | None,
 ) -> dict[str, Array]:
     """The parameters' gradients from those of the sources, through the parameter phase where there is one."""
     per_unit = len(network.sources)
@@ -116,7 +124,7 @@ def gradients_by_name(
         suffix, of_this = network.suffix(layer, direction), of_unit(network, parameters, layer, direction, dtype)
         own = {name: by_source.get(name) for name in of_this}
         if network.plan.phase.computed:
-            own = reference.through_parameter_phase(network, layer, of_this, by_source)
+            own = reference.through_parameter_phase(network, (layer, direction), of_this, by_source, randomness)
         named |= {name + suffix: d if d is not None else np.zeros_like(of_this[name]) for name, d in own.items()}
     return named
 

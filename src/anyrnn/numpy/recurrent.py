@@ -43,8 +43,8 @@ class Recurrent:
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
-            input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, merge, residual, reverse, learned_state, skip_input.
+            input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
+            clip_gradient, cut_gradient, merge, residual, reverse, learned_state, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 
@@ -261,7 +261,7 @@ class Recurrent:
         if not len(view) and (which is None or which.cu_seqlens is None):
             raise ValueError("x has no steps; a sequence needs at least one")
         inputs = [view, *arrays.further(further, view, batched)]
-        now = sources(network, self.parameters, self.dtype)
+        now = sources(network, self.parameters, self.dtype, network.randomness(operator.index(seed), None))
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)

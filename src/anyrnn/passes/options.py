@@ -35,6 +35,38 @@ def with_recurrent_dropout(graph: Graph, choices: Mapping[str, str]) -> Graph:
     return _with_states_in_products(graph, changed)
 
 
+def with_weight_dropout(graph: Graph, kind: str, most: int) -> Graph:
+    """Weights of products that read states are zero at random, the others scaled up; they are computed before the steps. Matrix
+    number k, of at most so many, has the choice `kind.k`.
+    """
+    of_states: list[bool] = []
+    for node in graph.nodes:
+        is_product = node.op == "affine"
+        of_states.append(node.op == "state" or (not is_product and any(of_states[s] for s in node.inputs)))
+    builder = Builder()
+    mapped: dict[int, int] = {}
+    dropped: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        inputs = [mapped[s] for s in node.inputs]
+        if node.op == "affine" and node.per_sample:
+            for k, (matrix, operand, _, _) in enumerate(affine_parts(node)[0]):
+                if of_states[operand]:
+                    if matrix not in dropped:
+                        name, number = _parameter_of(graph, matrix), len(dropped)
+                        made = _dropped(builder.symbol(mapped[matrix]), f"{kind}.{number}", f"{name}_dropped_{number}")
+                        dropped[matrix] = made.index
+                    inputs[2 * k] = dropped[matrix]
+        mapped[i] = builder.add(replace(node, inputs=tuple(inputs)))
+    if not dropped:
+        raise ValueError(f"cell {graph.name!r} has no product that reads a state")
+    if len(dropped) > most:
+        raise ValueError(
+            f"cell {graph.name!r} has {len(dropped)} products that read states, and at most {most} can be told apart"
+        )
+    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+
+
 def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> Graph:
     """Features of new states are as before the step at random, or else the mean of that. `choices`: by state. An output that is a
     new state follows it.
@@ -113,10 +145,18 @@ def _name(leaf: Symbol) -> str:
     return name
 
 
-def _dropped(x: Symbol, choice: str) -> Symbol:
+def _parameter_of(graph: Graph, index: int) -> str:
+    """The first parameter that a value is made of."""
+    while graph.nodes[index].op != "parameter":
+        index = graph.nodes[index].inputs[0]
+    name: str = graph.nodes[index].attributes[0]
+    return name
+
+
+def _dropped(x: Symbol, choice: str, name: str = "") -> Symbol:
     builder = x.builder
     scaled = x * builder.leaf("scale", choice, (), per_sample=False)
-    return builder.make("choose", [scaled, builder.constant(0.0)], x.shape, (choice, 0), _named(x, "dropped"))
+    return builder.make("choose", [scaled, builder.constant(0.0)], x.shape, (choice, 0), name or _named(x, "dropped"))
 
 
 def _clipped(x: Symbol, low: float, high: float) -> Symbol:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
+from anyrnn.ir import philox
 from anyrnn.ir.graph import Graph, Parameter
 from anyrnn.passes import options as rewrites
 
@@ -33,6 +34,9 @@ class LayerOptions:
     recurrent_dropout: float = 0.0
     """Probability of zeroing features of a state for the products that read it, the same ones at all steps of a sample. The
     state itself is not changed. Source: Gal & Ghahramani 2016; Keras has it by this name."""
+    weight_dropout: float = 0.0
+    """Probability of zeroing weights of products that read states, the same ones at all steps and for all samples: DropConnect of
+    the recurrent weights. Source: Wan et al. 2013, Regularization of Neural Networks using DropConnect; Merity et al. 2017."""
     output_dropout: float = 0.0
     """Probability of zeroing features of each layer's output, the same ones at all steps of a sample. States are not changed.
     Source: Merity et al. 2017, Regularizing and Optimizing LSTM Language Models."""
@@ -71,7 +75,7 @@ class LayerOptions:
     Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024)."""
 
     def __post_init__(self) -> None:
-        for name in ("input_dropout", "recurrent_dropout", "output_dropout"):
+        for name in ("input_dropout", "recurrent_dropout", "weight_dropout", "output_dropout"):
             check_probability(name, getattr(self, name))
         for name in ("clip_preactivation", "clip_gradient"):
             bound = getattr(self, name)
@@ -102,6 +106,8 @@ class LayerOptions:
         graph = self._clips(graph)
         if self.recurrent_dropout:
             graph = _named("recurrent_dropout", rewrites.with_recurrent_dropout, graph, self._of_states(graph, "recurrent"))
+        if self.weight_dropout:
+            graph = _named("weight_dropout", rewrites.with_weight_dropout, graph, "weights", philox.MOST)
         graph = self._gradients(self._zoneout(graph, at_random=True))
         if self.input_dropout:
             graph = rewrites.with_input_dropout(graph, "input")
@@ -114,6 +120,7 @@ class LayerOptions:
         found = {"between_layers": (0.0, *[float(between_layers)] * (layers - 1))}
         found |= {"input": (float(self.input_dropout),) * layers, "output": (float(self.output_dropout),) * layers}
         found |= dict.fromkeys(self._of_states(graph, "recurrent").values(), (float(self.recurrent_dropout),) * layers)
+        found |= {f"weights.{k}": (float(self.weight_dropout),) * layers for k in range(philox.MOST)}
         chosen = self._of_states(graph, "zoneout")
         found |= {chosen[state]: (p,) * layers for state, p in self._zoneouts(graph).items()}
         return tuple((choice, of_layers) for choice, of_layers in found.items() if any(of_layers))

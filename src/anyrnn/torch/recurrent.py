@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,7 @@ from anyrnn import backends, cells
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import (
     Network,
     Networks,
@@ -40,13 +42,9 @@ if TYPE_CHECKING:
 
 DERIVED = (
     "network",
-    "_numbers",
-    "_training_numbers",
+    "_modes",
     "_parameter_names",
     "_no_kernels",
-    "_plain",
-    "_source_names",
-    "_source_shapes",
     "_tensors",
     "_further_inputs",
     "_learned_state",
@@ -58,6 +56,22 @@ MOST_LIKENESSES = 16
 """How often a module remembers anew what its parameters are like, which takes longer than looking at each. Usually once; where
 they change with every call, it stops.
 """
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What calls run that train, or those that do not."""
+
+    network: Network
+    draws: bool
+    """whether there are random choices"""
+    numbers: dict[tuple[bool, bool], list[int]]
+    """of the calls that the network is, one after the other: by whether steps give all states, and whether the last call gives
+    outputs of ends alone; they hold in this process only"""
+    plain: bool
+    """whether steps read parameters as they are"""
+    source_names: list[str]
+    source_shapes: list[tuple[int, ...]]
 
 
 class Recurrent(torch.nn.Module):
@@ -77,8 +91,8 @@ class Recurrent(torch.nn.Module):
             an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
-            input_dropout, recurrent_dropout, output_dropout, zoneout, clip_state, clip_preactivation, clip_gradient,
-            cut_gradient, merge, residual, reverse, learned_state, skip_input.
+            input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
+            clip_gradient, cut_gradient, merge, residual, reverse, learned_state, skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.
@@ -128,25 +142,14 @@ class Recurrent(torch.nn.Module):
         self.reset_parameters()
 
     def _derive(self) -> None:
-        """Set the attributes that follow from the others. Numbers of calls hold in this process only."""
-        networks = self._networks(self.dropout)
-        self.network = network = networks.evaluation
-        self._numbers, self._training_numbers = self._handles(networks.evaluation), self._handles(networks.training)
-        assert networks.training.sources == network.sources
+        """Set the attributes that follow from the others."""
+        self._modes = self._made_modes(self.dropout)
+        self.network = network = self._modes[False].network
         self._parameter_names = [[p.name + network.suffix(*unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
-        self._plain = not network.plan.phase.computed
-        self._source_names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
-        self._source_shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
-        _ = (
-            network.state_sizes,
-            network.output_size,
-            network.first_names,
-            network.is_one_call,
-        )  # made now: torch.compile cannot make a cached property
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
@@ -161,10 +164,21 @@ class Recurrent(torch.nn.Module):
         super().__setstate__(state)
         self._derive()
 
+    def _made_modes(self, dropout: float) -> dict[bool, Mode]:
+        """By whether a call trains."""
+        networks = self._networks(dropout)
+        found = {}
+        for trains, network in ((False, networks.evaluation), (True, networks.training)):
+            names = [n + network.suffix(*unit) for unit in network.units for n in network.sources]
+            shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+            # made now, since torch.compile cannot make a cached property
+            _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
+            draws = trains and network != networks.evaluation
+            found[trains] = Mode(network, draws, self._handles(network), not network.plan.phase.computed, names, shapes)
+        return found
+
     def _handles(self, network: Network) -> dict[tuple[bool, bool], list[int]]:
-        """The numbers of the calls that a network is, one after the other: by whether its steps give all states, and whether the
-        last of them gives outputs of ends alone.
-        """
+        """See `Mode.numbers`."""
         found = {}
         for all_states, net in enumerate((network, network.with_all_states)):
             *below, top = net.parts
@@ -185,8 +199,7 @@ class Recurrent(torch.nn.Module):
     @dropout.setter
     def dropout(self, value: float) -> None:
         check_dropout(value)
-        training = self._networks(float(value)).training
-        self._dropout, self._training_numbers = float(value), self._handles(training)
+        self._dropout, self._modes = float(value), self._made_modes(float(value))
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -299,7 +312,7 @@ class Recurrent(torch.nn.Module):
             found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
         state = hx if isinstance(hx, RecurrentState) else None
-        sources, weight, plain_sources = self._checked_sources(input)
+        sources, weight, seed, plain_sources = self._checked_sources(input)
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
         first = self._tensors.states(hx, x.size(1), x, batched)
@@ -309,7 +322,7 @@ class Recurrent(torch.nn.Module):
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
         ends = partial(operators.ends, self.network) if of_ends else None
-        output, last = self._run(inputs, first, sources, None, plain_sources, all_states, ends)
+        output, last = self._run(inputs, first, sources, seed, None, plain_sources, all_states, ends)
         if batched and self.batch_first:
             output = output if of_ends else output.transpose(0, 1)
             last = [s.transpose(1, 2) for s in last] if all_states else last
@@ -352,7 +365,7 @@ class Recurrent(torch.nn.Module):
         if packed and which is not None:
             what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
             raise ValueError(f"{self._label}: a PackedSequence says which steps there are; give no {what} with it")
-        sources, weight, plain_sources = self._checked_sources(given)
+        weight = getattr(self, self._parameter_names[0][0]) if self._parameter_names[0] else self._without_parameters(given)
         if which is not None:
             which.check(weight.dtype, torch.finfo(weight.dtype).max)
         batch: uneven.Batch | None
@@ -368,6 +381,7 @@ class Recurrent(torch.nn.Module):
             batch = uneven.in_tensor(given, which, self.batch_first)
             if batch is None:
                 return Recurrent.forward(self, input, hx, return_outputs=return_outputs, return_states=return_states, **steps)
+        sources, _, seed, plain_sources = self._checked_sources(given)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
@@ -376,7 +390,7 @@ class Recurrent(torch.nn.Module):
         kept = ways.entering(first)
         ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
         if packing.counts:
-            output, last = self._run(inputs, kept, sources, packing, plain_sources, all_states, ends)
+            output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends)
         else:
             output, last = uneven.nothing(self.network, inputs, kept, sources, batch.segments.samples if of_ends else 0)
         shown: Any = output
@@ -423,27 +437,29 @@ class Recurrent(torch.nn.Module):
             found.append(torch.stack(of_units).view(len(network.units), 1, size))
         return found
 
-    def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, bool]:
-        """What the steps read of the parameters; one of them, which tells dtype and device; whether all are known to be plain
-        and contiguous.
+    def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor | None, bool]:
+        """What the steps read of the parameters; one of them, which tells dtype and device; the seed of random choices; whether
+        all sources are known to be plain and contiguous.
         """
-        sources = self._sources(input)
+        mode = self._modes[self.training]
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
+        sources = self._sources(mode, seed, input)
         weight = sources[0] if sources else self._without_parameters(input)
-        plain_sources = not is_compiling() and self._as_before(*sources)
+        plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
         if not plain_sources:
-            self._check_sources(sources, weight)
-        return sources, weight, plain_sources
+            self._check_sources(mode, sources, weight)
+        return sources, weight, seed, plain_sources
 
-    def _check_sources(self, sources: Sequence[Tensor], weight: Tensor) -> None:
+    def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form; remember what they are like."""
         dtype = weight.dtype
-        if [s.shape for s in sources] == self._source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
-            if not is_compiling() and self._likenesses:
+        if [s.shape for s in sources] == mode.source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
+            if mode.plain and not is_compiling() and self._likenesses:
                 self._likenesses -= 1
                 plain = autograd.direct(*sources) and all(map(Tensor.is_contiguous, sources))
                 self._as_before = autograd.likeness(*sources) if plain else autograd.unknown
             return
-        for name, shape, source in zip(self._source_names, self._source_shapes, sources, strict=True):
+        for name, shape, source in zip(mode.source_names, mode.source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:
                 sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
                 raise RuntimeError(f"{self._label}: {name}: {sides}")
@@ -458,23 +474,23 @@ class Recurrent(torch.nn.Module):
             raise ValueError(f"{self._label}: input should be of a floating-point dtype, got {input.dtype}")
         return input
 
-    def _sources(self, input: Tensor) -> list[Tensor]:
+    def _sources(self, mode: Mode, seed: Tensor | None, input: Tensor) -> list[Tensor]:
         """What the step reads of the parameters, for each unit: as they are, or through the parameter phase."""
-        if self._plain:
+        if mode.plain:
             parameters: Any = self._parameters
             try:
-                return [parameters[name] for name in self._source_names]
+                return [parameters[name] for name in mode.source_names]
             except KeyError:  # a parametrisation has taken a parameter's place
-                return [getattr(self, name) for name in self._source_names]
-        return [t for unit in range(len(self.network.units)) for t in self._computed(unit, input)]
+                return [getattr(self, name) for name in mode.source_names]
+        return [t for unit in mode.network.units for t in self._computed(mode.network, unit, seed, input)]
 
-    def _computed(self, unit: int, input: Tensor) -> list[Tensor]:
-        network = self.network
-        layer, direction = network.units[unit]
+    def _computed(self, network: Network, unit: tuple[int, int], seed: Any, input: Tensor) -> list[Tensor]:
+        layer, direction = unit
         parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         number = operators.number_like(like)
-        interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer))
+        chances = Randomness(seed, dict(network.probabilities)).at(layer, direction, 0) if seed is not None else None
+        interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
         interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
@@ -486,6 +502,7 @@ class Recurrent(torch.nn.Module):
         inputs: Sequence[Tensor],
         first: Sequence[Tensor],
         sources: Sequence[Tensor],
+        seed: Tensor | None,
         packing: Packing | None,
         plain_sources: bool,
         all_states: bool,
@@ -494,9 +511,8 @@ class Recurrent(torch.nn.Module):
         """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
         of it, if that is not all.
         """
-        network, kind = self.network, (all_states, ends is not None and packing is None)
-        numbers = (self._training_numbers if self.training else self._numbers)[kind]
-        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if numbers != self._numbers[kind] else None
+        mode = self._modes[self.training]
+        network, numbers = mode.network, mode.numbers[all_states, ends is not None and packing is None]
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:

@@ -206,6 +206,7 @@ LAYER_ARGUMENTS = frozenset(
         "skip_input",
         "input_dropout",
         "recurrent_dropout",
+        "weight_dropout",
         "output_dropout",
         "zoneout",
         "clip_state",

@@ -273,7 +273,8 @@ def _unit_backward(
         for weight, index in adjoint.sums:
             total = values[index].sum(0)
             d_weights[weight] = d_weights.get(weight, 0) + (total if adjoint.nodes[weight].shape else total.sum())
-    _parameter_gradients(network, Interpreter(np, number, network.layer_sizes(layer)), once, d_weights, d_parameters)
+    chances = None if randomness is None else randomness.at(layer, direction, 0)
+    _parameter_gradients(network, Interpreter(np, number, network.layer_sizes(layer), chances), once, d_weights, d_parameters)
     return d_streams, [d_states[name] for name in names]
 
 
@@ -304,12 +305,15 @@ def _parameter_gradients(
             gradient[offset : offset + term.rows.evaluate(sizes)] += values[term.value]
 
 
-def through_parameter_phase(network: Network, layer: int, parameters: Arrays, d_sources: Arrays) -> dict[str, Any]:
+def through_parameter_phase(
+    network: Network, unit: tuple[int, int], parameters: Arrays, d_sources: Arrays, randomness: Randomness | None
+) -> dict[str, Any]:
     """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name."""
+    layer = unit[0]
     number = next(iter(parameters.values())).dtype.type
     sizes = network.layer_sizes(layer)
     d_weights = {weight.node: _rows(weight, d_sources, sizes) for weight in network.plan.phase.weights}
     d_parameters = {name: np.zeros_like(a) for name, a in parameters.items()}
-    interpreter = Interpreter(np, number, sizes)
+    interpreter = Interpreter(np, number, sizes, None if randomness is None else randomness.at(*unit, 0))
     _parameter_gradients(network, interpreter, parameter_values(network, number, parameters), d_weights, d_parameters)
     return d_parameters
