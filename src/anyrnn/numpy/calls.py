@@ -10,6 +10,7 @@ import numpy as np
 
 from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
 from anyrnn.numpy.arrays import Array, Arrays, strides, strides_of_units
@@ -41,6 +42,9 @@ class Reserve:
     outputs: str = "all"
     """Of which steps there are outputs: `all`, or for `last` and `none` the last one that each direction takes."""
 
+    budget: int | None = None
+    """Of bytes that a training call may keep."""
+
     @property
     def ends(self) -> bool:
         """Whether kernels give the outputs of ends alone; of packed rows they give all."""
@@ -68,7 +72,7 @@ class Reserve:
     @property
     def bytes_kept(self) -> int:
         """That a native training call keeps."""
-        return bytes_kept(self.network, self.inputs[0].dtype.name, self.total, self.rows)
+        return bytes_kept(self.network, self.inputs[0].dtype.name, self.total, self.rows, self.budget)
 
     @property
     def samples(self) -> int:
@@ -99,10 +103,13 @@ class Workspace:
         return [a.ctypes.data for a in (*self.arrays, *d_sources, self.reserve.memory)]
 
 
-def bytes_kept(network: Network, dtype: str, total: int, rows: int) -> int:
+def bytes_kept(network: Network, dtype: str, total: int, rows: int, budget: int | None) -> int:
     """Of memory, by a native training call of so many rows in all steps and samples: of all its parts."""
-    size: Callable[..., int] = backends.native().reserve_bytes
-    return sum(-(-size(part, dtype, total, rows) // ALIGNMENT) * ALIGNMENT for part in network.parts)
+    native = backends.native()
+    size: Callable[..., int] = native.kept_bytes
+    shares = native.shares(network.parts, budget)
+    sizes = [size(part, dtype, total, rows, share) for part, share in zip(network.parts, shares, strict=True)]
+    return sum(-(-bytes // ALIGNMENT) * ALIGNMENT for bytes in sizes)
 
 
 def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:
@@ -131,19 +138,23 @@ def checked(memory: Array | None, needed: int) -> Array:
 
 def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
     native, first, states = backends.native(), reserve.first, len(reserve.network.state_sizes)
+    extent, dtype = native.Extent(reserve.steps, reserve.rows, counts=reserve.counts), output.dtype.name
+    windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
     shape = native.Shape(
         "training" if keep else "inference",
-        output.dtype.name,
-        native.Extent(reserve.steps, reserve.rows, counts=reserve.counts),
+        dtype,
+        extent,
         strides(reserve.inputs),
         strides([output])[0],
         strides(first) if first else (None,) * states,
         strides(last[:states]),
         more=strides_of_units(last[states:]),
         ends=reserve.ends,
+        windows=windows,
     )
     arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
-    native.call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
+    call = native.forward_in_windows if windows else native.call
+    call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
 
 
 def backward(
@@ -189,6 +200,9 @@ def _backward_natively(
     else:
         d_inputs = [np.empty_like(a) for a in reserve.inputs]
     d_first = arrays.new_states(rows)
+    windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, counts=reserve.counts), reserve.budget)
+    if windows and not weights:
+        raise UnsupportedError("backward_data has to have all that a training call keeps; with this memory_budget, call backward")
     shape = native.Shape(
         "backward",
         arrays.dtype.name,
@@ -202,12 +216,19 @@ def _backward_natively(
         gradients=True,
         more=strides_of_units(d_more),
         ends=reserve.ends,
+        windows=windows,
     )
     cotangents = [*([] if d_y is None else [d_y]), *(d_last or ())]
     work.arrays = [*reserve.inputs, *cotangents, *d_first, *d_more, *d_inputs, *reserve.sources]
     if weights:
         d_sources = new_gradients(network, reserve.sources)
-        native.call(network, shape, work.addresses(d_sources), reserve.randomness)
+        if windows:
+            first = reserve.first or []
+            given = [a.ctypes.data for a in (*reserve.inputs, *first, *reserve.sources, reserve.memory)]
+            begin = strides(first) if first else (None,) * len(d_first)
+            native.backward_in_windows(network, shape, work.addresses(d_sources), begin, given, reserve.randomness)
+        else:
+            native.call(network, shape, work.addresses(d_sources), reserve.randomness)
         work.gradients = gradients_by_name(network, parameters, d_sources, arrays.dtype, reserve.randomness)
     else:
         work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)

@@ -114,7 +114,7 @@ def gradients_by_name(
     parameters: Mapping[str, Array],
     d_sources: Sequence[Array],
     dtype: np.dtype[Any],
-    randomness: Randomness | None,
+    randomness: Randomness | None = None,
 ) -> dict[str, Array]:
     """The parameters' gradients from those of the sources, through the parameter phase where there is one."""
     per_unit = len(network.sources)

@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 
+from anyrnn import backends
 from anyrnn.numpy import calls, interpreted
 from anyrnn.numpy.arrays import Array, Arrays
 from anyrnn.numpy.calls import Reserve, Workspace
@@ -28,6 +29,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
     if native and keep:
         reserve.memory = calls.checked(memory, reserve.bytes_kept).reshape(-1).view(np.uint8)
     x, units, used = reserve.inputs[0], network.directions, 0
+    budgets = backends.native().shares(network.parts, reserve.budget) if native else [None] * network.layers
     per_layer = units * len(network.sources)
     for layer, part in enumerate(network.parts):
         of_units, of_sources = slice(layer * units, (layer + 1) * units), slice(layer * per_layer, (layer + 1) * per_layer)
@@ -39,7 +41,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
             randomness, batch,
         )  # fmt: skip
         top = of_ends and layer == network.layers - 1
-        below.outputs = reserve.outputs if top else "all"
+        below.outputs, below.budget = reserve.outputs if top else "all", budgets[layer]
         sides = x.shape[1:-1] if below.ends else x.shape[:-1]
         y = np.empty((*sides, part.width), output.dtype)
         own = None

@@ -40,6 +40,9 @@ class Recurrent:
         dropout: probability of zeroing each output between layers, in training calls.
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises
             UnsupportedError.
+        memory_budget: bytes that a training call of native kernels may keep for its backward call. The states before parts of
+            the sequence are kept instead of what does not fit, which `backward` computes again: up to a third more time, the same
+            bits. By default everything is kept.
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
@@ -68,6 +71,7 @@ class Recurrent:
         dropout: float = 0.0,
         bidirectional: bool = False,
         backend: str = "auto",
+        memory_budget: int | None = None,
         dtype: npt.DTypeLike = np.float32,
         seed: int | None = None,
         **options: Any,
@@ -80,6 +84,9 @@ class Recurrent:
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
+        if memory_budget is not None:
+            check_size("memory_budget", memory_budget)
+        self.memory_budget = memory_budget
         sizes = (input_size, hidden_size, num_layers)
         self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, copied(options))
         self.dropout = dropout
@@ -224,7 +231,7 @@ class Recurrent:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more."""
         if self._why_not_native():
             return 0
-        return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows)
+        return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows, self.memory_budget)
 
     def workspace_size(self, steps: int, rows: int) -> int:
         """Bytes that `backward_data` and `backward_weights` work in."""
@@ -277,7 +284,7 @@ class Recurrent:
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
-        reserve.outputs = return_outputs
+        reserve.outputs, reserve.budget = return_outputs, self.memory_budget
         native = not self._why_not_native()
         more: list[Array] = []
         if batch is None:

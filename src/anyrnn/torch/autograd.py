@@ -117,15 +117,17 @@ def _run_gradient(
 ) -> tuple[Tensor | None, ...]:
     """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
     d_output, d_last, given, reserve = tensors[0], tensors[1 : 1 + states], tensors[1 + states : -1], tensors[-1]
-    inputs, _, sources, seed = shape.parts(cast("Tensors", given))  # only cotangents may be missing
+    inputs, first, sources, seed = shape.parts(cast("Tensors", given))  # only cotangents may be missing
     kinds = _wanted_kinds(shape, wanted)
     assert reserve is not None
     present = [d for d in (d_output, *d_last) if d is not None]
     rest = (reserve, d_output, list(d_last), shape.number, kinds)
-    if direct(reserve, *present, *inputs, *sources):
-        d_inputs, d_first, d_sources = run_backward(inputs, sources, seed, shape.packing, *rest)
+    if direct(reserve, *present, *inputs, *first, *sources):
+        d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest)
     else:
-        d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(inputs, sources, seed, *as_arguments(shape.packing), *rest)
+        d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(
+            inputs, first, sources, seed, *as_arguments(shape.packing), *rest
+        )
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]

@@ -17,6 +17,7 @@ from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Shape as CallShape
+from anyrnn.backends.llvm.memory import Windows
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
@@ -36,6 +37,8 @@ class Call:
     batch_first: bool
     ends: bool = False
     """The output has only the last step that each direction takes, [N, width]; not of packed rows."""
+    budget: int | None = None
+    """Bytes that a training call may keep."""
 
     @cached_property
     def width(self) -> int:
@@ -66,6 +69,10 @@ class Call:
         names = self.network.sources * self.units
         return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
 
+    def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
+        """What a training call keeps, if not everything."""
+        return None if self.budget is None else llvm.windows(self.network, DTYPES[x.dtype], extent_of(x, packing), self.budget)
+
     def randomness(self, seed: Tensor | None, packing: Packing | None) -> Randomness | None:
         """`seed` is a tensor of one int64, where numbers are drawn."""
         if not self.network.probabilities:
@@ -94,7 +101,7 @@ def handle(call: Call) -> int:
     if call not in HANDLES:
         network = call.network
         of_network = (network.sizes, network.layers, network.ways, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends}"
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number
@@ -155,6 +162,10 @@ def new_output(call: Call, like: Tensor) -> Tensor:
     return like.new_empty(like.size(1), call.width) if call.ends else paged(new_sequence(call.width, like, call.batch_first))
 
 
+def first_strides(call: Call, first: Tensors) -> tuple[tuple[int, int] | None, ...]:
+    return tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes)
+
+
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
@@ -199,12 +210,13 @@ def run_forward(
     reserve = None
     if keep:
         total = x.size(0) * rows if packing is None else x.size(0)
-        bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows)
+        bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget)
         reserve = x.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
     key = (number, keep, x.dtype, x.shape, packing and packing.counts, *strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
+    randomness = call.randomness(seed, packing)
     if pool is None:
         shape = CallShape(
             "training" if keep else "inference",
@@ -212,14 +224,17 @@ def run_forward(
             extent_of(x, packing),
             tuple([strides_of(t) for t in inputs]),
             strides_of(output),
-            tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes),
+            first_strides(call, first),
             tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
             more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
             ends=call.ends,
+            windows=call.windows(x, packing) if keep else None,
         )
+        if shape.windows:
+            llvm.forward_in_windows(network, shape, addresses, randomness)
+            return output, last, reserve
         pool = pools.add(key, network, shape)
     weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
-    randomness = call.randomness(seed, packing)
     pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
     return output, last, reserve
 
@@ -234,6 +249,7 @@ def new_gradients(call: Call, sources: Tensors) -> list[Tensor]:
 
 def run_backward(
     inputs: Tensors,
+    first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
     packing: Packing | None,
@@ -243,8 +259,8 @@ def run_backward(
     number: int,
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are,
-    else they are empty.
+    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are, else
+    they are empty. First states are read where the forward call has kept little.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -275,6 +291,8 @@ def run_backward(
     )
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
+    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)
+    addresses, randomness = [t.data_ptr() for t in tensors], call.randomness(seed, packing)
     if pool is None:
         extent = extent_of(x, packing)
         shape = CallShape(
@@ -290,10 +308,15 @@ def run_backward(
             bool(d_sources),
             tuple([strides_of_units(d) for d in d_more]),
             call.ends,
+            call.windows(x, packing),
         )
+        if shape.windows:
+            first = [readable(t) for t in first]
+            again = first_strides(call, first), [t.data_ptr() for t in (*inputs, *first, *sources, reserve)]
+            llvm.backward_in_windows(network, shape, addresses, *again, randomness)
+            return d_inputs, d_first, d_sources
         pool = pools.add(key, network, shape)
-    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)
-    pool.call([t.data_ptr() for t in tensors], call.randomness(seed, packing))
+    pool.call(addresses, randomness)
     return d_inputs, d_first, d_sources
 
 
@@ -304,8 +327,8 @@ LIBRARY.define(
     " -> (Tensor, Tensor[], Tensor)"
 )
 LIBRARY.define(
-    "backward(Tensor[] inputs, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, Tensor reserve, Tensor? d_output,"
-    " Tensor?[] d_last, int number, bool[] wanted)"
+    "backward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, Tensor reserve,"
+    " Tensor? d_output, Tensor?[] d_last, int number, bool[] wanted)"
     " -> (Tensor[], Tensor[], Tensor[])"
 )
 
@@ -341,6 +364,7 @@ def _forward_kernel(
 
 def _backward_kernel(
     inputs: Tensors,
+    first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
     counts: Counts,
@@ -351,7 +375,7 @@ def _backward_kernel(
     number: int,
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    return run_backward(inputs, sources, seed, as_packing(counts, places), reserve, d_output, d_last, number, wanted)
+    return run_backward(inputs, first, sources, seed, as_packing(counts, places), reserve, d_output, d_last, number, wanted)
 
 
 LIBRARY.impl("forward", _forward_kernel, "CPU")
@@ -374,7 +398,7 @@ def _fake_forward(
     rows = x.shape[1] if counts is None else counts[0]
     output = x.new_empty(rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
     total = x.shape[0] * rows if counts is None else x.shape[0]
-    bytes = llvm.reserve_bytes(network, DTYPES[x.dtype], total, rows) if keep else 0
+    bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget) if keep else 0
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     last += [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
     return output, last, x.new_empty(bytes, dtype=torch.uint8)
@@ -383,6 +407,7 @@ def _fake_forward(
 @torch.library.register_fake("anyrnn::backward", lib=LIBRARY)
 def _fake_backward(
     inputs: Tensors,
+    first: Tensors,
     sources: Tensors,
     seed: Tensor | None,
     counts: Counts,

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
+from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
@@ -89,6 +90,9 @@ class Recurrent(torch.nn.Module):
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
         backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
             an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
+        memory_budget: bytes that a call of native kernels may keep for its backward pass. The states before parts of the sequence
+            are kept instead of what does not fit, which the backward pass computes again: up to a third more time, the same
+            bits. By default everything is kept.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
@@ -117,6 +121,7 @@ class Recurrent(torch.nn.Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         backend: str = "auto",
+        memory_budget: int | None = None,
         device: Any = None,
         dtype: Any = None,
         **options: Any,
@@ -133,6 +138,9 @@ class Recurrent(torch.nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
+        if memory_budget is not None:
+            check_size("memory_budget", memory_budget)
+        self.memory_budget = memory_budget
         self.options = copied(options)
         self._frozen = False
         self._derive()
@@ -181,9 +189,11 @@ class Recurrent(torch.nn.Module):
         """See `Mode.numbers`."""
         found = {}
         for all_states, net in enumerate((network, network.with_all_states)):
-            *below, top = net.parts
+            budgets = llvm.shares(net.parts, self.memory_budget)
             for ends in (False, True):
-                calls = [*[operators.Call(part, self.batch_first) for part in below], operators.Call(top, self.batch_first, ends)]
+                last = [*[False] * (len(net.parts) - 1), ends]
+                given = zip(net.parts, last, budgets, strict=True)
+                calls = [operators.Call(part, self.batch_first, of_ends, budget) for part, of_ends, budget in given]
                 found[bool(all_states), ends] = [operators.handle(call) for call in calls]
         return found
 
@@ -549,6 +559,8 @@ class Recurrent(torch.nn.Module):
             return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
+        if self.memory_budget is not None and torch.is_grad_enabled():
+            raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
         output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
         return output, last
 
@@ -560,6 +572,7 @@ class Recurrent(torch.nn.Module):
         parts += ["batch_first=True"] if self.batch_first else []
         parts += [f"dropout={self.dropout}"] if self.dropout else []
         parts += ["bidirectional=True"] if self.bidirectional else []
+        parts += [f"memory_budget={self.memory_budget}"] if self.memory_budget is not None else []
         return ", ".join([*self._repr_first(), *parts])
 
     def _repr_first(self) -> list[str]:

@@ -196,6 +196,7 @@ LAYER_ARGUMENTS = frozenset(
         "dropout",
         "bidirectional",
         "backend",
+        "memory_budget",
         "device",
         "dtype",
         "seed",

@@ -7,6 +7,7 @@ which says how many units (rows, or steps) before them there are:
     steps    t: what keeps a few steps in turn, or the caller's arrays of any strides
     given    where a direction finds step t of the caller's arrays: t, or from the end; where steps have different rows, rows
     packed   the rows of the steps before
+    saved    the same of what is kept for a backward pass; within a window if not all of it is kept, see `recompute`
     held     the same of what stands between steps: a state before step t has the rows of step t and those that ended just now
     chunk    the rows of the steps of a chunk before, in room for two chunks
 
@@ -30,7 +31,7 @@ BLOCK_ROWS = 128
 """Rows of a block of a gradient's sum, at most: rounding errors of one chain of additions grow with its length. It fixes the
 order of the sum, so it never depends on the machine.
 """
-TABLES = ("counts", "steps", "given", "packed", "held", "chunk")
+TABLES = ("counts", "steps", "given", "packed", "saved", "held", "chunk")
 """`counts`: the rows of each step, none before the first and after the last."""
 BEFORE = 1
 """Words of a table before that of step 0. Two follow that of the last step."""
@@ -92,7 +93,9 @@ class Extent:
         chunk = packed if self.whole else packed - packed[steps // self.chunk * self.chunk]
         turns = 0 if self.whole else steps // self.chunk % self.chunks_kept * (self.chunk * self.rows)
         given = order if self.counts is None else begins[order]
-        return np.stack([_word_for_each(t, self.steps) for t in (run, steps, given, packed, _sums(around), chunk + turns)])
+        return np.stack(
+            [_word_for_each(t, self.steps) for t in (run, steps, given, packed, packed, _sums(around), chunk + turns)]
+        )
 
 
 def _sums(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -20,9 +20,10 @@ from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import CHOICE, first_of, last_of
 from anyrnn.backends.llvm.claims import STATE_BYTES
 from anyrnn.backends.llvm.driver import Code
+from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
-from anyrnn.backends.llvm.memory import Arena, Packed, Scratch
+from anyrnn.backends.llvm.memory import Arena, Packed, Scratch, Windows
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.stack import STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
@@ -59,6 +60,8 @@ class Shape:
     """bytes from unit to unit, from step to step and from row to row"""
     ends: bool = False
     """the output has only the last step that each direction takes; then its strides are from row to row, twice"""
+    windows: Windows | None = None
+    """of which a training call keeps some; one without an output does some of them again, for a backward call"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Frame:
         self.element = code.element
         scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
         self.units = [
-            Unit(network, shape.which, code, unit, shape.extent, scratch, reserve, fixed, packed) for unit in network.units
+            Unit(network, shape.which, code, unit, shape.extent, shape.windows, scratch, reserve, fixed, packed)
+            for unit in network.units
         ]
         self.starts = self._block_starts()
         self.table: list[tuple[int, int, int]] = []
@@ -92,6 +96,8 @@ class Frame:
         self._number_bases()
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
+        again = shape.which == "training" and shape.output is None
+        self.discarded = self._discarded(scratch) if again else None
         barrier = fixed.take(STATE_BYTES)
         self.own_bytes, self.packed_bytes = scratch.bytes, packed.bytes
         self.kept = 0
@@ -157,7 +163,7 @@ class Frame:
     def _between(self, scratch: Arena, reserve: Arena) -> dict[str, list[Place]]:
         """What passes from layer to layer: outputs (in the reserve of a training call), and cotangents."""
         network = self.network
-        row = network.directions * network.output_size * self.element.bytes
+        row = _between_row(network, self.element)
         places: dict[str, list[Place]] = {"y": [], "d_y": []}
         for _ in range(network.layers - 1):
             if self.shape.which != "inference":
@@ -166,6 +172,14 @@ class Frame:
                 name = "y" if self.shape.which == "inference" else "d_y"
                 places[name].append(self._new_sequence(self.scratch, scratch, row))
         return places
+
+    def _discarded(self, arena: Arena) -> Place:
+        """Room for outputs that are there already, one step in the place of the other."""
+        nodes, sizes = self.network.graph.nodes, dict(self.network.sizes)
+        of_outputs = [nodes[i].shape for _, i in self.network.graph.more_outputs]
+        features = [self.network.width, *(shape[0].evaluate(sizes) if shape else 1 for shape in of_outputs)]
+        row = max(features) * self.element.bytes
+        return Place(self.scratch, arena.take(self.shape.extent.rows * row), (0, row))
 
     def _new_sequence(self, base: int, arena: Arena, row: int) -> Place:
         """Room for rows of so many bytes at every step."""
@@ -277,14 +291,15 @@ class Frame:
             begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
             if direction:
                 begin, end = steps - end, steps - begin
+            output = self.discarded if top and self.discarded else output
             ends = top and shape.ends
             if ends and output:
                 output, begin, end = replace(output, strides=(0, output.strides[1])), steps - 1, steps
             names = [name for name, _ in network.graph.inputs]
             places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
             places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
-            for (name, _), number, (apart, *strides) in zip(network.graph.more_outputs, self.more, shape.more, strict=True):
-                places[f"d_{name}" if backward else name] = Place(number, unit * apart, (strides[0], strides[1]))
+            for k, (name, _) in enumerate(network.graph.more_outputs):
+                places[f"d_{name}" if backward else name] = self.discarded or self._more_place(k, unit)
             for name, place in places.items():
                 self._sequence(unit, name, place)
             whole = not backward or (begin, end) == (0, steps)
@@ -295,11 +310,16 @@ class Frame:
             self.header(unit, "flat_before", self._is_flat(direction, of_before, program.before) and whole)
             flat_after = self._is_flat(direction, of_after, program.after, read)
             at_all_steps = whole and not ends
-            self.header(unit, "flat_after", flat_after and (at_all_steps or not {"y", "d_y"} & after))
+            self.header(unit, "flat_after", flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
             self.header(unit, "add_outputs", int(backward and position > 0))
             self.header(unit, "gradients", int(shape.gradients))
+
+    def _more_place(self, k: int, unit: int) -> Place:
+        """Where a unit's part stands of what steps give beside the output."""
+        apart, step, row = self.shape.more[k]
+        return Place(self.more[k], unit * apart, (step, row))
 
     def _fill_states(self) -> None:
         shape = self.shape
@@ -370,9 +390,16 @@ class Frame:
             self.header(unit, "gradients", int(gradients))
 
     def call(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None, trusting: bool = False) -> None:
-        """Run on arrays at these addresses: see `Shape`. `scratch` has at least `own_bytes`, and room for `packed_bytes` unless
-        they are in `packed`; weights that were packed there before are not packed again if they look the same, or, `trusting`,
-        whatever they look like.
+        """Run on arrays: see `prepare`."""
+        self.prepare(addresses, scratch, packed, trusting)
+        self.call_again(self.threads)
+        if packed is not None:
+            packed.done = True
+
+    def prepare(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None, trusting: bool = False) -> None:
+        """Be ready to run on arrays at these addresses: see `Shape`. `scratch` has at least `own_bytes`, and room for
+        `packed_bytes` unless they are in `packed`; weights that were packed there before are not packed again if they look the
+        same, or, `trusting`, whatever they look like.
         """
         kept = 0 if packed is None else TRUSTED if trusting and packed.done else CHECKED
         if kept != self.kept:
@@ -393,15 +420,16 @@ class Frame:
             self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
-        self.call_again(self.threads)
-        if packed is not None:
-            packed.done = True
 
-    def call_again(self, threads: int) -> None:
-        """The last call once more, at the same addresses, on at most as many threads as it had."""
+    def use(self, threads: int) -> None:
+        """Run on so many threads."""
         if threads != self.used:
             self.used = threads
             self.stack("threads", threads)
+
+    def call_again(self, threads: int) -> None:
+        """The last call once more, at the same addresses, on at most as many threads as it had."""
+        self.use(threads)
         if self.short:
             self.entry(self.address)
         else:
@@ -410,11 +438,25 @@ class Frame:
     def _call_in_pieces(self) -> None:
         """Between two of them Python looks whether it is to be interrupted."""
         for block, chunk_from, chunk_to in self.work.pieces(self.threads):
-            self.stack("block_from", block)
-            self.stack("block_to", block + 1)
-            self.stack("chunk_from", chunk_from)
-            self.stack("chunk_to", chunk_to)
-            self.entry(self.address)
+            self.run_piece(block, chunk_from, chunk_to)
+
+    def run_piece(self, block: int, chunk_from: int, chunk_to: int) -> None:
+        """Some chunks of one unit, by its place in `order`. Chunks are counted in the order in which they are run."""
+        self.stack("block_from", block)
+        self.stack("block_to", block + 1)
+        self.stack("chunk_from", chunk_from)
+        self.stack("chunk_to", chunk_to)
+        self.entry(self.address)
+
+
+def _between_row(network: Network, element: Element) -> int:
+    """Bytes of a row of what passes from layer to layer."""
+    return network.directions * network.output_size * element.bytes
+
+
+def between_bytes(network: Network, element: Element, extent: Extent) -> int:
+    """Of the outputs that pass from one layer to the next."""
+    return extent.total * _between_row(network, element)
 
 
 def _bits(number: float) -> int:

@@ -78,20 +78,51 @@ def _features(dim: Dim | None, sizes: Mapping[str, int]) -> int | None:
     return None if dim is None else dim.evaluate(sizes)
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Parts of a sequence, of so many steps, of which the last so many are kept for the backward pass, see `recompute`."""
+
+    steps: int
+    count: int
+    kept: int
+
+    @property
+    def areas(self) -> int:
+        """One for all that are done again, and one for each that is kept."""
+        return 1 + self.kept
+
+    def again(self, window: int) -> bool:
+        """Whether the backward pass has to do it again."""
+        return window < self.count - self.kept
+
+    def area(self, window: int) -> int:
+        return max(0, window - (self.count - self.kept) + 1)
+
+    def area_rows(self, extent: Extent, table: str) -> int:
+        """Rows of an area: of a window's steps and of the one after it; of what stands between steps one more."""
+        return (self.steps + 1 + (table == "held")) * extent.rows
+
+
 class Reserve:
     """What the forward pass of one layer and direction keeps: the states before every step and after the last, and the saved
-    values.
+    values. With `windows` only those of some, and behind them the states before each window.
     """
 
-    def __init__(self, network: Network, element: Element, layer: int, extent: Extent, arena: Arena) -> None:
+    def __init__(
+        self, network: Network, element: Element, layer: int, extent: Extent, arena: Arena, windows: Windows | None = None
+    ) -> None:
+        held, saved = extent.held, extent.total
+        if windows:
+            held, saved = (windows.areas * windows.area_rows(extent, table) for table in ("held", "saved"))
+            held += windows.count * extent.rows
         sizes = network.layer_sizes(layer)
         self.buffers: dict[str, Placed] = {}
         for buffer in network.plan.training.buffers:
             features = _features(buffer.dim, sizes)
             if buffer.role == "state":
-                self.buffers[buffer.name] = place(arena, element, features, extent.held, "held")
+                self.buffers[buffer.name] = place(arena, element, features, held, "held")
             elif buffer.role == "saved":
-                self.buffers[buffer.name] = place(arena, element, features, extent.total, "packed")
+                self.buffers[buffer.name] = place(arena, element, features, saved, "saved")
 
 
 def place_scratch(

@@ -11,13 +11,13 @@ from typing import Any
 
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import target, threads
+from anyrnn.backends.llvm import recompute, target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.frame import Frame, Shape
-from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch
+from anyrnn.backends.llvm.frame import Frame, Shape, Strides
+from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch, Windows
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
@@ -112,6 +112,52 @@ def reserve_bytes(network: Network, dtype: str, total: Any, rows: Any) -> Any:
     return (total + rows) * per_row + beside
 
 
+def kept_bytes(network: Network, dtype: str, total: Any, rows: Any, budget: int | None) -> Any:
+    """The same, within a budget if there is one."""
+    needed = reserve_bytes(network, dtype, total, rows)
+    return needed if budget is None else min(needed, budget)
+
+
+def shares(networks: Sequence[Network], budget: int | None) -> list[int | None]:
+    """A budget divided over calls that are made one after the other, by what they need."""
+    needs = [reserve_rate(network, "float32")[0] for network in networks]
+    return [None if budget is None else budget * need // sum(needs) for need in needs]
+
+
+def windows(network: Network, dtype: str, extent: Extent, budget: int | None) -> Windows | None:
+    """What a training call keeps, if not everything. Raises: UnsupportedError when a budget is too small."""
+    return None if budget is None else recompute.choose(network, element(dtype), extent, budget)
+
+
+def forward_in_windows(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None) -> None:
+    """A training call that keeps some windows of steps."""
+    recompute.forward(_drawing_frame(network, shape, randomness), addresses)
+
+
+def backward_in_windows(
+    network: Network,
+    shape: Shape,
+    addresses: Sequence[int],
+    first: tuple[Strides | None, ...],
+    given: Sequence[int],
+    randomness: Randomness | None,
+) -> None:
+    """Its backward call. `first` and `given` are of its forward call: the strides of the first states; the addresses of inputs,
+    first states, sources and the reserve.
+    """
+    nothing = (None,) * len(network.state_sizes)
+    again = Shape("training", shape.dtype, shape.extent, shape.inputs, None, first, nothing, windows=shape.windows)
+    frame, same = (_drawing_frame(network, one, randomness) for one in (shape, again))
+    recompute.backward(frame, same, addresses, given)
+
+
+def _drawing_frame(network: Network, shape: Shape, randomness: Randomness | None) -> Frame:
+    frame = _make_frame(network, shape)
+    if randomness is not None:
+        frame.random_choices(randomness)
+    return frame
+
+
 def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
     """Bytes that a backward call works in."""
     sequence = (0, 0)
@@ -172,10 +218,8 @@ def backward_data(
     """A backward call without the sources' gradients, though its shape has them; its extent must be `whole`. Gives all that
     `backward_weights` needs.
     """
-    frame = _make_frame(network, shape)
+    frame = _drawing_frame(network, shape, randomness)
     work = BackwardInTwo(frame, Scratch(frame.own_bytes + frame.packed_bytes))
-    if randomness is not None:
-        frame.random_choices(randomness)
     frame.phases(steps=True, gradients=False)
     frame.call(addresses, work.scratch)
     return work

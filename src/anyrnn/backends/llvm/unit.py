@@ -9,7 +9,7 @@ from anyrnn.backends.llvm.choices import mask_bytes
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_scratch
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Windows, padded_panels, place, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.backends.llvm.target import machine
 from anyrnn.passes.plan import Program
@@ -33,6 +33,7 @@ class Unit:
         code: Code,
         unit: tuple[int, int],
         extent: Extent,
+        windows: Windows | None,
         scratch: Arena,
         reserve: Arena,
         fixed: Arena,
@@ -52,15 +53,16 @@ class Unit:
         self._header(extent)
         for dim in self.code.dims:
             self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
-        kept = Reserve(network, e, layer, extent, reserve).buffers if which != "inference" else {}
+        kept = Reserve(network, e, layer, extent, reserve, windows).buffers if which != "inference" else {}
         ours = {
             b.name
             for b in self.program.buffers
             if (which == "training" and b.role in ("state", "saved")) or (which == "backward" and b.role == "saved")
         }
-        kept = {name: placed for name, placed in kept.items() if name in ours}
-        placed = place_scratch(self.program, e, self.sizes, extent, scratch, kept)
-        for memory, found in ((self.in_reserve, kept), (self.in_scratch, placed)):
+        self.kept = {name: placed for name, placed in kept.items() if name in ours}
+        """where buffers stand in the reserve"""
+        placed = place_scratch(self.program, e, self.sizes, extent, scratch, self.kept)
+        for memory, found in ((self.in_reserve, self.kept), (self.in_scratch, placed)):
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, packed)

@@ -1,0 +1,183 @@
+"""Training calls that keep less than their backward passes need, within a budget of bytes: of some windows of steps only the
+states before them are kept, and the backward pass computes the rest again before it goes through them.
+
+A window is some whole chunks of steps. Each that is kept has an area of its own in the reserve, all others share the first one.
+Between the windows of a call nothing changes but the tables that say where rows stand, and states are copied from area to area,
+so kernels know nothing of windows, and results have the bits that they have without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
+from anyrnn.backends.llvm.frame import Frame, between_bytes
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, Windows
+from anyrnn.errors import UnsupportedError
+from anyrnn.sequence.network import Network
+
+
+@lru_cache(maxsize=256)
+def choose(network: Network, element: Element, extent: Extent, budget: int) -> Windows | None:
+    """The windows with which the least is computed again; None where everything fits.
+
+    Raises: UnsupportedError where the budget is less than what no window can do without.
+    """
+    if _bytes(network, element, extent, None) <= budget:
+        return None
+    chunks, best, least, most_kept = -(-extent.steps // extent.chunk), None, [], -1
+    for together in (2**k for k in range(chunks.bit_length())):
+        steps, count = together * extent.chunk, -(-chunks // together)
+        without, one = (_bytes(network, element, extent, Windows(steps, count, kept)) for kept in (0, 1))
+        least.append(without)
+        kept = min(count - 1, (budget - without) // (one - without))
+        if kept * steps > most_kept:
+            best, most_kept = Windows(steps, count, kept), kept * steps
+    if best is None:
+        sides = f"{extent.steps} steps of {extent.rows} samples need at least {min(least)}"
+        raise UnsupportedError(f"memory_budget={budget} is too small: {sides} bytes")
+    return best
+
+
+def _bytes(network: Network, element: Element, extent: Extent, windows: Windows | None) -> int:
+    """That a training call keeps."""
+    arena = Arena()
+    for layer, _ in network.units:
+        Reserve(network, element, layer, extent, arena, windows)
+    for _ in range(network.layers - 1):
+        arena.take(between_bytes(network, element, extent))
+    return arena.bytes
+
+
+class Areas:
+    """Where the rows of one layer and direction stand in the windows of a call."""
+
+    def __init__(self, frame: Frame, unit: int, windows: Windows, reserve: int) -> None:
+        self.extent, self.windows, self.reserve = frame.shape.extent, windows, reserve
+        self.buffers = frame.units[unit].kept
+        self.tables = frame.tables[frame.units[unit].direction]
+        self.packed, self.around = (_sums_of(self.extent, frame.units[unit].direction > 0, held) for held in (False, True))
+
+    def steps(self, window: int) -> tuple[int, int]:
+        """The first step of a window and its end."""
+        begin = window * self.windows.steps
+        return begin, min(begin + self.windows.steps, self.extent.steps)
+
+    def chunks(self, window: int) -> tuple[int, int]:
+        begin, end = self.steps(window)
+        return begin // self.extent.chunk, -(-end // self.extent.chunk)
+
+    def put(self, window: int) -> None:
+        """Let the tables say where the steps of a window stand, and what its kernels read of the step after it."""
+        begin, end = self.steps(window)
+        saved = slice(BEFORE + begin, BEFORE + min(end, self.extent.steps - 1) + 1)
+        held = slice(BEFORE + begin, BEFORE + min(end + 1, self.extent.steps) + 1)
+        for table, rows, where in (("saved", self.packed, saved), ("held", self.around, held)):
+            area = self.windows.area(window) * self.windows.area_rows(self.extent, table)
+            self.tables[TABLES.index(table), where] = area + rows[where.start - BEFORE : where.stop - BEFORE] - rows[begin]
+
+    def go_on(self, window: int) -> None:
+        """Bring the states after the window before this one to where it begins, and remember them if it will be done again."""
+        begin, _ = self.steps(window)
+        source, count = self._held(window - 1, begin), int(self.around[begin + 1] - self.around[begin])
+        for target in (self._held(window, begin), *([self._checkpoint(window)] if self.windows.again(window) else [])):
+            self._move("held", source, target, count)
+
+    def go_back(self, window: int) -> None:
+        """Bring the first step after a window, which was the first of the next one, to the window's own end."""
+        _, end = self.steps(window)
+        if end == self.extent.steps:
+            return
+        self._move("saved", self._saved(window + 1, end), self._saved(window, end), int(self.packed[end + 1] - self.packed[end]))
+        count = int(self.around[end + 2] - self.around[end + 1])
+        self._move("held", self._held(window + 1, end + 1), self._held(window, end + 1), count)
+
+    def restore(self, window: int) -> None:
+        """Bring back the states before a window that is done again."""
+        begin, _ = self.steps(window)
+        if window:
+            count = int(self.around[begin + 1] - self.around[begin])
+            self._move("held", self._checkpoint(window), self._held(window, begin), count)
+
+    def _saved(self, window: int, step: int) -> int:
+        area = self.windows.area(window) * self.windows.area_rows(self.extent, "saved")
+        return area + int(self.packed[step] - self.packed[window * self.windows.steps])
+
+    def _held(self, window: int, step: int) -> int:
+        area = self.windows.area(window) * self.windows.area_rows(self.extent, "held")
+        return area + int(self.around[step] - self.around[window * self.windows.steps])
+
+    def _checkpoint(self, window: int) -> int:
+        return self.windows.areas * self.windows.area_rows(self.extent, "held") + window * self.extent.rows
+
+    def _move(self, table: str, source: int, target: int, count: int) -> None:
+        """Copy rows of all buffers of a kind."""
+        for buffer in self.buffers.values():
+            if buffer.table == table and count:
+                panels = _panels(buffer, self.reserve)
+                rows = [slice(row * buffer.row_bytes, (row + count) * buffer.row_bytes) for row in (target, source)]
+                panels[:, rows[0]] = panels[:, rows[1]]
+
+
+def _panels(buffer: Placed, reserve: int) -> npt.NDArray[np.uint8]:
+    memory = (ctypes.c_uint8 * buffer.bytes).from_address(reserve + buffer.offset)
+    return np.ctypeslib.as_array(memory).reshape(-1, buffer.panel_bytes)
+
+
+def _prepared(frame: Frame, addresses: Sequence[int]) -> Scratch:
+    """Make a frame ready for pieces, in this memory."""
+    scratch = Scratch(frame.own_bytes + frame.packed_bytes)
+    frame.prepare(addresses, scratch)
+    frame.use(frame.threads)
+    return scratch
+
+
+def _sums_of(extent: Extent, reverse: bool, held: bool) -> npt.NDArray[np.int64]:
+    """The rows before each step of all steps, of what is saved in steps or held between them."""
+    table = extent.tables(reverse)[TABLES.index("held" if held else "packed"), BEFORE:]
+    return np.append(table, table[-1])
+
+
+def forward(frame: Frame, addresses: Sequence[int]) -> None:
+    """A training call. The last of the addresses is that of the reserve."""
+    windows = frame.shape.windows
+    assert windows is not None
+    memory = _prepared(frame, addresses)
+    for position, unit in enumerate(frame.order):
+        areas = Areas(frame, unit, windows, addresses[-1])
+        for window in range(windows.count):
+            areas.put(window)
+            if window:
+                areas.go_on(window)
+            frame.run_piece(position, *areas.chunks(window))
+    del memory
+
+
+def backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again: Sequence[int]) -> None:
+    """A backward call. `again`: the training call's frame, without outputs; `to_do_again`: its addresses."""
+    windows = frame.shape.windows
+    assert windows is not None
+    memory = _prepared(frame, addresses), _prepared(again, to_do_again)
+    chunks = -(-frame.shape.extent.steps // frame.shape.extent.chunk)
+    for position, unit in enumerate(frame.order):
+        areas, theirs = (Areas(one, unit, windows, addresses[-1]) for one in (frame, again))
+        fresh = True
+        for window in reversed(range(windows.count)):
+            areas.go_back(window)
+            first, end = areas.chunks(window)
+            if windows.again(window):
+                theirs.put(window)
+                if fresh:
+                    again.run_piece(again.order.index(unit), 0, 0)  # packs weights
+                    fresh = False
+                theirs.restore(window)
+                again.run_piece(again.order.index(unit), first, end)
+            areas.put(window)
+            frame.run_piece(position, chunks - end, chunks - first)
+    del memory
