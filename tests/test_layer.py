@@ -248,9 +248,10 @@ def decaying(x, dt: Step(1), h):
     return h, State(h=h)
 
 
-@pytest.mark.parametrize("stack", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}], ids=["llvm", "reference"])
-def test_further_inputs_are_given_by_name(stack, random):
-    layer = anyrnn.Recurrent(cell(decaying), 3, 5, dtype=np.float64, seed=0, **stack)
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("stack", [{}, {"num_layers": 3, "bidirectional": True, "batch_first": True}, {"reverse": True}], ids=str)
+def test_further_inputs_are_given_by_name(stack, backend, random):
+    layer = anyrnn.Recurrent(cell(decaying), 3, 5, dtype=np.float64, seed=0, backend=backend, **stack)
     x, dt = random.normal(size=(4, 2, 3)), random.uniform(size=(4, 2, 1))
     output, _, reserve = layer.forward_training(x, dt=dt)
     (d_x, d_dt), _, _ = layer.backward(reserve, np.ones_like(output))
@@ -263,6 +264,37 @@ def test_further_inputs_are_given_by_name(stack, random):
         below = layer(x, dt=dt)[0].sum()
         array[place] += step
         assert gradient[place] == pytest.approx((above - below) / (2 * step), rel=1e-6)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("stack", [{"num_layers": 3, "bidirectional": True}, {"num_layers": 2, "reverse": True}], ids=str)
+def test_kernels_add_the_gradients_of_further_inputs(stack, uneven, random):
+    @anyrnn.cell
+    def timed(x, h, dt: Step(2), e: Step("hidden")):
+        h = tanh(affine("a", x, h, dt) + e) * mean(dt)
+        return h, anyrnn.State(h=h)
+
+    layers = [anyrnn.Recurrent(timed, 3, 5, dtype=np.float64, seed=0, backend=b, **stack) for b in ("llvm", "reference")]
+    for steps, rows in ((7, 3), (300, 2), (5, 70)):
+        x, dt, e = (random.normal(size=(steps, rows, n)) for n in (3, 2, 5))
+        call = {"lengths": random.integers(0, steps + 1, rows).tolist()} if uneven else {}
+        results = []
+        for layer in layers:
+            y, _, reserve = layer.forward_training(x, dt=dt, e=e, **call)
+            results.append([y, *layer.backward(reserve, np.cos(y))[0]])
+        for ours, theirs in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_further_inputs_of_a_size_that_layers_do_not_share():
+    @anyrnn.cell
+    def odd(x, h, e: Step("input")):
+        h = tanh(affine("a", x, h) + affine("b", e))
+        return h, anyrnn.State(h=h)
+
+    with pytest.raises(ValueError, match="per-step input 'e' has 4 features in the first layer and would have 6 in those above"):
+        anyrnn.Recurrent(odd, 4, 6, 2)
+    assert anyrnn.Recurrent(odd, 6, 6, 2).backend_name == "llvm"
 
 
 def test_further_inputs_that_do_not_fit():

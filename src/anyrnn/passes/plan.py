@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
@@ -105,6 +106,11 @@ class Program:
         make, or before the next step's numbers take the place of numbers (one a sample) that another thread still reads.
         """
         return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The buffers that are the caller's, to be written."""
+        return tuple(b.name for b in self.buffers if b.role == "output")
 
     def is_sum(self, buffer: str) -> bool:
         """Whether what is stored to a buffer is added to what is there."""

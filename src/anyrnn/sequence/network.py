@@ -294,6 +294,11 @@ def _check_sizes(network: Network) -> None:
             raise ValueError(
                 f"cell {network.graph.name!r} takes inputs of the hidden size, but layers above get {sizes['hidden']}"
             )
+        for name, features in network.further_inputs:
+            (size,) = dict(network.graph.inputs)[name]
+            if size.evaluate(sizes) != features:
+                sides = f"has {features} features in the first layer and would have {size.evaluate(sizes)} in those above"
+                raise ValueError(f"cell {network.graph.name!r}: per-step input {name!r} {sides}; every layer gets the same")
         for node in network.graph.nodes:
             _check_node(node, sizes, network.graph.name)
 

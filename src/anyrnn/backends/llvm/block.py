@@ -55,7 +55,7 @@ gradients: 1 when weight gradients are wanted
 block_steps: steps of a block of the gradients' sums
 skip_steps: 1 when only the gradients' sums are to be made, of what an earlier call left
 kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`
-add_outputs: 1 when outputs are added to what is there
+add_outputs: for each buffer that is the caller's to be written, in their order, a bit: whether it is added to what is there
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
 seed, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
 row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from where steps go on by step_sign

@@ -76,7 +76,13 @@ class ColumnKernel(Emitter):
             fetches = Fetches(self, self.to_fetch, shaped.inits, self.hoisting, shaped.width)
             self.products = Products(self, shaped, self.hoisting, fetches)
         if self.program.reverse:
-            self.adds = b.compare("ne", self.word(self.layout.header("add_outputs"), "add_outputs"), i64(0), "adds")
+            added = self.word(self.layout.header("add_outputs"), "add_outputs")
+            outputs = self.program.outputs
+            stored = [buffer for _, buffer, _ in self.kernel.stores if buffer in outputs]
+            self.adds = {
+                buffer: b.compare("ne", b.binary("and", added, i64(1 << outputs.index(buffer))), i64(0), f"{buffer}.adds")
+                for buffer in stored
+            }
         self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.program.is_sum(buffer)}
         self.spread = {
             i: b.splat(self.parameter_scalar(i), self.element.lanes, self.label(i))
@@ -241,5 +247,5 @@ class ColumnKernel(Emitter):
             return
         if self.program.reverse:
             before = load_lanes(b, e, at, lanes, "before")
-            value = b.select(self.adds, b.fadd(value, before, buffer), value, buffer)
+            value = b.select(self.adds[buffer], b.fadd(value, before, buffer), value, buffer)
         store_lanes(b, value, at, lanes)

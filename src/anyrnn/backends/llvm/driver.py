@@ -326,9 +326,8 @@ class Driver:
 
     def wanted(self, kernel: Kernel) -> Value:
         """False when all that a kernel stores is a caller's array that is not there."""
-        outputs = {buffer.name for buffer in self.program.buffers if buffer.role == "output"}
         names = [buffer for _, buffer, _ in kernel.stores]
-        return self.any_given(names) if all(name in outputs for name in names) else Value("true", "i1")
+        return self.any_given(names) if all(name in self.program.outputs for name in names) else Value("true", "i1")
 
     def any_given(self, buffers: Iterable[str]) -> Value:
         """Whether the caller gave any of these arrays."""

@@ -270,7 +270,6 @@ class Frame:
     def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
         network, shape, steps = self.network, self.shape, self.shape.extent.steps
         backward = shape.which == "backward"
-        stored = {b.name for b in self.program.buffers if b.role == "output"}
         width = network.output_size * self.element.bytes
 
         def own(number: int | None, strides: Strides | None) -> Place | None:
@@ -297,7 +296,7 @@ class Frame:
                 output, begin, end = replace(output, strides=(0, output.strides[1])), steps - 1, steps
             names = [name for name, _ in network.graph.inputs]
             places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
-            places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in stored}
+            places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in self.program.outputs}
             for k, (name, _) in enumerate(network.graph.more_outputs):
                 places[f"d_{name}" if backward else name] = self.discarded or self._more_place(k, unit)
             for name, place in places.items():
@@ -313,7 +312,9 @@ class Frame:
             self.header(unit, "flat_after", flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after))
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
-            self.header(unit, "add_outputs", int(backward and position > 0))
+            again = {f"d_{name}": position > 0 if name == names[0] else unit != self.order[0] for name in names}
+            bits = (1 << k for k, buffer in enumerate(program.outputs) if again.get(buffer))
+            self.header(unit, "add_outputs", sum(bits) if backward else 0)
             self.header(unit, "gradients", int(shape.gradients))
 
     def _more_place(self, k: int, unit: int) -> Place:

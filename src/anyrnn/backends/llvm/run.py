@@ -68,8 +68,6 @@ def why_not(network: Network, dtype: str) -> str | None:
     if dtype not in ("float32", "float64"):
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
     plan = network.plan
-    if len(network.graph.inputs) > 1 and len(network.units) > 1:
-        return "extra per-step inputs are run for one layer in one direction"
     for program in (plan.inference, plan.training, plan.backward):
         for stages in (program.before, program.body, program.after):
             for stage in stages:
