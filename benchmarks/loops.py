@@ -130,6 +130,27 @@ class PeepholeLSTM(Loop):
         return o * torch.tanh(c), c
 
 
+class CoupledLSTM(Loop):
+    """Greff et al. 2015, arXiv 1503.04069: the forget gate is what the input gate leaves."""
+
+    states, gates = 2, 3
+    weight_hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor
+
+    def products(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        return (self.weight_hh.t(),)
+
+    def step(self, product: Tensor, weights: tuple[Tensor, ...], *state: Tensor) -> State:
+        h, c = state
+        i, g, o = torch.addmm(product, h, weights[0]).chunk(3, 1)
+        c = torch.lerp(c, torch.tanh(g), torch.sigmoid(i))
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
 class GRUBefore(Loop):
     """Cho et al. 2014, arXiv 1406.1078v3: the reset gate before the product."""
 
@@ -207,6 +228,7 @@ class MinGRU(Loop):
 LOOPS: dict[str, type[Loop]] = {
     "lstm_layernorm": LayerNormLSTM,
     "lstm_peephole": PeepholeLSTM,
+    "lstm_coupled": CoupledLSTM,
     "gru_before": GRUBefore,
     "mgu": MGU,
     "indrnn": IndRNN,

@@ -16,6 +16,7 @@ VALUES: dict[str, Any] = {
     "clip_preactivation": 0.4,
     "clip_gradient": 0.2,
     "cut_gradient": True,
+    "activations": {"tanh": "sigmoid", "sigmoid": "tanh"},
     "merge": "mul",
     "residual": True,
     "reverse": True,
@@ -37,7 +38,12 @@ def title(part: Any) -> str:
 
 def options_of(cell: str, names: Any) -> dict[str, Any]:
     skipped = {"recurrent_dropout", "weight_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
-    return {name: VALUES[name] for name in names if name not in skipped}
+    chosen = {name: VALUES[name] for name in names if name not in skipped}
+    if "activations" in chosen:
+        ops = {node.op for node in cells.load(cell).trace().nodes}
+        chosen["activations"] = {op: function for op, function in VALUES["activations"].items() if op in ops}
+        chosen = {name: value for name, value in chosen.items() if value}
+    return chosen
 
 
 def shape_of(cell: str, options: Any, hidden: int, inputs: int) -> dict[str, Any]:

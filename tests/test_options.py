@@ -16,7 +16,7 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
-from tests.options import COMBINATIONS, NO_PRODUCT_OF_STATES, VALUES, shape_of, title
+from tests.options import COMBINATIONS, NO_PRODUCT_OF_STATES, VALUES, options_of, shape_of, title
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -77,6 +77,12 @@ class Loop:
             return p * before + (1 - p) * new
         return torch.where(self.mask(f"zoneout.{k}", new.shape[-1], p, t), new, before)
 
+    def tanh(self, value: torch.Tensor) -> torch.Tensor:
+        return value.sigmoid() if self.options["activations"] else value.tanh()
+
+    def sigmoid(self, value: torch.Tensor) -> torch.Tensor:
+        return value.tanh() if self.options["activations"] else value.sigmoid()
+
     def pre(self, value: torch.Tensor) -> torch.Tensor:
         bound = self.options["clip_preactivation"]
         return value.clamp(-bound, bound) if bound else value
@@ -114,7 +120,7 @@ class Loop:
 def step_rnn(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
     w = loop.w
     pre = loop.pre(x @ w["weight_ih"].T + w["bias_ih"] + read[0] @ w["weight_hh"].T + w["bias_hh"])
-    return [loop.clipped(pre.tanh())]
+    return [loop.clipped(loop.tanh(pre))]
 
 
 def step_lstm(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
@@ -122,16 +128,16 @@ def step_lstm(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
     i, f, g, o = (
         loop.pre(p) for p in (x @ w["weight_ih"].T + w["bias_ih"] + read[0] @ w["weight_hh"].T + w["bias_hh"]).chunk(4, -1)
     )
-    c = loop.clipped(f.sigmoid() * states[1] + i.sigmoid() * g.tanh())
-    return [loop.clipped(o.sigmoid() * c.tanh()), c]
+    c = loop.clipped(loop.sigmoid(f) * states[1] + loop.sigmoid(i) * loop.tanh(g))
+    return [loop.clipped(loop.sigmoid(o) * loop.tanh(c)), c]
 
 
 def step_gru(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Tensor]:
     w, h = loop.w, states[0]
     xr, xz, xn = (x @ w["weight_ih"].T + w["bias_ih"]).chunk(3, -1)
     hr, hz, hn = (read[0] @ w["weight_hh"].T + w["bias_hh"]).chunk(3, -1)
-    r, z = loop.pre(xr + hr).sigmoid(), loop.pre(xz + hz).sigmoid()
-    n = loop.pre(xn + r * hn).tanh()
+    r, z = loop.sigmoid(loop.pre(xr + hr)), loop.sigmoid(loop.pre(xz + hz))
+    n = loop.tanh(loop.pre(xn + r * hn))
     return [loop.clipped((1 - z) * n + z * h)]
 
 
@@ -139,8 +145,8 @@ def step_gru_before(loop: Loop, x: Any, read: Any, states: Any) -> list[torch.Te
     w, h = loop.w, states[0]
     xr, xz, xn = (x @ w["weight_ih"].T + w["bias_ih"]).chunk(3, -1)
     (wr, wz, wn), (br, bz, bn) = w["weight_hh"].chunk(3), w["bias_hh"].chunk(3)
-    r, z = loop.pre(xr + read[0] @ wr.T + br).sigmoid(), loop.pre(xz + read[0] @ wz.T + bz).sigmoid()
-    n = loop.pre(xn + (r * read[0]) @ wn.T + bn).tanh()
+    r, z = loop.sigmoid(loop.pre(xr + read[0] @ wr.T + br)), loop.sigmoid(loop.pre(xz + read[0] @ wz.T + bz))
+    n = loop.tanh(loop.pre(xn + (r * read[0]) @ wn.T + bn))
     return [loop.clipped((1 - z) * n + z * h)]
 
 
@@ -152,7 +158,7 @@ STEPS = {"rnn_tanh": step_rnn, "lstm": step_lstm, "gru": step_gru, "gru_before":
 @pytest.mark.parametrize("names", OF_THE_STEP, ids=title)
 @pytest.mark.parametrize("cell", STEPS)
 def test_each_option_is_what_a_loop_says(cell: str, names: list[str]) -> None:
-    options, random = {name: VALUES[name] for name in names}, np.random.default_rng(3)
+    options, random = options_of(cell, names), np.random.default_rng(3)
     inputs = 9 if "skip_input" in names else 4
     layer = anyrnn.Recurrent(cell, inputs, 9, dtype="float64", seed=2, **options)
     for array in layer.parameters.values():
@@ -713,6 +719,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ({"clip_state": 1 << 2000}, ValueError, "clip_state should be a positive number, or a pair"),
         ({"clip_preactivation": -1}, ValueError, "clip_preactivation should be a positive number, got -1"),
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
+        ({"activations": {"gelu": "tanh"}}, ValueError, "activations should be for sigmoid, tanh, relu, softplus, got 'gelu'"),
+        ({"activations": {"tanh": "gelu"}}, ValueError, "expected a function or the name of one of neg, abs.*, got 'gelu'"),
+        ({"activations": {"relu": "tanh"}}, ValueError, "activations: cell 'gru' has no relu"),
+        ({"activations": "relu"}, TypeError, "activations should map names of functions to others, got 'relu'"),
         ({"merge": "sum"}, ValueError, "merge='sum' is for bidirectional layers"),
         ({"merge": "ave"}, ValueError, "merge should be one of concat, sum, mean, mul, separate, got 'ave'"),
         ({"residual": True}, ValueError, "residual is for layers above the first, and num_layers=1 has none"),
@@ -763,6 +773,21 @@ def test_a_cell_without_pre_activations() -> None:
 
     with pytest.raises(ValueError, match="clip_preactivation: cell 'linear' has no activation function of products or inputs"):
         anyrnn.Recurrent(linear, 3, 4, clip_preactivation=1.0)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_activations_that_are_functions(backend: str) -> None:
+    """An Elman network with any activation function is rnn_tanh with another one."""
+    x = np.random.default_rng(0).normal(size=(5, 3, 4))
+    given = {"seed": 1, "dtype": "float64", "backend": backend}
+    ours = anyrnn.Recurrent("rnn_tanh", 4, 5, activations={"tanh": lambda v: anyrnn.where(v > 0, v, 0.0)}, **given)
+    theirs = anyrnn.Recurrent("rnn_relu", 4, 5, **given)
+    (y, _, reserve), (expected, _, theirs_reserve) = (layer.forward_training(x) for layer in (ours, theirs))
+    np.testing.assert_allclose(y, expected, atol=1e-15)
+    np.testing.assert_allclose(ours.backward(reserve, y)[0], theirs.backward(theirs_reserve, y)[0], atol=1e-14)
+    for function in (anyrnn.total, lambda v: v > 0, lambda v: 3.0):
+        with pytest.raises(ValueError, match="activations: what is in the place of tanh should give as many numbers"):
+            anyrnn.Recurrent("rnn_tanh", 4, 5, activations={"tanh": function})
 
 
 def test_the_options_say_what_they_are() -> None:

@@ -14,6 +14,7 @@ STAGES = {
     "lstm": 1,
     "gru": 1,
     "lstm_peephole": 1,
+    "lstm_coupled": 1,
     "gru_before": 2,
     "mgu": 2,
     "lstm_projected": 2,

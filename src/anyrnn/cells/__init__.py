@@ -11,6 +11,7 @@ from anyrnn.cells.gru import gru as gru
 from anyrnn.cells.gru import gru_before as gru_before
 from anyrnn.cells.indrnn import indrnn as indrnn
 from anyrnn.cells.lstm import lstm as lstm
+from anyrnn.cells.lstm import lstm_coupled as lstm_coupled
 from anyrnn.cells.lstm import lstm_peephole as lstm_peephole
 from anyrnn.cells.lstm import lstm_projected as lstm_projected
 from anyrnn.cells.lstm_layernorm import lstm_layernorm as lstm_layernorm

@@ -1,4 +1,4 @@
-"""Long short-term memory, its form with peepholes, and the one with a projected hidden state."""
+"""Long short-term memory, its forms with peepholes and with coupled gates, and the one with a projected hidden state."""
 
 from anyrnn.trace import State, Vec, cell
 from anyrnn.trace.language import affine, matrix, sigmoid, tanh, vector
@@ -22,6 +22,16 @@ def lstm_peephole(x, h, c):
     g = tanh(affine("g", x, h))
     c = f * c + i * g
     o = sigmoid(affine("o", x, h) + vector("peephole_o") * c)
+    h = o * tanh(c)
+    return h, State(h=h, c=c)
+
+
+@cell(paper="Greff et al. 2015, LSTM: A Search Space Odyssey, arXiv 1503.04069; the forget gate is what the input gate leaves")
+def lstm_coupled(x, h, c):
+    i = sigmoid(affine("i", x, h))
+    g = tanh(affine("g", x, h))
+    o = sigmoid(affine("o", x, h))
+    c = (1 - i) * c + i * g
     h = o * tanh(c)
     return h, State(h=h, c=c)
 

@@ -47,7 +47,7 @@ class Recurrent:
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
-            clip_gradient, cut_gradient, merge, residual, reverse, learned_state, skip_input.
+            clip_gradient, cut_gradient, activations, merge, residual, reverse, learned_state, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
 

@@ -122,6 +122,27 @@ def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
     return _changed(graph, {i: lambda x: _clipped(x, -bound, bound) for i in clipped})
 
 
+def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:
+    """Other functions in the place of activation functions. `functions`: by op."""
+    ops = {node.op for node in graph.nodes if node.per_sample}
+    missing = [op for op in functions if op not in ops]
+    if missing:
+        raise ValueError(f"cell {graph.name!r} has no {missing[0]}")
+    builder = Builder()
+    mapped: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        if not (node.per_sample and node.op in functions):
+            mapped[i] = _copied(builder, node, mapped)
+            continue
+        made = functions[node.op](builder.symbol(mapped[node.inputs[0]]))
+        if not isinstance(made, Symbol) or made.shape != node.shape or builder.nodes[made.index].row.boolean:
+            raise ValueError(f"what is in the place of {node.op} should give as many numbers as it is given, it gave {made!r}")
+        builder.rename(made.index, node.name)
+        mapped[i] = made.index
+    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+
+
 def with_clipped_gradients(graph: Graph, bound: float) -> Graph:
     """The gradients of states lie within bounds at every step."""
 

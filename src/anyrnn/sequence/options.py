@@ -9,6 +9,8 @@ from typing import Any
 
 from anyrnn.ir import philox
 from anyrnn.ir.graph import Graph, Parameter
+from anyrnn.ir.ops import TABLE
+from anyrnn.ir.symbol import Symbol
 from anyrnn.passes import options as rewrites
 
 ByState = Mapping[str, Any]
@@ -53,6 +55,10 @@ class LayerOptions:
     clip_gradient: float | None = None
     """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
     Networks."""
+    activations: Mapping[str, str | Callable[..., Any]] | None = None
+    """Other functions in the place of a cell's activation functions: `{"tanh": "relu"}`, by name or as functions of the language
+    (`{"tanh": lambda v: where(v > 0, v, 0.1 * v)}`), for each that is there: sigmoid, tanh, relu, softplus. Source: ONNX's
+    `activations`; Keras's `activation` and `recurrent_activation`."""
     merge: str = "concat"
     """What a bidirectional layer gives of its two directions' outputs, to the caller and to the layer above: `concat`, one behind
     the other, [.., 2 * H]; or `sum`, `mean` or `mul`, feature by feature, [.., H]. `separate` gives the caller a pair, and the
@@ -83,6 +89,8 @@ class LayerOptions:
                 raise ValueError(f"{name} should be a positive number, got {bound!r}")
         if self.merge not in MERGES:
             raise ValueError(f"merge should be one of {', '.join(MERGES)}, got {self.merge!r}")
+        if self.activations is not None:
+            check_activations(self.activations)
         for name in ("residual", "reverse", "learned_state", "skip_input", "cut_gradient"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(getattr(self, name)).__name__}")
@@ -129,6 +137,9 @@ class LayerOptions:
         if self.clip_preactivation is not None:
             bound = float(self.clip_preactivation)
             graph = _named("clip_preactivation", rewrites.with_clipped_preactivations, graph, bound)
+        if self.activations:
+            functions = {op: _function(value) for op, value in self.activations.items()}
+            graph = _named("activations", rewrites.with_activations, graph, functions)
         if self.clip_state is not None:
             by_state = of_states(graph, "clip_state", self.clip_state, lambda value: _bounds("clip_state", value))
             graph = rewrites.with_clipped_states(graph, by_state)
@@ -183,6 +194,24 @@ def check_probability(name: str, value: Any) -> float:
     if not is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} should be a probability, a number in range [0, 1]; got {value!r}")
     return float(value)
+
+
+def check_activations(value: Any) -> None:
+    """Raises: TypeError and ValueError for what names no activation functions."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"activations should map names of functions to others, got {value!r}")
+    for op, function in value.items():
+        if op not in rewrites.ACTIVATIONS:
+            raise ValueError(f"activations should be for {', '.join(rewrites.ACTIVATIONS)}, got {op!r}")
+        if not callable(function) and function not in FUNCTIONS:
+            raise ValueError(f"activations: expected a function or the name of one of {', '.join(FUNCTIONS)}, got {function!r}")
+
+
+FUNCTIONS = tuple(op.name for op in TABLE.values() if op.kind == "elementwise" and op.arity == 1 and not op.boolean)
+
+
+def _function(value: str | Callable[..., Any]) -> Callable[[Symbol], Symbol]:
+    return value if callable(value) else lambda x: x.builder.apply(value, x)
 
 
 def _bounds(name: str, value: Any) -> tuple[float, float]:

@@ -96,7 +96,7 @@ class Recurrent(torch.nn.Module):
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
-            clip_gradient, cut_gradient, merge, residual, reverse, learned_state, skip_input.
+            clip_gradient, cut_gradient, activations, merge, residual, reverse, learned_state, skip_input.
 
     Parameters are named and shaped as torch.nn names them: `weight_ih_l0` [gates * H, D], `weight_hh_l0`, `bias_ih_l0`, ... with
     `_reverse` for the second direction; initial values are uniform within 1 / sqrt(H) unless the cell says otherwise.

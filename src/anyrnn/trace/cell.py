@@ -211,6 +211,7 @@ LAYER_ARGUMENTS = frozenset(
         "output_dropout",
         "zoneout",
         "clip_state",
+        "activations",
         "clip_preactivation",
         "clip_gradient",
         "cut_gradient",
