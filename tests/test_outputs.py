@@ -200,4 +200,9 @@ def test_what_cannot_be():
     both = anyrnn.torch.Recurrent("gru", 4, 4, 2, bidirectional=True, merge="sum", residual=True)
     with pytest.raises(ValueError, match="whose last steps are different"):
         both(torch.zeros(5, 2, 4), return_outputs="last")
-    assert both(torch.zeros(5, 2, 4), return_outputs="none")[0] is None
+    odd = anyrnn.torch.Recurrent("gru", 5, 5, 2, bidirectional=True, merge="sum", residual=True)
+    for layer in (both, odd):  # no output, so nothing has to be told apart
+        x = torch.randn(5, 2, layer.input_size)
+        y, h = layer(x, return_outputs="none", lengths=[5, 3])
+        assert y is None
+        assert torch.equal(h, layer(x, lengths=[5, 3])[1])

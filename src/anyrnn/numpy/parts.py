@@ -49,12 +49,13 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
             own = reserve.memory[used : used + below.bytes_kept]
             used += len(own)
         calls.forward(below, y, [a[of_units] for a in last], native, keep, own)
+        adds = network.residual and layer
         if top:
-            y = batch.ends(network, y) if batch else y
-            x = _ends(reserve, x) if network.residual else x
+            y, adds = batch.ends(network, y) if batch else y, adds and network.adds_ends
+            x = _ends(reserve, x) if adds else x
         below.output = y
         together = merged(y, network.merge)
-        x = x + together if network.residual and layer else together
+        x = x + together if adds else together
         reserve.parts.append(below)
     output[...] = x
 
@@ -102,11 +103,12 @@ def backward(
         )
         top = of_ends and layer == network.layers - 1
         d_below = _unmerged(d, below.output, network.merge)
+        adds = network.residual and layer
         if top:
-            d_below = _at_ends(reserve, d_below) if reserve.batch else d_below
-            d = _at_ends(reserve, d) if network.residual else d
+            d_below, adds = _at_ends(reserve, d_below) if reserve.batch else d_below, adds and network.adds_ends
+            d = _at_ends(reserve, d) if adds else d
         d_inputs, d_begin = calls.backward(part, d_below, (0, reserve.steps), ends, *rest)
-        d = d_inputs[0] + d if network.residual and layer else d_inputs[0]
+        d = d_inputs[0] + d if adds else d_inputs[0]
         for total, more in zip(d_further, islice(d_inputs, 1, None), strict=True):
             total += more
         d_first.insert(0, d_begin)

@@ -107,6 +107,11 @@ class Network:
         """Features of a layer's output."""
         return self.output_size if self.merges else self.directions * self.output_size
 
+    @property
+    def adds_ends(self) -> bool:
+        """Whether the input that a residual layer adds can be told apart by direction, whose last steps are different."""
+        return self.residual and not self.merges
+
     def by_way(self, y: Any) -> list[tuple[int, Any]]:
         """Of each direction, its last step in a sequence of outputs [T, N, width], and its features of them."""
         size = y.shape[-1] // self.directions
@@ -204,7 +209,7 @@ def check_wanted(network: Network, who: str, return_outputs: Any, return_states:
         raise ValueError(f"{who}return_states should be 'last' or 'all', got {return_states!r}")
     if return_outputs not in ("all", "last", "none"):
         raise ValueError(f"{who}return_outputs should be 'all', 'last' or 'none', got {return_outputs!r}")
-    if return_outputs == "last" and network.residual and network.merges:
+    if return_outputs == "last" and network.residual and not network.adds_ends:
         sides = f"one for both directions (merge={network.merge!r}), whose last steps are different"
         raise ValueError(f"{who}return_outputs='last': the input that residual layers add is {sides}")
 

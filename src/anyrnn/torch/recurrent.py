@@ -533,11 +533,12 @@ class Recurrent(torch.nn.Module):
         for layer, number in enumerate(numbers):
             begin = [state[layer * units : (layer + 1) * units] for state in first]
             y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
+            adds = network.residual and layer
             if ends and layer == network.layers - 1:
-                y = ends(y) if packing is not None else y
-                x = ends(x) if network.residual else x
+                y, adds = ends(y) if packing is not None else y, adds and network.adds_ends
+                x = ends(x) if adds else x
             y = merged(y, network.merge)
-            x = x + y if network.residual and layer else y
+            x = x + y if adds else y
             found_last.append(last[wanted])
         return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
 

@@ -1,0 +1,126 @@
+"""Options of layers and of calls in any combination: the kernels against the reference, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anyrnn
+from anyrnn import cells
+from tests.options import options_of
+
+EXAMPLES = 1000 if settings.get_current_profile_name() == "thorough" else 30
+probabilities = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
+bounds = st.sampled_from([0.1, 0.5, 2.0])
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "input_dropout": probabilities,
+    "recurrent_dropout": probabilities,
+    "weight_dropout": probabilities,
+    "output_dropout": probabilities,
+    "zoneout": probabilities,
+    "clip_state": st.one_of(bounds, st.tuples(st.just(-0.2), bounds)),
+    "clip_preactivation": bounds,
+    "clip_gradient": bounds,
+    "cut_gradient": st.just(True),
+    "activations": st.just({"tanh": "sigmoid", "sigmoid": "tanh"}),
+    "learned_state": st.just(True),
+    "skip_input": st.just(True),
+}
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a layer."""
+    cell = draw(st.sampled_from(cells.names()))
+    names = draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=4))
+    options = {name: draw(VALUES[name]) for name in sorted(names) if name in options_of(cell, names)}
+    if "activations" in options:
+        options["activations"] = options_of(cell, ["activations"])["activations"]
+    hidden, layers = draw(st.integers(1, 21)), draw(st.integers(1, 3))
+    way = draw(st.sampled_from(["", "reverse", "bidirectional"]))
+    merge = draw(st.sampled_from(["concat", "sum", "mean", "mul", "separate"])) if way == "bidirectional" else "concat"
+    proj = {"proj": hidden if "skip_input" in options else draw(st.integers(1, 21))} if cell == "lstm_projected" else {}
+    width = proj.get("proj", hidden) * (2 if way == "bidirectional" and merge in ("concat", "separate") else 1)
+    if "skip_input" in options and width != hidden:
+        layers = 1
+    options |= {way: True} if way else {}
+    options |= {"merge": merge} if merge != "concat" else {}
+    options |= {"residual": True} if layers > 1 and draw(st.booleans()) else {}
+    options["bias"] = draw(st.sampled_from(["both", "input", "recurrent", "none"]))
+    inputs = hidden if "skip_input" in options else draw(st.integers(1, 40))
+    shape = {"cell": cell, "input_size": inputs, "hidden_size": hidden, "num_layers": layers, **proj}
+    return {**shape, "dropout": draw(probabilities) if layers > 1 else 0.0, **options}
+
+
+@st.composite
+def calls(draw: st.DrawFn, steps: int, rows: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a call."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    call: dict[str, Any] = {}
+    kind = draw(st.sampled_from(["dense", "lengths", "mask", "reset", "all"]))
+    if kind in ("lengths", "all"):
+        call["lengths"] = random.integers(0, steps + 1, rows).tolist()
+    if kind in ("mask", "all"):
+        call["mask"] = random.random((steps, rows)) < 0.7
+    if kind in ("reset", "all"):
+        call["reset"] = random.random((steps, rows)) < 0.2
+    if kind not in ("dense", "reset"):
+        call["padding"] = draw(st.sampled_from([0.0, 1.5, "last"]))
+    merges = options.get("merge") in ("sum", "mean", "mul")
+    call["return_outputs"] = draw(
+        st.sampled_from(["all", "none"] if merges and "residual" in options else ["all", "last", "none"])
+    )
+    call["return_states"] = draw(st.sampled_from(["last", "all"]))
+    return call
+
+
+def results(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any]) -> dict[str, Any]:
+    """Everything that calls give, by name."""
+    y, last, reserve = layer.forward_training(x, state, seed=3, **call)
+    outputs = () if y is None else y if isinstance(y, tuple) else (y,)
+    states = last if isinstance(last, tuple) else (last,)
+    d_outputs, d_states = tuple(np.cos(o) for o in outputs), tuple(np.sin(s + 1) for s in states)
+    d_output = None if y is None else d_outputs if isinstance(y, tuple) else d_outputs[0]
+    d_x, d_first, gradients = layer.backward(reserve, d_output, d_states if isinstance(last, tuple) else d_states[0])
+    evaluated, ends = layer(x, state, **call)
+    of_call = {"output": outputs, "last": states, "evaluated": evaluated, "ends": ends, "d first": d_first}
+    flat = {"d x": d_x, **gradients}
+    for name, values in of_call.items():
+        some = () if values is None else values if isinstance(values, tuple) else (values,)
+        flat |= {f"{name} {k}": value for k, value in enumerate(some)}
+    return flat
+
+
+@pytest.mark.usefixtures("quick_compile")
+@settings(max_examples=EXAMPLES)
+@given(data=st.data())
+def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
+    options = data.draw(networks())
+    steps, rows = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 7))
+    call = data.draw(calls(steps, rows, options))
+    layers = [anyrnn.Recurrent(**options, backend=b, dtype="float64", seed=1) for b in ("llvm", "reference")]
+    random = np.random.default_rng(0)
+    for name in [n for n in layers[0].parameters if "0_l" in n]:  # learned states, which begin at zero
+        for layer in layers:
+            layer.parameters[name] = np.sin(np.arange(layer.parameters[name].size, dtype=float)).reshape(
+                layer.parameters[name].shape
+            )
+    x, network = random.normal(size=(steps, rows, options["input_size"])), layers[0].network
+    state = None
+    if data.draw(st.booleans()):
+        state = [random.normal(size=(len(network.units), rows, size)) for size in network.state_sizes]
+    found, expected = (results(layer, x, state, call) for layer in layers)
+    assert found.keys() == expected.keys()
+    # a normalisation of nearly equal features magnifies what rounding leaves of their differences
+    bound = 1e-5 if options["cell"] == "lstm_layernorm" else 1e-9
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=bound, atol=bound, err_msg=name)
+
+
+def test_no_option_is_left_out() -> None:
+    """Those that are drawn with the shape of a network aside."""
+    assert {*VALUES, "merge", "residual", "reverse"} == set(anyrnn.LayerOptions.__dataclass_fields__)
