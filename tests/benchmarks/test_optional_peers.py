@@ -33,7 +33,7 @@ def test_onnxruntime_agrees_on_layers_and_directions(cell: str, settings: Settin
 
 
 @pytest.mark.parametrize("mode", ["inference", "training", "streaming"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [c if c == "lstm" else pytest.param(c, marks=pytest.mark.slow) for c in CELLS])
 def test_jax_agrees(cell: str, mode: Mode, settings: Settings) -> None:
     need("jax")
     result = run_row(Row(cell, 1 if mode == "streaming" else 5, 3, 4, 6, mode), replace(settings, peers=("jax",)))

@@ -18,8 +18,15 @@ from benchmarks.systems import ModuleSystem
 MODES: tuple[Mode, ...] = ("inference", "training", "streaming", "paced")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("cell", [*TORCH_LAYERS, *LOOPS])
+QUICK = {*[(cell, "training") for cell in LOOPS], *[(cell, mode) for cell in ("lstm", "mgu") for mode in MODES]}
+CASES = [
+    pytest.param(cell, mode, marks=[] if (cell, mode) in QUICK else pytest.mark.slow)
+    for cell in [*TORCH_LAYERS, *LOOPS]
+    for mode in MODES
+]
+
+
+@pytest.mark.parametrize(("cell", "mode"), CASES)
 def test_every_cell_agrees_with_its_peer_and_is_timed(cell: str, mode: Mode, settings: Settings) -> None:
     settings = replace(settings, blocks=replace(settings.blocks, calls=1))
     steps = 5 if mode in ("inference", "training") else 1
