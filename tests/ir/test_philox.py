@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from anyrnn.backends.llvm import masks
 from anyrnn.ir.philox import KINDS, Randomness, kind_of, philox, stream_of, threshold
 
 # Random123's known answers for philox4x32-10: (counter, key, result).
@@ -45,6 +46,15 @@ def test_a_mask_depends_on_its_own_coordinates_only():
     assert (mask(9, 13, choice="recurrent.1") == mask(9, 13, step=5, choice="recurrent.1")).all()
     assert (mask(9, 13, choice="zoneout.1") != mask(9, 13, step=5, choice="zoneout.1")).any()
     assert (mask(9, 13, choice="zoneout.1") != mask(9, 13, direction=1, choice="zoneout.1")).any()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 3), (17, 33), (64, 256)])
+@pytest.mark.parametrize("seed", [0, 7, 2**40 + 3, 2**64 - 1])
+def test_masks_of_weights_are_drawn_natively(seed, rows, columns):
+    chances = {"weights.3": (0.0, 0.3)}
+    plain, native = (Randomness(seed, chances, draw=draw).at(1, 1, 5) for draw in (None, masks.draw))
+    expected = plain.kept(np, np.arange, "weights.3", rows, columns)
+    assert (native.kept(np, np.arange, "weights.3", rows, columns) == expected).all()
 
 
 def test_every_choice_has_a_stream_of_its_own():

@@ -6,8 +6,8 @@ stream); the four results are for four neighbouring features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -78,6 +78,8 @@ class Randomness:
     places: tuple[Any, Any] | None = None
     first_layer: int = 0
     """The number of the network's first layer, which counts in streams."""
+    draw: Callable[..., Any] | None = field(default=None, compare=False)
+    """What gives the masks of weights, if not NumPy: of the seed, the stream, the threshold, rows and columns."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -113,7 +115,9 @@ class Chances:
         """A mask [rows, features]: False with the choice's probability. `integers(n)` makes the 64-bit integers below n in the
         namespace xp.
         """
-        kind = kind_of(choice)
+        kind, draw = kind_of(choice), self.randomness.draw
+        if kind.of_weights and draw is not None:
+            return draw(self.randomness.seed, self.stream(choice), threshold(self.probability(choice)), rows, features)
         groups, samples, steps = integers((features + 3) // 4)[None, :], integers(rows)[:, None], self.step
         if self.randomness.places is not None and not kind.of_weights:
             here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]

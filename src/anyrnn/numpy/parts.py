@@ -35,7 +35,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         of_units, of_sources = slice(layer * units, (layer + 1) * units), slice(layer * per_layer, (layer + 1) * per_layer)
         first = None if reserve.first is None else [a[of_units] for a in reserve.first]
         chances = reserve.randomness
-        randomness = None if chances is None else part.randomness(chances.seed, chances.places)
+        randomness = None if chances is None else part.randomness(chances.seed, chances.places, chances.draw)
         below = Reserve(
             np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.batched,
             randomness, batch,

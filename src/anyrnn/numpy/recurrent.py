@@ -268,7 +268,8 @@ class Recurrent:
         if not len(view) and (which is None or which.cu_seqlens is None):
             raise ValueError("x has no steps; a sequence needs at least one")
         inputs = [view, *arrays.further(further, view, batched)]
-        now = sources(network, self.parameters, self.dtype, network.randomness(operator.index(seed), None))
+        draw = None if self._why_not_native() else backends.native().draw
+        now = sources(network, self.parameters, self.dtype, network.randomness(operator.index(seed), None, draw))
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
@@ -282,7 +283,7 @@ class Recurrent:
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
-        randomness = network.randomness(operator.index(seed), places)
+        randomness = network.randomness(operator.index(seed), places, draw)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
         reserve.outputs, reserve.budget = return_outputs, self.memory_budget
         native = not self._why_not_native()

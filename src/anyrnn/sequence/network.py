@@ -4,7 +4,7 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -54,9 +54,9 @@ class Network:
     def plan(self) -> Plan:
         return plan(self.graph)
 
-    def randomness(self, seed: int, places: tuple[Any, Any] | None) -> Randomness | None:
+    def randomness(self, seed: int, places: tuple[Any, Any] | None, draw: Callable[..., Any] | None = None) -> Randomness | None:
         """What a call's random choices depend on; None where there are none. See `ir.philox`."""
-        return Randomness(seed, dict(self.probabilities), places, self.first_layer) if self.probabilities else None
+        return Randomness(seed, dict(self.probabilities), places, self.first_layer, draw) if self.probabilities else None
 
     @property
     def ways(self) -> tuple[int, ...]:

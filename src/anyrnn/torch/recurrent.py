@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
@@ -19,7 +20,6 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import (
     Network,
     Networks,
@@ -73,6 +73,11 @@ class Mode:
     """whether steps read parameters as they are"""
     source_names: list[str]
     source_shapes: list[tuple[int, ...]]
+
+
+def _drawn(*what: int) -> Tensor:
+    """A mask of weights."""
+    return torch.from_numpy(llvm.draw(*what))
 
 
 class Recurrent(torch.nn.Module):
@@ -499,7 +504,11 @@ class Recurrent(torch.nn.Module):
         parameters = {p.name: getattr(self, p.name + network.suffix(layer, direction)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         number = operators.number_like(like)
-        chances = Randomness(seed, dict(network.probabilities)).at(layer, direction, 0) if seed is not None else None
+        chances = None
+        if seed is not None:
+            native = like.is_cpu and autograd.direct(like, seed) and not are_functorch_transforms_active()
+            random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
+            chances = None if random is None else random.at(layer, direction, 0)
         interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)

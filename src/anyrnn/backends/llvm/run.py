@@ -11,7 +11,7 @@ from typing import Any
 
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import recompute, target, threads
+from anyrnn.backends.llvm import masks, recompute, target, threads
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
@@ -23,6 +23,8 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
+
+draw = masks.draw
 
 
 @dataclass(frozen=True)
