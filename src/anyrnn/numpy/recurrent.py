@@ -286,29 +286,8 @@ class Recurrent:
         randomness = network.randomness(operator.index(seed), places, draw)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
         reserve.outputs, reserve.budget = return_outputs, self.memory_budget
-        native = not self._why_not_native()
-        more: list[Array] = []
-        if batch is None:
-            last, more = arrays.new_states(samples), arrays.new_sequences(view.shape[:2]) if all_states else []
-            parts.forward(reserve, output, [*last, *more], native, keep, memory)
-        else:
-            rows = output if of_ends else np.empty((reserve.total, output.shape[-1]), self.dtype)
-            after = arrays.new_states(reserve.rows)
-            packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
-            if reserve.steps:
-                parts.forward(reserve, rows, [*after, *packed_more], native, keep, memory)
-            if of_ends:
-                batch.pad_ends(output)
-            else:
-                batch.put(rows, output)
-            last, more = batch.leaving(after, first), arrays.new_sequences(batch.sides) if all_states else []
-            for of_rows, of_steps in zip(packed_more, more, strict=True):
-                for unit, sequence in zip(of_rows, of_steps, strict=True):
-                    batch.put(unit, sequence)
-        if out is not None:
-            shown: Any = out
-        else:
-            shown = arrays.in_layout(output, batched) if not of_ends else output if several else output[0]
+        last, more = self._fill(reserve, output, first, all_states, keep, memory)
+        shown = self._shown(reserve, output) if out is None else out
         if return_outputs == "none":
             shown = None
         elif network.merge == "separate":
@@ -319,6 +298,38 @@ class Recurrent:
         if isinstance(state, RecurrentState):
             states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
         return shown, states, reserve
+
+    def _fill(
+        self, reserve: Reserve, output: Array, first: list[Array] | None, all_states: bool, keep: bool, memory: Array | None
+    ) -> tuple[list[Array], list[Array]]:
+        """Run, filling the output; the last states, and those after all steps if asked for. `first`: as the caller gave them."""
+        arrays, batch, native = self._arrays(), reserve.batch, not self._why_not_native()
+        if batch is None:
+            last = arrays.new_states(reserve.rows)
+            more = arrays.new_sequences((reserve.steps, reserve.rows)) if all_states else []
+            parts.forward(reserve, output, [*last, *more], native, keep, memory)
+            return last, more
+        of_ends = reserve.outputs != "all"
+        rows = output if of_ends else np.empty((reserve.total, output.shape[-1]), self.dtype)
+        after = arrays.new_states(reserve.rows)
+        packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
+        if reserve.steps:
+            parts.forward(reserve, rows, [*after, *packed_more], native, keep, memory)
+        if of_ends:
+            batch.pad_ends(output)
+        else:
+            batch.put(rows, output)
+        more = arrays.new_sequences(batch.sides) if all_states else []
+        for of_rows, of_steps in zip(packed_more, more, strict=True):
+            for unit, sequence in zip(of_rows, of_steps, strict=True):
+                batch.put(unit, sequence)
+        return batch.leaving(after, first), more
+
+    def _shown(self, reserve: Reserve, output: Array) -> Any:
+        """The output in the caller's layout."""
+        if reserve.outputs == "all":
+            return self._arrays().in_layout(output, reserve.batched)
+        return output if reserve.several else output[0]
 
     # backward
 

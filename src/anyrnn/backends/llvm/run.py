@@ -120,8 +120,10 @@ def kept_bytes(network: Network, dtype: str, total: Any, rows: Any, budget: int 
 
 def shares(networks: Sequence[Network], budget: int | None) -> list[int | None]:
     """A budget divided over calls that are made one after the other, by what they need."""
+    if budget is None:
+        return [None] * len(networks)
     needs = [reserve_rate(network, "float32")[0] for network in networks]
-    return [None if budget is None else budget * need // sum(needs) for need in needs]
+    return [budget * need // sum(needs) for need in needs]
 
 
 def windows(network: Network, dtype: str, extent: Extent, budget: int | None) -> Windows | None:
