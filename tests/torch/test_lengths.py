@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import anyrnn.torch
+from anyrnn.backends.llvm import split
 from anyrnn.torch import Recurrent
 from tests.budget import assert_relative
 from tests.counting import counting
@@ -593,3 +594,34 @@ def test_sorted_indices_that_name_a_sample_twice() -> None:
 def test_subclasses_see_the_same_arguments() -> None:
     layer = anyrnn.torch.LSTM(D, H)
     assert layer(draw(4, 3, D, dtype=torch.float32), lengths=[4, 1, 0])[0].shape == (4, 3, H)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "lstm_layernorm", "indrnn"])
+def test_threads_share_the_samples_of_a_batch_that_ends_about_together(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several chunks of steps, whose places threads use again and again: the same bits for any number of threads, and alone."""
+    columns, shared = split.Work.columns, []
+
+    def noting(work: Any, unit: Any, threads: int) -> bool:
+        shared.append(not columns(work, unit, threads))
+        return not shared[-1]
+
+    monkeypatch.setattr(split.Work, "columns", noting)
+    layer = anyrnn.torch.Recurrent(cell, 40, 32, 2, bidirectional=True)
+    x = torch.randn(150, 64, 40)
+    mask = torch.rand(150, 64) > 0.01
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            given = x.clone().requires_grad_()
+            y = layer(given, mask=mask)[0]
+            found.append([y, *torch.autograd.grad(y.square().sum(), [given, *layer.parameters()])])
+    finally:
+        torch.set_num_threads(before)
+    assert all(shared)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    alone = x[:, 5:6].clone().requires_grad_()
+    y = layer(alone, mask=mask[:, 5:6])[0]
+    assert torch.equal(y, found[0][0][:, 5:6])
+    assert torch.equal(torch.autograd.grad(y.square().sum(), alone)[0], found[0][1][:, 5:6])

@@ -72,10 +72,11 @@ def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool)
     assert split.splits_columns(rows, bytes, threads) is expected
 
 
-def test_samples_that_end_at_different_steps_are_never_split() -> None:
+def test_samples_that_end_at_different_steps_are_split_if_threads_get_about_the_same() -> None:
     call = work(10, 200, LSTM_256)
     assert not call.columns(LSTM_256, 2)
-    assert replace(call, uneven=True).columns(LSTM_256, 2)
+    assert replace(call, counts=(200,) * 20 + (100,) * 8).columns(LSTM_256, 2)
+    assert not replace(call, counts=(200,) * 20 + (190,) * 8).columns(LSTM_256, 2)
 
 
 def test_pieces_cover_everything_once_and_in_order() -> None:

@@ -9,7 +9,8 @@ which says how many units (rows, or steps) before them there are:
     packed   the rows of the steps before
     saved    the same of what is kept for a backward pass; within a window if not all of it is kept, see `recompute`
     held     the same of what stands between steps: a state before step t has the rows of step t and those that ended just now
-    chunk    the rows of the steps of a chunk before, in room for two chunks
+    chunk    the rows of the steps of a chunk before, in room for two chunks; where threads split rows that end at different
+             steps, all rows of those steps, so that a place stays one thread's
 
 Steps are those of a run, which in a reverse direction begins with the last of the sequence.
 """
@@ -90,12 +91,22 @@ class Extent:
         run = counts[order]
         around = np.maximum(np.append(run, 0), np.append(0, run))
         packed = _sums(run)
-        chunk = packed if self.whole else packed - packed[steps // self.chunk * self.chunk]
-        turns = 0 if self.whole else steps // self.chunk % self.chunks_kept * (self.chunk * self.rows)
+        chunk = self._in_chunks(packed)
         given = order if self.counts is None else begins[order]
-        return np.stack(
-            [_word_for_each(t, self.steps) for t in (run, steps, given, packed, packed, _sums(around), chunk + turns)]
-        )
+        return np.stack([_word_for_each(t, self.steps) for t in (run, steps, given, packed, packed, _sums(around), chunk)])
+
+    def chunk_table(self, run: npt.NDArray[np.int64], apart: bool) -> npt.NDArray[np.int64]:
+        """The last of the tables, of steps with so many rows; `apart`: each has room for all."""
+        return _word_for_each(self._in_chunks(np.arange(self.steps + 1) * self.rows if apart else _sums(run)), self.steps)
+
+    def _in_chunks(self, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """From the rows before each step of all, those of its chunk, in room for two chunks."""
+        if self.whole:
+            return before
+        steps = np.arange(self.steps + 1)
+        turns = steps // self.chunk % self.chunks_kept * (self.chunk * self.rows)
+        found: npt.NDArray[Any] = before - before[steps // self.chunk * self.chunk] + turns
+        return found
 
 
 def _sums(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:

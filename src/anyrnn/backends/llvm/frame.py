@@ -269,6 +269,8 @@ class Frame:
 
     def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
         network, shape, steps = self.network, self.shape, self.shape.extent.steps
+        self.flat_after: dict[int, bool] = {}
+        """by unit, whether all rows of a chunk follow each other in what is done after the steps"""
         backward = shape.which == "backward"
         width = network.output_size * self.element.bytes
 
@@ -309,7 +311,7 @@ class Frame:
             self.header(unit, "flat_before", self._is_flat(direction, of_before, program.before) and whole)
             flat_after = self._is_flat(direction, of_after, program.after, read)
             at_all_steps = whole and not ends
-            self.header(unit, "flat_after", flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after))
+            self.flat_after[unit] = flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after)
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)
             again = {f"d_{name}": position > 0 if name == names[0] else unit != self.order[0] for name in names}
@@ -359,8 +361,8 @@ class Frame:
             for u in (self.units[k] for k in self.order)
         )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1
-        e, uneven = self.element, extent.counts is not None
-        return Work(extent.steps, extent.total / max(1, extent.steps), extent.chunk, products, e.bytes, e.lanes, units, uneven)
+        e, rows = self.element, extent.total / max(1, extent.steps)
+        return Work(extent.steps, rows, extent.chunk, products, e.bytes, e.lanes, units, extent.counts)
 
     # calls
 
@@ -412,15 +414,30 @@ class Frame:
             self.asked = asked
             self.threads = self.work.threads(asked, kept > 0)
             self.threads_asleep = self.work.threads(asked, kept > 0, split.WAKE)
-            for number, unit in zip(self.order, self.work.units, strict=True):
-                columns = self.work.columns(unit, self.threads)
-                self.header(number, "columns", int(columns))
-                self.header(number, "shared", int(columns and self.work.shares(unit, self.threads)))
+            self._split()
             self.used = 0
         if self.threads > 1:
             self.stack("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
+
+    def _split(self) -> None:
+        """Say how each unit's work is divided over threads."""
+        extent = self.shape.extent
+        columns = [self.work.columns(unit, self.threads) for unit in self.work.units]
+        if extent.counts is not None:  # one for all, as tables are
+            columns = [any(columns) or extent.whole] * len(columns)
+            self._place_chunks(apart=not columns[0])
+        for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
+            self.header(number, "columns", int(of_unit))
+            self.header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
+            self.header(number, "shared", int(of_unit and self.work.shares(unit, self.threads)))
+
+    def _place_chunks(self, apart: bool) -> None:
+        """Say where the rows of a chunk stand whose steps have different rows; see `extent`."""
+        for tables in self.tables.values():
+            run = tables[TABLES.index("counts"), BEFORE : BEFORE + self.shape.extent.steps]
+            tables[TABLES.index("chunk")] = self.shape.extent.chunk_table(run, apart)
 
     def use(self, threads: int) -> None:
         """Run on so many threads."""

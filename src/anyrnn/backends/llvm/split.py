@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 FLOPS = 1.25e10
 """A second on one core, for each lane of its vectors."""
@@ -23,6 +26,8 @@ LONG = 50e-6
 """A call of more seconds lets other Python threads run; giving the interpreter's lock back and forth beside busy ones takes far
 longer than a shorter call.
 """
+BALANCED = 1.05
+"""How much more than its share of the work a thread may have where rows are split."""
 ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
 """(Bytes of the weights at the most, samples a thread.) With fewer samples a thread, columns are split over threads; with as
 many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
@@ -51,7 +56,8 @@ class UnitWork:
 @dataclass(frozen=True)
 class Work:
     """A call; its units in the order in which they are run. `rows`: of a step, as a mean; `chunk`: of how many steps;
-    `products`: how many products of the weights' size it makes for each sample and step; `uneven`: steps have different rows.
+    `products`: how many products of the weights' size it makes for each sample and step; `counts`: the rows of each step, where
+    they differ.
     """
 
     steps: int
@@ -61,11 +67,20 @@ class Work:
     element_bytes: int
     lanes: int
     units: tuple[UnitWork, ...]
-    uneven: bool = False
+    counts: tuple[int, ...] | None = None
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
-        """Whether columns are split. Always where samples end at different steps: those of one thread may end before."""
-        return self.uneven or splits_columns(self.rows, unit.recurrent_bytes, threads)
+        """Whether columns are split. Where samples end at different steps, those of one thread may end before the others'."""
+        return splits_columns(self.rows, unit.recurrent_bytes, threads) or not self._balanced(threads)
+
+    def _balanced(self, threads: int) -> bool:
+        """Whether threads that split rows have about the same work."""
+        if self.counts is None:
+            return True
+        counts, rows = np.array(self.counts, np.int64), self.counts[0] if self.counts else 0
+        ends = [rows * k // threads for k in range(threads + 1)]
+        parts = [int(np.clip(counts - first, 0, last - first).sum()) for first, last in pairwise(ends)]
+        return max(parts) * threads <= BALANCED * sum(parts)
 
     def alone(self, kept: bool) -> float:
         """Seconds on one thread. `kept`: the weights are packed already."""
