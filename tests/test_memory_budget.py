@@ -98,6 +98,17 @@ def test_every_cell(cell: str, call: dict[str, str], done_again: list[Windows]) 
     assert len(done_again) == 4
 
 
+@pytest.mark.parametrize("budget", [1_800_000, 2_000_000])
+def test_backwards_with_few_long_samples(budget: int, done_again: list[Windows]) -> None:
+    """In a reverse run most samples begin late: more rows go from window to window than the window has had."""
+    plain, bounded = (anyrnn.torch.Recurrent("gru", 4, 8, reverse=True, memory_budget=b) for b in (None, budget))
+    bounded.load_state_dict(plain.state_dict())
+    lengths, x = [13] * 5 + [12] * 20 + [11] * 100 + [10] * 175, torch.randn(STEPS, ROWS, 4)
+    found = [torch.autograd.grad(m(x, lengths=lengths)[0].sin().sum(), list(m.parameters())) for m in (plain, bounded)]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert len(done_again) == 1
+
+
 def test_windows() -> None:
     """Of one chunk where it is cheap to begin at many places, of more where a chunk is a step."""
     network = anyrnn.torch.LSTM(5, 64).network

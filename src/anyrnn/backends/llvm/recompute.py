@@ -31,12 +31,13 @@ def choose(network: Network, element: Element, extent: Extent, budget: int) -> W
     """
     if _bytes(network, element, extent, None) <= budget:
         return None
-    chunks, best, least, most_kept = -(-extent.steps // extent.chunk), None, [], -1
+    chunks, best, most_kept = -(-extent.steps // extent.chunk), None, -1
+    least = [_bytes(network, element, extent, None)]
     for together in (2**k for k in range(chunks.bit_length())):
         steps, count = together * extent.chunk, -(-chunks // together)
         without, one = (_bytes(network, element, extent, Windows(steps, count, kept)) for kept in (0, 1))
         least.append(without)
-        kept = min(count - 1, (budget - without) // (one - without))
+        kept = min(count - 1, (budget - without) // max(1, one - without))
         if kept * steps > most_kept:
             best, most_kept = Windows(steps, count, kept), kept * steps
     if best is None:
@@ -86,8 +87,9 @@ class Areas:
         """Bring the states after the window before this one to where it begins, and remember them if it will be done again."""
         begin, _ = self.steps(window)
         source, count = self._held(window - 1, begin), int(self.around[begin + 1] - self.around[begin])
-        for target in (self._held(window, begin), *([self._checkpoint(window)] if self.windows.again(window) else [])):
-            self._move("held", source, target, count)
+        if self.windows.again(window):  # first, as areas may overlap
+            self._move("held", source, self._checkpoint(window), count)
+        self._move("held", source, self._held(window, begin), count)
 
     def go_back(self, window: int) -> None:
         """Bring the first step after a window, which was the first of the next one, to the window's own end."""
