@@ -103,22 +103,27 @@ class LayerNormLSTM(Loop):
         return h, c
 
 
-class PeepholeLSTM(Loop):
-    """Gers & Schmidhuber 2000."""
+class OneProduct(Loop):
+    """All gates are of one product with the state."""
 
-    states, gates = 2, 4
     weight_hh: Tensor
     bias_ih: Tensor
     bias_hh: Tensor
-    peephole_i: Tensor
-    peephole_f: Tensor
-    peephole_o: Tensor
 
     def products(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
 
     def weights(self) -> tuple[Tensor, ...]:
         return (self.weight_hh.t(),)
+
+
+class PeepholeLSTM(OneProduct):
+    """Gers & Schmidhuber 2000."""
+
+    states, gates = 2, 4
+    peephole_i: Tensor
+    peephole_f: Tensor
+    peephole_o: Tensor
 
     def step(self, product: Tensor, weights: tuple[Tensor, ...], *state: Tensor) -> State:
         h, c = state
@@ -130,19 +135,10 @@ class PeepholeLSTM(Loop):
         return o * torch.tanh(c), c
 
 
-class CoupledLSTM(Loop):
+class CoupledLSTM(OneProduct):
     """Greff et al. 2015, arXiv 1503.04069: the forget gate is what the input gate leaves."""
 
     states, gates = 2, 3
-    weight_hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-
-    def products(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        return (self.weight_hh.t(),)
 
     def step(self, product: Tensor, weights: tuple[Tensor, ...], *state: Tensor) -> State:
         h, c = state

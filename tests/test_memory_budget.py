@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,8 @@ def test_numpy(uneven: str) -> None:
     assert all((a == b).all() for a, b in zip(*found, strict=True))
     with pytest.raises(UnsupportedError, match="with this memory_budget, call backward"):
         bounded.backward_data(reserve, y)
+    bounded.memory_budget = None
+    assert bounded.reserve_size(STEPS, ROWS) == plain.reserve_size(STEPS, ROWS)
 
 
 def test_any_number_of_threads() -> None:
@@ -164,6 +167,20 @@ def test_any_number_of_threads() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def test_threads_that_go_back_over_one_call() -> None:
+    _, bounded = layers("gru", 0.6)
+    x, weights = torch.randn(STEPS, ROWS, 5), list(bounded.parameters())
+    loss = bounded(x)[0].sin().sum()
+    expected = torch.autograd.grad(loss, weights, retain_graph=True)
+
+    def go_back(_: int) -> bool:
+        found = torch.autograd.grad(loss, weights, retain_graph=True)
+        return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(go_back, range(40)))
 
 
 def test_torch_func_and_second_derivatives() -> None:
@@ -179,6 +196,37 @@ def test_torch_func_and_second_derivatives() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
+def test_it_may_be_changed() -> None:
+    plain, bounded = layers("gru", 0.6)
+    x = torch.randn(STEPS, ROWS, 5)
+    saved: list[int] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor.nbytes if tensor.dtype == torch.uint8 else 0)
+        return tensor
+
+    for budget in (None, needed(plain) // 2, 3 * needed(plain) // 4):
+        bounded.memory_budget = budget
+        saved.clear()
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+            bounded(x)
+        assert sum(saved) == (budget or needed(plain))
+    with pytest.raises(ValueError, match="memory_budget must be greater than zero"):
+        bounded.memory_budget = -1
+    assert bounded.memory_budget == 3 * needed(plain) // 4
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_no_samples(kind: str) -> None:
+    """Where nothing is needed even one byte is enough; of steps without samples some numbers are kept."""
+    x = torch.zeros(STEPS, 0, 5)
+    layer = anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1)
+    if kind == "numpy":
+        x, layer = x.numpy(), anyrnn.Recurrent("gru", 5, 9, memory_budget=1).forward_training
+    with pytest.raises(UnsupportedError, match="memory_budget=1 is too small: 13 steps of 0 samples need at least"):
+        layer(x)
+
+
 def test_what_cannot_be() -> None:
     x = torch.randn(STEPS, ROWS, 5)
     with pytest.raises(
@@ -187,8 +235,12 @@ def test_what_cannot_be() -> None:
         anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1000)(x)
     with torch.no_grad():
         anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1000)(x)
-    with pytest.raises(UnsupportedError, match="memory_budget is for native kernels, and none run this: backend='reference'"):
+    needs_kernels = "memory_budget is for native kernels, and none run this: backend='reference'"
+    with pytest.raises(UnsupportedError, match=needs_kernels):
         anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=10**9, backend="reference")(x)
+    with pytest.raises(UnsupportedError, match=needs_kernels):
+        anyrnn.Recurrent("gru", 5, 9, memory_budget=10**9, backend="reference").forward_training(x.numpy())
+    assert anyrnn.Recurrent("gru", 5, 9, memory_budget=10**9, backend="reference")(x.numpy())[0].shape == (STEPS, ROWS, 9)
     for make in (anyrnn.Recurrent, anyrnn.torch.Recurrent):
         with pytest.raises(TypeError, match="memory_budget should be of type int, got: float"):
             make("gru", 5, 9, memory_budget=1e6)

@@ -785,7 +785,14 @@ def test_activations_that_are_functions(backend: str) -> None:
     (y, _, reserve), (expected, _, theirs_reserve) = (layer.forward_training(x) for layer in (ours, theirs))
     np.testing.assert_allclose(y, expected, atol=1e-15)
     np.testing.assert_allclose(ours.backward(reserve, y)[0], theirs.backward(theirs_reserve, y)[0], atol=1e-14)
-    for function in (anyrnn.total, lambda v: v > 0, lambda v: 3.0):
+    earlier: list[anyrnn.ir.symbol.Symbol] = []
+
+    def remembered(v: anyrnn.ir.symbol.Symbol) -> anyrnn.ir.symbol.Symbol:
+        earlier.append(v)
+        return v + 0.0
+
+    anyrnn.Recurrent("rnn_tanh", 4, 5, activations={"tanh": remembered})
+    for function in (anyrnn.total, lambda v: v > 0, lambda v: 3.0, lambda _: earlier[0] + 0.0):
         with pytest.raises(ValueError, match="activations: what is in the place of tanh should give as many numbers"):
             anyrnn.Recurrent("rnn_tanh", 4, 5, activations={"tanh": function})
 

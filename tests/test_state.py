@@ -110,6 +110,9 @@ def test_samples_are_chosen_and_joined(kind):
     assert state.index(slice(1, 3)).batch_size == 2
     assert state.index(np.arange(6) < 2).batch_size == 2
     assert state.index(2).h.shape == (2, 4)
+    for samples in (True, None, [[0, 1]]):
+        with pytest.raises(IndexError, match=r"samples should be an integer, a slice, or of one dimension, got"):
+            state.index(samples)
     joined = type(state).concatenate([state.index(slice(0, 4)), state.index([4, 5])])
     assert all((a == b).all() for a, b in zip(joined, state, strict=True))
     h, c = state
@@ -129,6 +132,9 @@ def test_beams_that_go_on(kind):
     for message, parents in wrong.items():
         with pytest.raises(ValueError, match=message):
             state.gather(parents)
+    for numbers in ([[True, False], [True, True]], [[0.0, 1.0], [1.0, 1.0]]):
+        with pytest.raises(TypeError, match="gather: parents should be integers, got"):
+            state.gather(numbers)
 
 
 def test_moved_copied_and_detached():
@@ -152,6 +158,8 @@ def test_saved_and_loaded(tmp_path):
     state.index([3, 1]).save(tmp_path / "state")
     arrays = anyrnn.RecurrentState.load(tmp_path / "state")
     assert all((a == b.numpy()[:, [3, 1]]).all() for a, b in zip(arrays, state, strict=True))
+    RecurrentState(("h", "c"), (state.h, state.h)).save(tmp_path / "shared")
+    assert torch.equal(RecurrentState.load(tmp_path / "shared").c, state.h)
     arrays.save(tmp_path / "state")
     assert RecurrentState.load(tmp_path / "state").batch_size == 2
     import safetensors.torch
@@ -185,6 +193,9 @@ def test_what_cannot_be():
     x, state = torch.zeros(2, 5, 3), module.initial_state(5)
     with pytest.raises(AttributeError, match="RecurrentState has no 'n'; its states are: h, c"):
         _ = state.n
+    for one in (state, layer.initial_state(5)):
+        with pytest.raises(AttributeError, match="cannot assign to field 'h'"):
+            one.h = one.c
     with pytest.raises(ValueError, match="hx should be the state of a cell with h, c, got that of one with h"):
         module(x, anyrnn.torch.GRU(3, 4).initial_state(5))
     with pytest.raises(ValueError, match="state should be the state of a cell with h, c, got that of one with h"):

@@ -21,7 +21,15 @@ from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
-from anyrnn.sequence.network import Network, check_arguments, check_dropout, check_size, check_wanted, make_networks
+from anyrnn.sequence.network import (
+    Network,
+    check_arguments,
+    check_budget,
+    check_dropout,
+    check_size,
+    check_wanted,
+    make_networks,
+)
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
@@ -84,8 +92,6 @@ class Recurrent:
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
-        if memory_budget is not None:
-            check_size("memory_budget", memory_budget)
         self.memory_budget = memory_budget
         sizes = (input_size, hidden_size, num_layers)
         self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, copied(options))
@@ -105,6 +111,16 @@ class Recurrent:
         check_dropout(value)
         self.training_network: Network = self._networks(float(value)).training
         self._dropout = float(value)
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes that a training call may keep; None for all that there is. It may be changed."""
+        return self._memory_budget
+
+    @memory_budget.setter
+    def memory_budget(self, value: int | None) -> None:
+        check_budget(value)
+        self._memory_budget = value
 
     def __repr__(self) -> str:
         sizes = dict(self.network.sizes)
@@ -260,6 +276,8 @@ class Recurrent:
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
         check_wanted(self.network, "", return_outputs, return_states)
+        if keep and self.memory_budget is not None and (reason := self._why_not_native()):
+            raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
         if out is not None and return_outputs == "none":
             raise ValueError("out is for the output, and return_outputs='none' asks for none")
         network, arrays, all_states = self.training_network if keep else self.network, self._arrays(), return_states == "all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from anyrnn.sequence.state import StateBase
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class RecurrentState(StateBase):
     """The states of a batch of a layer, of each an array [layers * directions, N, size] by the cell's name for it: `state.h`.
 
@@ -28,8 +30,12 @@ class RecurrentState(StateBase):
     _format, _framework = "numpy", "np"
 
     @staticmethod
-    def _integers(numbers: Any) -> Any:
+    def _array(numbers: Any) -> Any:
         return np.asarray(numbers)
+
+    @staticmethod
+    def _are_integers(array: Any) -> bool:
+        return array.dtype.kind in "iu"
 
     @staticmethod
     def _joined(arrays: Sequence[Any]) -> Any:

@@ -136,7 +136,8 @@ def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:
             mapped[i] = _copied(builder, node, mapped)
             continue
         made = functions[node.op](builder.symbol(mapped[node.inputs[0]]))
-        if not isinstance(made, Symbol) or made.shape != node.shape or builder.nodes[made.index].row.boolean:
+        of_this = isinstance(made, Symbol) and made.builder is builder
+        if not of_this or made.shape != node.shape or builder.nodes[made.index].row.boolean:
             raise ValueError(f"what is in the place of {node.op} should give as many numbers as it is given, it gave {made!r}")
         builder.rename(made.index, node.name)
         mapped[i] = made.index

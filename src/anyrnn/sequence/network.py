@@ -322,6 +322,11 @@ def check_dropout(dropout: Any) -> None:
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
 
 
+def check_budget(memory_budget: Any) -> None:
+    if memory_budget is not None:
+        check_size("memory_budget", memory_budget)
+
+
 def check_size(name: str, value: Any) -> None:
     """Raises: TypeError, ValueError for what is no size."""
     if not isinstance(value, int) or isinstance(value, bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ NAMES = "states"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StateBase:
+class StateBase(ABC):
     """The states of a batch, of each an array [layers * directions, N, size], by the cell's names: `state.h`. A layer's
     `initial_state` makes one; a call that is given one gives one. It unpacks as a tuple does (`h, c = state`).
     """
@@ -56,10 +57,13 @@ class StateBase:
 
         Args: samples: an integer for one without a batch; a slice, integers (in any order, also repeated) or bools for a batch.
 
-        Raises: IndexError as the arrays do; ValueError where there is no batch.
+        Raises: IndexError as the arrays do, and for what is not of one dimension; ValueError where there is no batch.
         """
         self._batch("index")
-        return self._mapped(lambda a: a[:, samples])
+        chosen = self._mapped(lambda a: a[:, samples])
+        if chosen.arrays[0].ndim > 3:
+            raise IndexError(f"index: samples should be an integer, a slice, or of one dimension, got {samples!r}")
+        return chosen
 
     def gather(self, parents: Any) -> Self:
         """The states of the beams that go on, for beam search over sentences whose beams stand side by side in the batch.
@@ -67,17 +71,19 @@ class StateBase:
         Args: parents: integers [sentences, beams], for each beam of the next step the beam of this sentence that it comes from,
             from 0.
 
-        Raises: ValueError when the batch is not made of so many sentences, or there is no such beam.
+        Raises: TypeError for other numbers; ValueError when the batch is not made of so many sentences, or there is no such beam.
         """
-        samples, parents = self._batch("gather"), self._integers(parents)
+        samples, parents = self._batch("gather"), self._array(parents)
+        if not self._are_integers(parents):
+            raise TypeError(f"gather: parents should be integers, got {parents.dtype}")
         if parents.ndim != 2 or not len(parents) or samples % len(parents):
             sides = f"should be [sentences, beams], of a batch of {samples}"
             raise ValueError(f"gather: parents {sides}, got shape {tuple(parents.shape)}")
         beams = samples // len(parents)
         if bool((parents < 0).any()) or bool((parents >= beams).any()):
             raise ValueError(f"gather: parents should be from 0 to {beams - 1}, the beams of a sentence, got others")
-        begins = self._integers([[beams * sentence] for sentence in range(len(parents))])
-        return self.index((parents + begins).reshape(-1))
+        sentences = (parents[:, :1] * 0 + 1).cumsum(0) - 1  # where parents are, on whatever device
+        return self.index((parents + beams * sentences).reshape(-1))
 
     @classmethod
     def concatenate(cls, states: Sequence[Self]) -> Self:
@@ -126,16 +132,24 @@ class StateBase:
     _framework = ""
 
     @staticmethod
-    def _integers(numbers: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _array(numbers: Any) -> Any:
+        """Of these numbers, on the device where they are."""
 
     @staticmethod
+    @abstractmethod
+    def _are_integers(array: Any) -> bool:
+        """Whether they are; bools are not."""
+
+    @staticmethod
+    @abstractmethod
     def _joined(arrays: Sequence[Any]) -> Any:
-        raise NotImplementedError
+        """Along the batch."""
 
     @staticmethod
+    @abstractmethod
     def _writable(array: Any) -> Any:
-        raise NotImplementedError
+        """As safetensors takes it."""
 
 
 def _safetensors(format: str) -> Any:

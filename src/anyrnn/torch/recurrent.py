@@ -24,6 +24,7 @@ from anyrnn.sequence.network import (
     Network,
     Networks,
     check_arguments,
+    check_budget,
     check_dropout,
     check_size,
     check_wanted,
@@ -143,9 +144,8 @@ class Recurrent(torch.nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
-        if memory_budget is not None:
-            check_size("memory_budget", memory_budget)
-        self.memory_budget = memory_budget
+        check_budget(memory_budget)
+        self._memory_budget = memory_budget
         self.options = copied(options)
         self._frozen = False
         self._derive()
@@ -215,6 +215,17 @@ class Recurrent(torch.nn.Module):
     def dropout(self, value: float) -> None:
         check_dropout(value)
         self._dropout, self._modes = float(value), self._made_modes(float(value))
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes that a call may keep for its backward pass; None for all that there is. It may be changed."""
+        return self._memory_budget
+
+    @memory_budget.setter
+    def memory_budget(self, value: int | None) -> None:
+        check_budget(value)
+        self._memory_budget = value
+        self._modes = self._made_modes(self.dropout)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""

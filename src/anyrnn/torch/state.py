@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class RecurrentState(StateBase):
     """The states of a batch of a module, of each a tensor [layers * directions, N, size] by the cell's name for it: `state.h`.
 
@@ -47,8 +49,12 @@ class RecurrentState(StateBase):
         return self._mapped(lambda t: t.to(*args, **kwargs))
 
     @staticmethod
-    def _integers(numbers: Any) -> Any:
+    def _array(numbers: Any) -> Any:
         return torch.as_tensor(numbers)
+
+    @staticmethod
+    def _are_integers(array: Any) -> bool:
+        return array.dtype != torch.bool and not array.is_floating_point() and not array.is_complex()
 
     @staticmethod
     def _joined(arrays: Sequence[Any]) -> Any:
@@ -56,7 +62,7 @@ class RecurrentState(StateBase):
 
     @staticmethod
     def _writable(array: Any) -> Any:
-        return array.detach().contiguous()
+        return array.detach().clone(memory_format=torch.contiguous_format)  # states may share memory
 
 
 pytree.register_pytree_node(

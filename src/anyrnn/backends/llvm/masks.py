@@ -11,19 +11,19 @@ import numpy.typing as npt
 
 from anyrnn._cache import remembered
 from anyrnn.backends.llvm import target
-from anyrnn.backends.llvm.builder import Module
+from anyrnn.backends.llvm.builder import I64, Module, const
 from anyrnn.backends.llvm.random import random_words
 
 LANES = 16
 """Numbers that are drawn at once; a row of a mask is rounded up to so many."""
-ARGUMENTS = ("rows", "columns", "seed", "step", "stream", "threshold")
+ARGUMENTS = ("rows", "columns", "seed", "stream", "threshold")
 
 
 def draw(seed: int, stream: int, threshold: int, rows: int, columns: int) -> npt.NDArray[np.bool_]:
     """What `ir.philox.Chances.kept` gives for weights, [rows, columns]."""
     mask = np.empty((rows, -(-columns // LANES) * LANES), np.bool_)
     signed = ctypes.c_int64(seed).value
-    _native()(mask.ctypes.data, rows, mask.shape[1], signed, 0, stream, threshold)
+    _native()(mask.ctypes.data, rows, mask.shape[1], signed, stream, threshold)
     return mask[:, :columns]
 
 
@@ -36,13 +36,13 @@ def _native() -> Callable[..., None]:
 
 
 def _text() -> str:
-    """`mask(ptr out, i64 rows, i64 columns, i64 seed, i64 step, i64 stream, i64 threshold)`: a byte for each, 1 if kept."""
+    """`mask(ptr out, i64 rows, i64 columns, i64 seed, i64 stream, i64 threshold)`: a byte for each, 1 if kept."""
     module = Module(fused=False)
     b = module.function("mask", [("ptr", "out"), *[("i64", name) for name in ARGUMENTS]], internal=False)
-    out, rows, columns, seed, step, stream, threshold = b.arguments
+    out, rows, columns, seed, stream, threshold = b.arguments
     row = b.loop("row", 0, rows)
     column = b.loop("column", 0, columns, LANES)
-    words = random_words(b, seed, column.index, row.index, step, stream, LANES)
+    words = random_words(b, seed, column.index, row.index, const(I64, 0), stream, LANES)
     kept = b.compare("uge", words, b.splat(threshold, LANES, "threshold"), "kept")
     at = b.at(out, b.add(b.mul(row.index, columns), column.index), "i8", "at")
     b.store(b.cast("zext", kept, f"<{LANES} x i8>", "bytes"), at, 1)

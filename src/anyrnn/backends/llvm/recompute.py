@@ -9,6 +9,8 @@ so kernels know nothing of windows, and results have the bits that they have wit
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -21,6 +23,18 @@ from anyrnn.backends.llvm.frame import Frame, between_bytes
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, Windows
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
+
+LOCK = threading.Lock()
+"""Around backward calls: two over one forward call would write to the area that its windows share."""
+
+
+def _new_lock() -> None:
+    global LOCK
+    LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 @lru_cache(maxsize=256)
@@ -163,6 +177,11 @@ def forward(frame: Frame, addresses: Sequence[int]) -> None:
 
 def backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again: Sequence[int]) -> None:
     """A backward call. `again`: the training call's frame, without outputs; `to_do_again`: its addresses."""
+    with LOCK:
+        _backward(frame, again, addresses, to_do_again)
+
+
+def _backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again: Sequence[int]) -> None:
     windows = frame.shape.windows
     assert windows is not None
     memory = _prepared(frame, addresses), _prepared(again, to_do_again)
