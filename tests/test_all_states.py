@@ -151,7 +151,6 @@ def test_no_steps_at_all() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_derivatives() -> None:
     layer = anyrnn.torch.Recurrent("lstm", 3, 4, dtype=torch.float64)
     x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)

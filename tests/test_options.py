@@ -545,7 +545,6 @@ def test_second_derivatives_where_gradients_are_cut() -> None:
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own use of it
 def test_a_clipped_gradient_has_no_forward_mode() -> None:
     layer = anyrnn.torch.Recurrent("gru", 3, 4, clip_gradient=0.1)
     x = torch.randn(4, 2, 3)

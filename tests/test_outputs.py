@@ -151,7 +151,6 @@ def test_long_sequences_of_one_sample():
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own use of it
 def test_derivatives_and_transforms():
     module = anyrnn.torch.Recurrent("gru", 2, 3, bidirectional=True, dtype=torch.float64)
     x = torch.randn(4, 2, 2, dtype=torch.float64, requires_grad=True)

@@ -18,7 +18,6 @@ from tests.torch.layers import solve, tensors_of
 # Torch's own doing.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:<class 'torch.autograd.function.Function'> should not be instantiated",
-    "ignore:`torch.jit.script_method` is deprecated",
 )
 
 T, N, D, H = 5, 3, 4, 7

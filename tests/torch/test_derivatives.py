@@ -17,7 +17,6 @@ from tests.budget import assert_relative
 from tests.torch.layers import pair, tensors_of
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),  # torch's own use of it
     pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule"),
 ]
 

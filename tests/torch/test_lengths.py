@@ -431,7 +431,6 @@ def test_a_mask_of_one_sequence_without_a_batch() -> None:
 # derivatives, transforms, compiling
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_second_derivatives_and_forward_mode() -> None:
     layer = make("gru")
     x, first = draw(4, 3, D).requires_grad_(), draw(1, 3, H).requires_grad_()

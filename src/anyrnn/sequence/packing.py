@@ -97,7 +97,9 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
     sample, step = np.nonzero(there.T)
     counted: Integers | None = None if resets is None else np.cumsum(resets, 0)
     part = np.zeros_like(step) if counted is None else counted[step, sample]
-    first = np.flatnonzero((np.diff(sample, prepend=-1) != 0) | (np.diff(part, prepend=0) != 0))
+    begins = np.ones(len(sample), np.bool_)
+    begins[1:] = (sample[1:] != sample[:-1]) | (part[1:] != part[:-1])
+    first = np.flatnonzero(begins)
     lengths = np.diff(np.append(first, len(sample)))
     if order is None:
         order = np.argsort(-lengths, kind="stable")

@@ -125,6 +125,14 @@ def paged(new: Tensor) -> Tensor:
     return new
 
 
+def new_rows(rows: int, features: int, like: Tensor) -> Tensor:
+    """A new tensor [rows, features]; if it is large, in recycled memory."""
+    bytes = rows * features * like.element_size()
+    if bytes < LARGE or not like.is_cpu:
+        return like.new_empty(rows, features)
+    return torch.from_numpy(aligned(bytes)).view(like.dtype).view(rows, features)
+
+
 def readable(tensor: Tensor) -> Tensor:
     """The tensor itself when its features lie next to each other, else a copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.size(-1) <= 1 else tensor.contiguous()
@@ -139,7 +147,7 @@ def strides_of(tensor: Tensor) -> tuple[int, int]:
 def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
     """A new tensor for as many features in every step of every sample as `like` has samples and steps."""
     if like.dim() == 2:
-        return like.new_empty(like.size(0), features)
+        return new_rows(like.size(0), features, like)
     return sequence_like(like.size(0), like.size(1), features, like, batch_first)
 
 

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
 from anyrnn.torch.autograd import direct, is_batch
-from anyrnn.torch.operators import paged
+from anyrnn.torch.operators import new_rows, paged
 
 
 @dataclass(frozen=True)
@@ -56,21 +56,30 @@ class States:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Of packed rows among all rows of the caller: packed row k is row `place[k]`, and row i is packed row `element[i]`, or any
+    if it is one of the `others`, which are not there.
+    """
+
+    place: Tensor
+    element: Tensor
+    others: Tensor
+
+
+@dataclass(frozen=True)
 class InTensor:
-    """Sequences in one tensor of leading sizes `sides`, whose row `place[k]` is packed row k. Other rows of the output hold
-    `padding`, or show the packed row that `held` has for them.
+    """Sequences in one tensor of leading sizes `sides`. Other rows of the output than those that are there hold `padding`, or
+    show the packed row that `held` has for them.
     """
 
     segments: Segments
     sides: tuple[int, ...]
-    place: Tensor
-    others: Tensor
-    """The rows that are not there."""
+    places: Places
     padding: float
     held: Tensor | None
 
     def rows(self, sequence: Tensor) -> Tensor:
-        return taken(sequence.flatten(0, len(self.sides) - 1), self.place, self.others)
+        return taken(sequence.flatten(0, len(self.sides) - 1), self.places)
 
     def unpacked(self, name: str, value: Any, label: str) -> Any:
         """A further per-step input as the input is."""
@@ -81,63 +90,61 @@ class InTensor:
             nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
         else:
-            flat = put(rows, self.place, self.others, self.padding)
+            flat = put(rows, self.places, self.padding)
         return flat.view(*self.sides, rows.size(1))
 
 
-def taken(flat: Tensor, place: Tensor, others: Tensor) -> Tensor:
-    """The rows at some places; the others are those left."""
+def taken(flat: Tensor, places: Places) -> Tensor:
+    """The packed rows of all rows."""
     if _directly(flat):
-        rows: Tensor = Taken.apply(flat, place, others)
+        rows: Tensor = Taken.apply(flat, places)
         return rows
-    return flat.index_select(0, place)
+    return flat.index_select(0, places.place)
 
 
-def put(rows: Tensor, place: Tensor, others: Tensor, padding: float) -> Tensor:
+def put(rows: Tensor, places: Places, padding: float) -> Tensor:
     """The adjoint; the other rows get a number."""
     if _directly(rows):
-        flat: Tensor = Put.apply(rows, place, others, padding)
+        flat: Tensor = Put.apply(rows, places, padding)
         return flat
-    return rows.new_full((len(place) + len(others), rows.size(1)), padding).index_copy(0, place, rows)
+    return rows.new_full((len(places.element), rows.size(1)), padding).index_copy(0, places.place, rows)
 
 
 def _directly(tensor: Tensor) -> bool:
     """Whether `Taken` and `Put` may be used."""
-    if not (tensor.is_cpu and direct(tensor)) or is_batch(tensor):
+    if not (len(tensor) and tensor.is_cpu and direct(tensor)) or is_batch(tensor):
         return False
     return not are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
 class Taken(torch.autograd.Function):
-    """`taken` in memory of large pages. What torch's own operators take beside copying (pages one by one, a copy
-    that is zero before anything is added to it) is up to a twentieth of a training step.
+    """`taken` in recycled memory. What torch's own operators take beside copying (new pages, a copy that is zero before
+    anything is added to it) is up to a twentieth of a training step; and of them `gather` copies whole rows in the least time.
     """
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, place: Tensor, others: Tensor) -> Tensor:
-        ctx.save_for_backward(place, others)
-        rows = paged(flat.new_empty(len(place), flat.size(1)))
-        return torch.index_select(flat, 0, place, out=rows)
+    def forward(ctx: Any, flat: Tensor, places: Places) -> Tensor:
+        ctx.places = places
+        rows = new_rows(len(places.place), flat.size(1), flat)
+        return torch.gather(flat, 0, places.place[:, None].expand_as(rows), out=rows)
 
     @staticmethod
     def backward(ctx: Any, d_rows: Tensor) -> Any:
-        place, others = ctx.saved_tensors
-        return put(d_rows, place, others, 0.0), None, None
+        return put(d_rows, ctx.places, 0.0), None
 
 
 class Put(torch.autograd.Function):
     """`put`, likewise."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, place: Tensor, others: Tensor, padding: float) -> Tensor:
-        ctx.save_for_backward(place, others)
-        flat = paged(rows.new_empty(len(place) + len(others), rows.size(1)))
-        return flat.index_copy_(0, place, rows).index_fill_(0, others, padding)
+    def forward(ctx: Any, rows: Tensor, places: Places, padding: float) -> Tensor:
+        ctx.places = places
+        flat = paged(rows.new_empty(len(places.element), rows.size(1)))
+        return torch.gather(rows, 0, places.element[:, None].expand_as(flat), out=flat).index_fill_(0, places.others, padding)
 
     @staticmethod
     def backward(ctx: Any, d_flat: Tensor) -> Any:
-        place, others = ctx.saved_tensors
-        return taken(d_flat, place, others), None, None, None
+        return taken(d_flat, ctx.places), None, None
 
 
 @dataclass(frozen=True)
@@ -197,10 +204,12 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
 
 def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
     sides = tuple(input.shape[:-1])
-    elsewhere = np.ones(math.prod(sides), np.bool_)
-    elsewhere[place] = False
-    others, shown = np.flatnonzero(elsewhere), None if held is None else on_device_of(input, held)
-    return InTensor(found, sides, on_device_of(input, place), on_device_of(input, others), given.number, shown)
+    element = np.full(math.prod(sides), -1)
+    element[place] = np.arange(len(place))
+    others = np.flatnonzero(element < 0)
+    element[others] = 0
+    places = Places(*(on_device_of(input, numbers) for numbers in (place, element, others)))
+    return InTensor(found, sides, places, given.number, None if held is None else on_device_of(input, held))
 
 
 def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
