@@ -51,15 +51,15 @@ def test_what_was_made_is_read(place: Path) -> None:
     assert made("another", "another key") == ("another", True)
 
 
-def test_without_llvmlite_plans_are_kept_all_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(package: str) -> str:
-        raise _cache.metadata.PackageNotFoundError(package)
-
-    _cache._build.cache_clear()
-    monkeypatch.setattr(_cache.metadata, "version", missing)
-    assert made() == ("value", True)
-    assert made() == ("value", False)
-    _cache._build.cache_clear()
+def test_every_source_of_the_package_counts(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "__pycache__").mkdir(parents=True)
+    files = [tmp_path / name for name in ("a.py", "folder/b.py", "folder/c.ll")]
+    for file in (*files, tmp_path / "folder" / "__pycache__" / "b.py", tmp_path / "d.txt"):
+        file.write_text("1")
+    before = sorted(_cache._stamps(tmp_path))
+    assert [stamp.partition(" ")[0] for stamp in before] == [str(file) for file in files]
+    files[1].write_text("12")
+    assert [a == b for a, b in zip(before, sorted(_cache._stamps(tmp_path)), strict=True)] == [True, False, True]
 
 
 @posix

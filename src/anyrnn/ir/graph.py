@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anyrnn.errors import CellError
@@ -71,7 +72,7 @@ class Graph:
     """The run-time scalars, whose values are no part of the structure: see Network."""
     name: str = field(default="cell", compare=False)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """The same text for equal graphs, in every process; names and places in the source are no part of it."""
         nodes = [(n.op, n.inputs, n.shape, n.attributes, n.per_sample) for n in self.nodes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from anyrnn._cache import remembered
@@ -44,13 +44,20 @@ class Plan:
 def plan(traced: Graph) -> Plan:
     """All passes over a traced graph. Plans of equal graphs are equal, each with its graph's own names."""
     graph = replace(traced, parameters=tuple(replace(p, init=None) for p in traced.parameters))  # which may be functions
-    return _plan(repr(graph), graph)
+    return _plan(_Traced(repr(graph), graph))
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A graph by its text, which tells all of it."""
+
+    text: str
+    graph: Graph = field(compare=False)
 
 
 @lru_cache(maxsize=256)
-def _plan(text: str, graph: Graph) -> Plan:
-    """`text` tells apart what differs in names alone."""
-    return remembered("plan", text, lambda: make_plan(graph))
+def _plan(traced: _Traced) -> Plan:
+    return remembered("plan", traced.text, lambda: make_plan(traced.graph))
 
 
 def make_plan(traced: Graph) -> Plan:

@@ -57,8 +57,9 @@ class LayerOptions:
     Networks."""
     activations: Mapping[str, str | Callable[..., Any]] | None = None
     """Other functions in the place of a cell's activation functions: `{"tanh": "relu"}`, by name or as functions of the language
-    (`{"tanh": lambda v: where(v > 0, v, 0.1 * v)}`), for each that is there: sigmoid, tanh, relu, softplus. Source: ONNX's
-    `activations`; Keras's `activation` and `recurrent_activation`."""
+    (`{"tanh": lambda v: where(v > 0, v, 0.1 * v)}`), for each that is there: sigmoid, tanh, relu, softplus. With a function
+    that cannot be pickled, as a lambda, neither can a module. Source: ONNX's `activations`; Keras's `activation` and
+    `recurrent_activation`."""
     merge: str = "concat"
     """What a bidirectional layer gives of its two directions' outputs, to the caller and to the layer above: `concat`, one behind
     the other, [.., 2 * H]; or `sum`, `mean` or `mul`, feature by feature, [.., H]. `separate` gives the caller a pair, and the

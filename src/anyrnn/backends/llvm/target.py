@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from anyrnn.backends.llvm.builder import Module
@@ -109,8 +110,8 @@ def _context(text: str, message: str) -> str:
 
 def identity() -> str:
     """What code depends on beside its text."""
-    here = machine()
-    return f"{llvm.llvm_version_info} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead}"
+    here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
+    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead}"
 
 
 @contextmanager
