@@ -223,14 +223,14 @@ def test_no_samples(kind: str) -> None:
     layer = anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1)
     if kind == "numpy":
         x, layer = x.numpy(), anyrnn.Recurrent("gru", 5, 9, memory_budget=1).forward_training
-    with pytest.raises(UnsupportedError, match="memory_budget=1 is too small: 13 steps of 0 samples need at least"):
+    with pytest.raises(UnsupportedError, match="memory_budget is too small: 13 steps of 0 samples in 1 layer need at least"):
         layer(x)
 
 
 def test_what_cannot_be() -> None:
     x = torch.randn(STEPS, ROWS, 5)
     with pytest.raises(
-        UnsupportedError, match=r"memory_budget=1000 is too small: 13 steps of 300 samples need at least \d+ bytes"
+        UnsupportedError, match=r"too small: 13 steps of 300 samples in 1 layer need at least \d+ bytes, and have 1000 of it"
     ):
         anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1000)(x)
     with torch.no_grad():

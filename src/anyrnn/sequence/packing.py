@@ -121,7 +121,9 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
         return found
 
     packing = Packing(tuple(counts.tolist()), sample[element], step[element])
-    enter, leave = (entering(nothing), entering(end)), (leaving(nothing, end), leaving(end, begin))
+    enter, leave = (entering(nothing),) * 2, (leaving(nothing, end),) * 2
+    if counted is not None:
+        enter, leave = (enter[0], entering(end)), (leave[0], leaving(end, begin))
     return Segments(packing, there, enter, leave, element, counted)
 
 

@@ -55,8 +55,8 @@ def choose(network: Network, element: Element, extent: Extent, budget: int) -> W
         if kept * steps > most_kept:
             best, most_kept = Windows(steps, count, kept), kept * steps
     if best is None:
-        sides = f"{extent.steps} steps of {extent.rows} samples need at least {min(least)}"
-        raise UnsupportedError(f"memory_budget={budget} is too small: {sides} bytes")
+        call = f"{extent.steps} steps of {extent.rows} samples in {network.layers} layer{'s' * (network.layers > 1)}"
+        raise UnsupportedError(f"memory_budget is too small: {call} need at least {min(least)} bytes, and have {budget} of it")
     return best
 
 
