@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 import anyrnn
+import anyrnn.torch
 from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
@@ -217,7 +219,7 @@ def test_a_changed_parameter_is_used_and_a_wrong_one_refused():
         ({"backend": "cuda"}, ValueError, "backend should be one of auto, llvm, reference, got 'cuda'"),
         ({"num_layers": 0}, ValueError, "num_layers must be greater than zero"),
         ({"bias": 1}, TypeError, "bias should be of type bool, got: int"),
-        ({"rank": 3}, TypeError, "cell 'gru' has no option 'rank'"),
+        ({"rank": 3}, TypeError, "unexpected keyword argument 'rank'; options of cell 'gru'"),
         ({"dropout": 2.0}, ValueError, "dropout should be a number in range"),
     ],
 )
@@ -354,7 +356,36 @@ def test_a_parameter_of_another_type_is_refused():
 
 
 def test_what_it_is_called():
-    assert repr(anyrnn.Recurrent("gru", 3, 5)) == "Recurrent(gru, 3, 5, num_layers=1)"
+    assert repr(anyrnn.Recurrent("gru", 3, 5)) == "Recurrent(gru, 3, 5)"
+    layer = anyrnn.Recurrent("lstm", 3, 5, 2, bias="input", zoneout=0.1, memory_budget=10**6, dtype="float64")
+    expected = "num_layers=2, bias='input', zoneout=0.1, memory_budget=1000000, dtype='float64'"
+    assert repr(layer) == f"Recurrent(lstm, 3, 5, {expected})"
+
+
+def test_options_are_fixed():
+    for layer in (anyrnn.Recurrent("gru", 3, 5, zoneout=0.1), anyrnn.torch.GRU(3, 5, zoneout=0.1)):
+        with pytest.raises(AttributeError, match="zoneout is fixed when a layer is made"):
+            layer.zoneout = 0.0
+
+
+def test_calls_choose_anew():
+    x = np.ones((5, 2, 3), np.float32)
+    first, again = (anyrnn.Recurrent("gru", 3, 5, zoneout=0.5, seed=1) for _ in range(2))
+    calls = [layer.forward_training(x)[0] for layer in (first, first, again, again)]
+    assert (calls[0] != calls[1]).any()
+    assert (calls[0] == calls[2]).all()
+    assert (calls[1] == calls[3]).all()
+    assert (first.forward_training(x, seed=7)[0] == again.forward_training(x, seed=np.int64(7))[0]).all()
+    for seed in ("a", 1.5, True):
+        with pytest.raises(TypeError, match="seed should be an integer, got"):
+            first.forward_training(x, seed=seed)
+
+
+def test_slips_are_named():
+    x = np.ones((5, 2, 3), np.float32)
+    for layer, given in ((anyrnn.Recurrent("gru", 3, 5), x), (anyrnn.torch.GRU(3, 5), torch.from_numpy(x))):
+        with pytest.raises(TypeError, match=r"no per-step input 'length' \(did you mean 'lengths'\?\)"):
+            layer(given, length=[5, 2])
 
 
 def test_memory_that_cannot_be_written_is_refused():

@@ -165,8 +165,12 @@ def test_saved_and_loaded(tmp_path):
     import safetensors.torch
 
     safetensors.torch.save_file({"h": state.h}, tmp_path / "other")
-    with pytest.raises(ValueError, match="other holds no states"):
-        RecurrentState.load(tmp_path / "other")
+    (tmp_path / "text").write_text("hello")
+    for name in ("other", "text"):
+        with pytest.raises(ValueError, match=f"{name} holds no states"):
+            RecurrentState.load(tmp_path / name)
+    with pytest.raises(OSError, match="nowhere"):
+        state.save(tmp_path / "nowhere" / "state")
 
 
 def test_without_safetensors(monkeypatch, tmp_path):

@@ -100,7 +100,11 @@ OWN_TYPES: dict[str, tuple[Any, type[Exception], str]] = {
     "one state": ((x(1, 3, H),), RuntimeError, r"a tuple of 2 initial states \(h, c\), got 1 state$"),
     "three states": ((x(1, 3, H),) * 3, RuntimeError, r"a tuple of 2 initial states \(h, c\), got 3 states$"),
     "None": ((x(1, 3, H), None), TypeError, "hx: state c should be a Tensor, got NoneType"),
-    "numpy": (np.zeros((1, 3, H), np.float32), TypeError, "hx should be a Tensor or a tuple of them, got ndarray"),
+    "numpy": (
+        np.zeros((1, 3, H), np.float32),
+        TypeError,
+        "hx should be a Tensor, a tuple of them or an anyrnn.torch.RecurrentState, got numpy.ndarray",
+    ),
 }
 """Calls that torch.nn refuses by accident, with IndexError or AttributeError."""
 
@@ -171,7 +175,7 @@ def test_other_arguments_of_layers() -> None:
         anyrnn.torch.GRU(D, H, backend="cuda")
     with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):
         anyrnn.torch.Recurrent("lstm_projected", D, H)
-    with pytest.raises(TypeError, match="cell 'gru' has no option 'rank'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rank'; options of cell 'gru'"):
         anyrnn.torch.Recurrent("gru", D, H, rank=2)
 
 

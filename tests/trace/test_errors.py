@@ -726,11 +726,13 @@ def test_a_size_that_is_not_given_is_asked_for() -> None:
 
 
 def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"cell 'with_options' has no option 'width'; it has: wide, rate, depth"):
+    with pytest.raises(
+        TypeError, match=r"argument 'width' \(did you mean 'wide'\?\); options of cell 'with_options': wide, rate, depth"
+    ):
         anyrnn.torch.Recurrent(with_options, 3, 4, wide=5, width=3)
-    with pytest.raises(TypeError, match=r"cell 'lstm' has no option 'proj'; it has: none"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'proj'; options of cell 'lstm': none"):
         anyrnn.torch.Recurrent("lstm", 3, 4, proj=2)
-    with pytest.raises(TypeError, match=r"cell 'lstm' has no option 'hidden'; it has: none"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'hidden'; options of cell 'lstm': none"):
         anyrnn.torch.Recurrent("lstm", 3, 4, hidden=2)
 
 
@@ -787,7 +789,7 @@ def test_the_inputs_size_may_have_any_name() -> None:
         return h, State(h=h)
 
     assert anyrnn.Recurrent(cell(named), 3, 5, 2).parameters["weight_ih_l0"].shape == (5, 3)
-    with pytest.raises(TypeError, match="cell 'named' has no option 'pixels'; it has: none"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pixels'; options of cell 'named': none"):
         anyrnn.Recurrent(cell(named), 3, 5, pixels=4)
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import GIVEN
 
 Array = npt.NDArray[Any]
 States = Array | Sequence[Array] | RecurrentState
@@ -41,7 +43,8 @@ class Arrays:
         unknown = given.keys() - names.keys()
         if unknown:
             known = ", ".join(names) or "none"
-            raise TypeError(f"cell {cell!r} has no per-step input {min(unknown)!r}; it has: {known}")
+            slip = meant(min(unknown), (*names, *GIVEN))
+            raise TypeError(f"cell {cell!r} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
         found = []
         for name, size in names.items():
             if name not in given:

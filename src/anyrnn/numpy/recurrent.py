@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from copy import copy
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,12 @@ from anyrnn.sequence.network import (
     check_wanted,
     make_networks,
 )
-from anyrnn.sequence.options import copied
+from anyrnn.sequence.options import Fixed, copied, described
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
 
-class Recurrent:
+class Recurrent(Fixed):
     """A recurrent network of any cell on NumPy arrays.
 
     Args:
@@ -52,7 +52,8 @@ class Recurrent:
             the sequence are kept instead of what does not fit, which `backward` computes again: up to a third more time, the same
             bits. By default everything is kept.
         dtype: float32 or float64.
-        seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise.
+        seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise, and of the seeds that training
+            calls have for their random choices.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
             clip_gradient, cut_gradient, activations, merge, residual, reverse, learned_state, skip_input.
@@ -93,11 +94,14 @@ class Recurrent:
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
         self.memory_budget = memory_budget
-        sizes = (input_size, hidden_size, num_layers)
-        self._networks = partial(make_networks, self.cell, *sizes, bias, bidirectional, copied(options))
+        self._sizes, options = (input_size, hidden_size), copied(options)
+        self._given = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+        self._given |= {"backend": backend, **options}
+        self._networks = partial(make_networks, self.cell, *self._sizes, num_layers, bias, bidirectional, options)
         self.dropout = dropout
         self.network: Network = self._networks(self.dropout).evaluation
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
+        self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
 
@@ -123,8 +127,8 @@ class Recurrent:
         self._memory_budget = value
 
     def __repr__(self) -> str:
-        sizes = dict(self.network.sizes)
-        return f"Recurrent({self.cell.name}, {self.network.input_size}, {sizes['hidden']}, num_layers={self.network.layers})"
+        given = {**self._given, "dropout": self.dropout, "memory_budget": self.memory_budget, "dtype": self.dtype.name}
+        return f"Recurrent({described((self.cell.name, *self._sizes), given)})"
 
     @property
     def backend_name(self) -> str:
@@ -204,13 +208,18 @@ class Recurrent:
         return_outputs: Literal["all", "last", "none"] = "all",
         return_states: Literal["last", "all"] = "last",
         memory: Array | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         **steps: Array,
     ) -> tuple[Array, Any, Reserve]:
         """The same, and the reserve for the backward calls.
 
-        `memory`: at least `reserve_size` bytes to keep it in. `seed`: of the dropout; the same seed drops the same features.
+        `memory`: at least `reserve_size` bytes to keep it in. `seed`: of random choices (dropout, zoneout), an integer; with the
+        same seed a call makes the same. By default each call has another one, from the layer's generator.
         """
+        if seed is None:
+            seed = int(self._generator.integers(2**63))
+        elif not isinstance(seed, SupportsIndex) or isinstance(seed, bool):
+            raise TypeError(f"seed should be an integer, got {seed!r}")
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         return self._forward(x, steps, state, out, which, return_outputs, return_states, keep=True, memory=memory, seed=seed)
 

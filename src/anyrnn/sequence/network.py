@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from anyrnn.errors import CellError
+from anyrnn.errors import CellError, meant
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.ir.ops import RANDOM
@@ -282,8 +282,10 @@ def _make_network(
         )
     if unknown:
         known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in (of_input, "hidden")]
-        of_layers = f"layers of any cell have: {', '.join(OPTIONS)}"
-        raise TypeError(f"cell {cell.name!r} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}; {of_layers}")
+        of_layers = f"of layers of any cell: {', '.join(OPTIONS)}"
+        slip = meant(unknown[0], (*known, *OPTIONS))
+        there_are = f"options of cell {cell.name!r}: {', '.join(known) or 'none'}; {of_layers}"
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}{slip}; {there_are}")
     for name, value in named.items():
         check_size(name, value)
     values = cell.values(hypers)

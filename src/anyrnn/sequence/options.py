@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
@@ -25,61 +25,65 @@ MERGES = ("concat", *BY_FEATURE, "separate")
 class LayerOptions:
     """Options of layers of any cell; give them as keyword arguments of `Recurrent`. All are off by default.
 
-    Those with probabilities act in training calls (of torch's modules in training mode), and need no memory: the backward pass
-    chooses again. Choices depend on the seed, the sample, the feature, the layer and the direction, and on the step where it says
-    so; not on threads, batches or lengths. What is kept is scaled up by 1 / (1 - p).
+    Those with probabilities act in training calls (of torch's modules in training mode), and keep nothing: the backward pass
+    chooses again. Choices depend on a seed, the sample, the feature, the layer and the direction, and on the step where it says
+    so; not on threads, batches or lengths. Torch's modules take the seed of a call from torch's default generator
+    (`torch.manual_seed`), NumPy's layers from their own. What dropout keeps is scaled up by 1 / (1 - p).
+
+    Args:
+        input_dropout: Probability of zeroing features of each layer's input, the same ones at all steps of a sample. Source: Gal
+            & Ghahramani 2016, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks.
+        recurrent_dropout: Probability of zeroing features of a state for the products that read it, the same ones at all steps of
+            a sample. The state itself is not changed. Source: Gal & Ghahramani 2016; Keras has it by this name.
+        weight_dropout: Probability of zeroing weights of products that read states, the same ones at all steps and for all
+            samples: DropConnect of the recurrent weights. Source: Wan et al. 2013, Regularization of Neural Networks using
+            DropConnect; Merity et al. 2017.
+        output_dropout: Probability of zeroing features of each layer's output, the same ones at all steps of a sample. States are
+            not changed. Source: Merity et al. 2017, Regularizing and Optimizing LSTM Language Models.
+        zoneout: Probability with which a feature of a state stays as it was before a step, chosen at every step; of all states
+            that are vectors, or by state (`{"h": 0.05, "c": 0.5}`). Nothing is scaled: calls that do not train take the mean: p *
+            before + (1 - p) * after. An output that is a state follows it. Source: Krueger et al. 2016, Zoneout.
+        clip_state: Bounds of new states, before anything else reads them: a number b for [-b, b], or a pair; of all states that
+            are vectors, or by state. No gradient goes to what is beyond. Source: cuDNN's `cudnnRNNSetClip`.
+        clip_preactivation: Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of
+            products and inputs by arithmetic alone: [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`.
+        clip_gradient: Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With
+            Recurrent Neural Networks.
+        activations: Other functions in the place of a cell's activation functions: `{"tanh": "relu"}`, by name or as functions of
+            the language (`{"tanh": lambda v: where(v > 0, v, 0.1 * v)}`), for each that is there: sigmoid, tanh, relu, softplus.
+            With a function that cannot be pickled, as a lambda, neither can a module. Source: ONNX's `activations`; Keras's
+            `activation` and `recurrent_activation`.
+        merge: What a bidirectional layer gives of its two directions' outputs, to the caller and to the layer above: `concat`,
+            one behind the other, [.., 2 * H]; or `sum`, `mean` or `mul`, feature by feature, [.., H]. `separate` gives the caller
+            a pair, and the layer above both. Source: Keras's `merge_mode`.
+        residual: Each layer above the first adds its input, before any dropout, to its output. Source: Wu et al. 2016, Google's
+            Neural Machine Translation System.
+        reverse: Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state
+            is that after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too.
+        learned_state: The states before the first step are parameters, `h0_l0` and so on, which all samples share; they begin as
+            the cell's own first values. Calls that are given states do not use them (`initial_state` gives them on, with their
+            gradient), but after a reset every state begins with them. Source: Lasagne's `learn_init`.
+        skip_input: Each gate gets the layer's input as it is, without a product; the input has the hidden size. Source: cuDNN's
+            `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all.
+        cut_gradient: No gradient goes through products to the states that they read; it goes through the rest of the step, and to
+            the weights. Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024).
     """
 
     input_dropout: float = 0.0
-    """Probability of zeroing features of each layer's input, the same ones at all steps of a sample.
-    Source: Gal & Ghahramani 2016, A Theoretically Grounded Application of Dropout in Recurrent Neural Networks."""
     recurrent_dropout: float = 0.0
-    """Probability of zeroing features of a state for the products that read it, the same ones at all steps of a sample. The
-    state itself is not changed. Source: Gal & Ghahramani 2016; Keras has it by this name."""
     weight_dropout: float = 0.0
-    """Probability of zeroing weights of products that read states, the same ones at all steps and for all samples: DropConnect of
-    the recurrent weights. Source: Wan et al. 2013, Regularization of Neural Networks using DropConnect; Merity et al. 2017."""
     output_dropout: float = 0.0
-    """Probability of zeroing features of each layer's output, the same ones at all steps of a sample. States are not changed.
-    Source: Merity et al. 2017, Regularizing and Optimizing LSTM Language Models."""
     zoneout: float | ByState = 0.0
-    """Probability with which a feature of a state stays as it was before a step, chosen at every step; of all states that are
-    vectors, or by state (`{"h": 0.05, "c": 0.5}`). Calls that do not train take the mean: p * before + (1 - p) * after. An
-    output that is a state follows it. Source: Krueger et al. 2016, Zoneout."""
     clip_state: Bounds | ByState | None = None
-    """Bounds of new states, before anything else reads them: a number b for [-b, b], or a pair; of all states that are vectors,
-    or by state. No gradient goes to what is beyond. Source: cuDNN's `cudnnRNNSetClip`."""
     clip_preactivation: float | None = None
-    """Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of products and inputs by
-    arithmetic alone: [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`."""
     clip_gradient: float | None = None
-    """Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With Recurrent Neural
-    Networks."""
     activations: Mapping[str, str | Callable[..., Any]] | None = None
-    """Other functions in the place of a cell's activation functions: `{"tanh": "relu"}`, by name or as functions of the language
-    (`{"tanh": lambda v: where(v > 0, v, 0.1 * v)}`), for each that is there: sigmoid, tanh, relu, softplus. With a function
-    that cannot be pickled, as a lambda, neither can a module. Source: ONNX's `activations`; Keras's `activation` and
-    `recurrent_activation`."""
     merge: str = "concat"
-    """What a bidirectional layer gives of its two directions' outputs, to the caller and to the layer above: `concat`, one behind
-    the other, [.., 2 * H]; or `sum`, `mean` or `mul`, feature by feature, [.., H]. `separate` gives the caller a pair, and the
-    layer above both. Source: Keras's `merge_mode`."""
     residual: bool = False
-    """Each layer above the first adds its input, before any dropout, to its output. Source: Wu et al. 2016, Google's Neural
-    Machine Translation System."""
     reverse: bool = False
-    """Sequences are read from their last step to their first. Outputs stand where their inputs do, and the last state is that
-    after the first step. Source: ONNX's direction `reverse`; Keras's `go_backwards` turns outputs around too."""
     learned_state: bool = False
-    """The states before the first step are parameters, `h0_l0` and so on, which all samples share; they begin as the cell's own
-    first values. Calls that are given states do not use them, but after a reset every state begins with them. Source:
-    Lasagne's `learn_init`."""
     skip_input: bool = False
-    """Each gate gets the layer's input as it is, without a product; the input has the hidden size. Source: cuDNN's
-    `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all."""
     cut_gradient: bool = False
-    """No gradient goes through products to the states that they read; it goes through the rest of the step, and to the weights.
-    Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024)."""
 
     def __post_init__(self) -> None:
         for name in ("input_dropout", "recurrent_dropout", "weight_dropout", "output_dropout"):
@@ -172,6 +176,25 @@ def first_parameter(state: str) -> str:
 
 
 OPTIONS = tuple(field.name for field in fields(LayerOptions))
+
+
+DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
+DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
+
+
+def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
+    """The arguments of a layer that are not what they are by default, as a call has them."""
+    unusual = {name: value for name, value in given.items() if name not in DEFAULTS or value != DEFAULTS[name]}
+    return ", ".join([*map(str, first), *(f"{name}={value!r}" for name, value in unusual.items())])
+
+
+class Fixed:
+    """A layer whose options are fixed once it is made."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OPTIONS:
+            raise AttributeError(f"{name} is fixed when a layer is made: make another one, and give it this one's parameters")
+        super().__setattr__(name, value)
 
 
 def copied(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+GIVEN = ("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states")
+"""Keyword arguments of calls, beside a cell's further per-step inputs."""
 LAST = "last"
 """Of what outputs hold where a sample has no step: what they held in the last step that it had."""
 
@@ -234,7 +236,8 @@ def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
     found = as_array(mask)
     if not isinstance(found, np.ndarray) or found.dtype != np.bool_:
         kind = found.dtype if isinstance(found, np.ndarray) else type(mask).__name__
-        raise TypeError(f"{who} should be an array of bool, got {kind}")
+        example = f": {who}.bool()" if hasattr(mask, "bool") else f": {who}.astype(bool)" if hasattr(mask, "astype") else ""
+        raise TypeError(f"{who} should be an array of bool, got {kind}{example}")
     if found.shape != tuple(sides):
         raise ValueError(f"{who} should have shape {tuple(sides)}, one for each step of the input, got {found.shape}")
     return found

@@ -96,19 +96,26 @@ class StateBase(ABC):
         return cls(states[0].names, tuple(cls._joined(of_state) for of_state in joined))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them to a safetensors file. Raises: MissingExtraError without the package of that name."""
+        """Write them to a safetensors file. Raises: OSError; MissingExtraError without the package of that name."""
         arrays = {name: self._writable(array) for name, array in zip(self.names, self.arrays, strict=True)}
-        _safetensors(self._format).save_file(arrays, path, {NAMES: ",".join(self.names)})
+        library = _safetensors(self._format)
+        try:
+            library.save_file(arrays, path, {NAMES: ",".join(self.names)})
+        except _safetensors_error() as error:
+            raise OSError(f"{path}: {error}") from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read them back. Raises: ValueError for another file; MissingExtraError without the package safetensors."""
         library = _safetensors(cls._format).safe_open
-        with library(path, cls._framework) as file:
-            names = (file.metadata() or {}).get(NAMES, "").split(",")
-            if sorted(names) != sorted(file.keys()):
-                raise ValueError(f"{path} holds no states")
-            return cls(tuple(names), tuple(file.get_tensor(name) for name in names))
+        try:
+            with library(path, cls._framework) as file:
+                names = (file.metadata() or {}).get(NAMES, "").split(",")
+                if sorted(names) != sorted(file.keys()):
+                    raise ValueError(f"{path} holds no states")
+                return cls(tuple(names), tuple(file.get_tensor(name) for name in names))
+        except _safetensors_error() as error:
+            raise ValueError(f"{path} holds no states: {error}") from None
 
     def given_to(self, names: tuple[str, ...], who: str) -> tuple[Any, ...]:
         """Its arrays, for a layer whose cell has states of these names. Raises: ValueError for another cell's."""
@@ -150,6 +157,11 @@ class StateBase(ABC):
     @abstractmethod
     def _writable(array: Any) -> Any:
         """As safetensors takes it."""
+
+
+def _safetensors_error() -> type[Exception]:
+    error: type[Exception] = importlib.import_module("safetensors").SafetensorError
+    return error
 
 
 def _safetensors(format: str) -> Any:

@@ -1,4 +1,10 @@
-"""The torch front-end: modules for any cell, and drop-in ones for torch.nn.RNN, LSTM and GRU."""
+"""The torch front-end: `Recurrent` for any cell with all options, drop-in modules for torch.nn's `RNN`, `LSTM` and `GRU`, and
+`RecurrentState`.
+
+    >>> import torch, anyrnn.torch
+    >>> output, (h, c) = anyrnn.torch.LSTM(3, 5)(torch.zeros(7, 2, 3))
+    >>> output, h = anyrnn.torch.Recurrent("gru", 3, 5, zoneout=0.1)(torch.zeros(7, 2, 3), lengths=[7, 4])
+"""
 
 try:
     import torch as _torch  # noqa: F401
@@ -12,3 +18,5 @@ from anyrnn.torch.standard import GRU as GRU
 from anyrnn.torch.standard import LSTM as LSTM
 from anyrnn.torch.standard import RNN as RNN
 from anyrnn.torch.state import RecurrentState as RecurrentState
+
+__all__ = ["GRU", "LSTM", "RNN", "Recurrent", "RecurrentState"]

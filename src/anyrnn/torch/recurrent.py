@@ -31,7 +31,7 @@ from anyrnn.sequence.network import (
     make_networks,
     merged,
 )
-from anyrnn.sequence.options import copied
+from anyrnn.sequence.options import Fixed, copied, described
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
@@ -81,7 +81,7 @@ def _drawn(*what: int) -> Tensor:
     return torch.from_numpy(llvm.draw(*what))
 
 
-class Recurrent(torch.nn.Module):
+class Recurrent(Fixed, torch.nn.Module):
     """A recurrent network of any cell.
 
     Args:
@@ -390,7 +390,10 @@ class Recurrent(torch.nn.Module):
             raise tensors.no_tensor(input)
         if packed and which is not None:
             what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
-            raise ValueError(f"{self._label}: a PackedSequence says which steps there are; give no {what} with it")
+            sides = (
+                f"give no {what} with it; `torch.nn.utils.rnn.pad_packed_sequence` gives an input and lengths that go with them"
+            )
+            raise ValueError(f"{self._label}: a PackedSequence says which steps there are; {sides}")
         weight = getattr(self, self._parameter_names[0][0]) if self._parameter_names[0] else self._without_parameters(given)
         if which is not None:
             which.check(weight.dtype, torch.finfo(weight.dtype).max)
@@ -586,15 +589,9 @@ class Recurrent(torch.nn.Module):
         return output, last
 
     def extra_repr(self) -> str:
-        parts = [f"{self.input_size}, {self.hidden_size}"]
-        parts += [f"{name}={value}" for name, value in self._repr_options().items()]
-        parts += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
-        parts += [f"bias={self.bias!r}"] if self.bias is not True else []
-        parts += ["batch_first=True"] if self.batch_first else []
-        parts += [f"dropout={self.dropout}"] if self.dropout else []
-        parts += ["bidirectional=True"] if self.bidirectional else []
-        parts += [f"memory_budget={self.memory_budget}"] if self.memory_budget is not None else []
-        return ", ".join([*self._repr_first(), *parts])
+        names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")
+        given = {**self._repr_options(), **{name: getattr(self, name) for name in names}}
+        return described((*self._repr_first(), self.input_size, self.hidden_size), given)
 
     def _repr_first(self) -> list[str]:
         return [self.cell.name]

@@ -1,4 +1,4 @@
-"""`RNN`, `LSTM` and `GRU` with the interface of torch.nn's."""
+"""`RNN`, `LSTM` and `GRU` with the interface of torch.nn's, and with the options of `Recurrent` as keyword arguments."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ class _Standard(Recurrent):
         return []
 
     def _repr_options(self) -> dict[str, Any]:
-        return {"proj_size": self.proj_size} if self.proj_size else {}
+        own = {"proj_size": self.proj_size} if self.proj_size else {}
+        return own | {name: value for name, value in self.options.items() if name != "proj"}
 
 
 class RNN(_Standard):
-    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
+    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu. It has the
+    options of `Recurrent` as keywords.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,7 @@ class RNN(_Standard):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
-        *,
-        backend: str = "auto",
+        **options: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
@@ -62,16 +64,16 @@ class RNN(_Standard):
             batch_first=batch_first,
             dropout=dropout,
             bidirectional=bidirectional,
-            backend=backend,
             device=device,
             dtype=dtype,
+            **options,
         )
         self.nonlinearity = nonlinearity
         self.mode = f"RNN_{nonlinearity.upper()}"
 
 
 class LSTM(_Standard):
-    """LSTM with torch.nn.LSTM's interface; `hx` is (h_0, c_0)."""
+    """LSTM with torch.nn.LSTM's interface, and the options of `Recurrent` as keywords; `hx` is (h_0, c_0)."""
 
     mode = "LSTM"
 
@@ -87,14 +89,13 @@ class LSTM(_Standard):
         proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
-        *,
-        backend: str = "auto",
+        **options: Any,
     ) -> None:
         if proj_size < 0:
             raise ValueError("proj_size should be a positive integer or zero to disable projections")
         if proj_size and proj_size >= hidden_size:
             raise ValueError("proj_size has to be smaller than hidden_size")
-        options = {"proj": proj_size} if proj_size else {}
+        options |= {"proj": proj_size} if proj_size else {}
         super().__init__(
             cells.lstm_projected if proj_size else cells.lstm,
             input_size,
@@ -104,7 +105,6 @@ class LSTM(_Standard):
             batch_first=batch_first,
             dropout=dropout,
             bidirectional=bidirectional,
-            backend=backend,
             device=device,
             dtype=dtype,
             **options,
@@ -113,7 +113,7 @@ class LSTM(_Standard):
 
 
 class GRU(_Standard):
-    """GRU with torch.nn.GRU's interface: the reset gate after the product."""
+    """GRU with torch.nn.GRU's interface, and the options of `Recurrent` as keywords: the reset gate after the product."""
 
     mode = "GRU"
 
@@ -128,8 +128,7 @@ class GRU(_Standard):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
-        *,
-        backend: str = "auto",
+        **options: Any,
     ) -> None:
         super().__init__(
             cells.gru,
@@ -140,7 +139,7 @@ class GRU(_Standard):
             batch_first=batch_first,
             dropout=dropout,
             bidirectional=bidirectional,
-            backend=backend,
             device=device,
             dtype=dtype,
+            **options,
         )

@@ -28,8 +28,9 @@ class RecurrentState(StateBase):
         >>> layer = anyrnn.torch.LSTM(3, 5)
         >>> state = layer.initial_state(2)
         >>> for chunk in torch.zeros(40, 2, 3).split(10):
-        ...     output, state = layer(chunk, state.detach())
+        ...     output, state = layer(chunk, state)
         ...     output.square().mean().backward()
+        ...     state = state.detach()
         >>> state
         RecurrentState(h=[1, 2, 5], c=[1, 2, 5])
     """

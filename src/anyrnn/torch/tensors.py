@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyrnn.errors import UnsupportedError
+from anyrnn.errors import UnsupportedError, meant
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import GIVEN
 from anyrnn.torch.state import RecurrentState
 
 States = Tensor | tuple[Tensor, ...] | RecurrentState
@@ -91,7 +92,8 @@ class Tensors:
         unknown = steps.keys() - names.keys()
         if unknown:
             known = ", ".join(names) or "none"
-            raise TypeError(f"{who} has no per-step input {min(unknown)!r}; it has: {known}")
+            slip = meant(min(unknown), (*names, *GIVEN))
+            raise TypeError(f"{who} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
         missing = [name for name in names if steps.get(name) is None]
         if missing:
             raise TypeError(f"{who} needs the per-step input {missing[0]} as keyword argument")
@@ -119,7 +121,8 @@ class Tensors:
             hx = hx.given_to(self.network.graph.state_names, f"{self.label}: hx")
         states, listed = self.network.graph.states, isinstance(hx, (tuple, list))
         if not listed and not isinstance(hx, Tensor):
-            raise TypeError(f"{self.label}: hx should be a Tensor or a tuple of them, got {type(hx).__name__}")
+            expected = "a Tensor, a tuple of them or an anyrnn.torch.RecurrentState"
+            raise TypeError(f"{self.label}: hx should be {expected}, got {type(hx).__module__}.{type(hx).__qualname__}")
         given: Any = hx if listed else (hx,)
         if len(given) != len(states) or (not listed and len(states) > 1):
             names = ", ".join(s.name for s in states)
