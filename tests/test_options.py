@@ -10,9 +10,10 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import LayerOptions
+from anyrnn import LayerOptions, cells
 from anyrnn._memory import aligned
 from anyrnn.ir.philox import Randomness
+from anyrnn.passes.options import with_weight_dropout
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.cell import LAYER_ARGUMENTS
 from tests.budget import assert_relative
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 def test_every_option_is_tested_and_documented() -> None:
     assert set(VALUES) == set(OPTIONS)
     assert set(OPTIONS) <= LAYER_ARGUMENTS
+    for name in OPTIONS:
+        assert f" {name}: " in str(LayerOptions.__doc__)
+        for layer in (anyrnn.Recurrent, anyrnn.torch.Recurrent):
+            assert name in str(layer.__doc__)
 
 
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
@@ -796,10 +801,9 @@ def test_activations_that_are_functions(backend: str) -> None:
             anyrnn.Recurrent("rnn_tanh", 4, 5, activations={"tanh": function})
 
 
-def test_the_options_say_what_they_are() -> None:
-    assert LayerOptions().zoneout == 0.0
-    for name in OPTIONS:
-        assert name in anyrnn.Recurrent.__doc__
+def test_matrices_that_cannot_be_told_apart() -> None:
+    with pytest.raises(ValueError, match="cell 'lstm' has 4 products that read states, and at most 3 can be told apart"):
+        with_weight_dropout(cells.load("lstm").trace(), "weights", 3)
 
 
 def test_a_gate_that_cannot_take_the_input_as_it_is() -> None:

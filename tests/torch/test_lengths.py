@@ -556,21 +556,33 @@ def test_what_cannot_be_asked_for() -> None:
     x = draw(4, 3, D, dtype=torch.float32)
     rows = draw(7, D, dtype=torch.float32)
     packed = pack_padded_sequence(x, [4, 2, 1])
-    raises(ValueError, r"^lengths should have one length for each of the 3 samples, got 2$", x, lengths=[1, 2])
-    raises(ValueError, r"^lengths should be from 0 to the 4 steps of the input, got 5$", x, lengths=[1, 5, 2])
-    raises(ValueError, r"^lengths should be from 0 to the 4 steps of the input, got -1$", x, lengths=[1, -1, 2])
-    raises(TypeError, r"^lengths should be a vector of integers, got float32 of shape \(3,\)$", x, lengths=torch.ones(3))
-    raises(TypeError, r"^lengths should be a vector of integers, got bool of shape \(3,\)$", x, lengths=torch.ones(3).bool())
-    raises(TypeError, r"^padding should be a number or 'last', got None$", x, lengths=[1, 2, 3], padding=None)
-    raises(TypeError, r"^padding should be a number or 'last', got 'first'$", x, lengths=[1, 2, 3], padding="first")
-    raises(ValueError, r"^padding=1.0 is for outputs where there is no step", x, padding=1.0)
+    raises(ValueError, r"^Recurrent: lengths should have one length for each of the 3 samples, got 2$", x, lengths=[1, 2])
+    raises(ValueError, r"^Recurrent: lengths should be from 0 to the 4 steps of the input, got 5$", x, lengths=[1, 5, 2])
+    raises(ValueError, r"^Recurrent: lengths should be from 0 to the 4 steps of the input, got -1$", x, lengths=[1, -1, 2])
+    raises(
+        TypeError, r"^Recurrent: lengths should be a vector of integers, got float32 of shape \(3,\)$", x, lengths=torch.ones(3)
+    )
+    raises(
+        TypeError,
+        r"^Recurrent: lengths should be a vector of integers, got bool of shape \(3,\)$",
+        x,
+        lengths=torch.ones(3).bool(),
+    )
+    raises(TypeError, r"^Recurrent: padding should be a number or 'last', got None$", x, lengths=[1, 2, 3], padding=None)
+    raises(TypeError, r"^Recurrent: padding should be a number or 'last', got 'first'$", x, lengths=[1, 2, 3], padding="first")
+    raises(ValueError, r"^Recurrent: padding=1.0 is for outputs where there is no step", x, padding=1.0)
     raises(ValueError, r"^Recurrent: a PackedSequence says which steps there are; give no lengths", packed, padding="last")
     raises(ValueError, r"^Recurrent: a PackedSequence says which steps there are; give no lengths", packed, lengths=[4, 2, 1])
-    raises(ValueError, r"^give lengths or cu_seqlens, not both$", x, lengths=[4, 2, 1], cu_seqlens=[0, 4])
+    raises(ValueError, r"^Recurrent: give lengths or cu_seqlens, not both$", x, lengths=[4, 2, 1], cu_seqlens=[0, 4])
     raises(ValueError, r"^Recurrent: Expected input with cu_seqlens to be 2D \[rows, 5\], got 3D instead$", x, cu_seqlens=[0, 4])
-    raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got from 0 to 6$", rows, cu_seqlens=[0, 6])
-    raises(ValueError, r"^cu_seqlens should go from 0 to the 7 rows of the input, got nothing$", rows, cu_seqlens=[])
-    raises(ValueError, r"^cu_seqlens should never go back, got 2 after a larger one$", rows, cu_seqlens=[0, 4, 2, 7])
+    raises(
+        ValueError,
+        r"^Recurrent: cu_seqlens should go from 0 to the 7 rows of the input, got from 0 to 6$",
+        rows,
+        cu_seqlens=[0, 6],
+    )
+    raises(ValueError, r"^Recurrent: cu_seqlens should go from 0 to the 7 rows of the input, got nothing$", rows, cu_seqlens=[])
+    raises(ValueError, r"^Recurrent: cu_seqlens should never go back, got 2 after a larger one$", rows, cu_seqlens=[0, 4, 2, 7])
     raises(RuntimeError, r"Expected hidden size \(1, 3, 11\) for state h of hx", packed, draw(1, 2, H, dtype=torch.float32))
     raises(TypeError, r"^Recurrent: input should be a Tensor or a PackedSequence, got list$", [x], lengths=[1])
     wrong = PackedSequence(packed.data.double(), packed.batch_sizes)

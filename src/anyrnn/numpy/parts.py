@@ -24,7 +24,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         y = np.empty((reserve.total, network.width), output.dtype) if batch and of_ends else output
         calls.forward(reserve, y, last, native, keep, memory)
         if batch and of_ends:
-            output[...] = batch.ends(network, y)
+            output[...] = batch.ends(y)
         return
     if native and keep:
         reserve.memory = calls.checked(memory, reserve.bytes_kept).reshape(-1).view(np.uint8)
@@ -51,7 +51,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         calls.forward(below, y, [a[of_units] for a in last], native, keep, own)
         adds = network.residual and layer
         if top:
-            y, adds = batch.ends(network, y) if batch else y, adds and network.adds_ends
+            y, adds = batch.ends(y) if batch else y, adds and network.adds_ends
             x = _ends(reserve, x) if adds else x
         below.output = y
         together = merged(y, network.merge)
@@ -120,14 +120,14 @@ def backward(
 def _ends(reserve: Reserve, sequence: Array) -> Array:
     """Of outputs, the last step that each direction takes, [N, width]."""
     if reserve.batch is not None:
-        return reserve.batch.ends(reserve.network, sequence)
+        return reserve.batch.ends(sequence)
     return interpreted.network_ends(reserve.network, sequence)
 
 
 def _at_ends(reserve: Reserve, d_ends: Array) -> Array:
     """The adjoint: cotangents of all steps."""
     if reserve.batch is not None:
-        return reserve.batch.at_ends(reserve.network, d_ends)
+        return reserve.batch.at_ends(d_ends)
     d = np.zeros((reserve.steps, *d_ends.shape), d_ends.dtype)
     interpreted.add_at_ends(reserve.network, d_ends, d)
     return d

@@ -49,8 +49,9 @@ class Recurrent(Fixed):
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises
             UnsupportedError.
         memory_budget: bytes that a training call of native kernels may keep for its backward call. The states before parts of
-            the sequence are kept instead of what does not fit, which `backward` computes again: up to a third more time, the same
-            bits. By default everything is kept.
+            the sequence are kept instead of what does not fit, which `backward` computes again: up to two fifths more time, the
+            same bits. Features count in multiples of 64 (float32), and a part is 1024 rows or more, so short calls need all. By
+            default everything is kept.
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise, and of the seeds that training
             calls have for their random choices.
@@ -172,9 +173,10 @@ class Recurrent(Fixed):
                 not have. They are as if they were cut out.
             mask_value: steps that a sample does not have are those where all features of the input have this value.
             reset: bool, of the shape of a mask: True for steps that begin a new sequence, from the cell's own first values. No
-                direction sees across; the given states go to, and the last come from, the ends of the sample.
+                direction sees across; the given states go to, and the last come from, the ends of the sample. At a step
+                that is not there, it is for the next one that is.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
-                had since a reset, or zero.
+                had since a reset (whatever the direction), or zero.
             return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
                 sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
                 or zero); or `none`, which gives None. The others are not kept.
@@ -376,7 +378,8 @@ class Recurrent(Fixed):
             reserve: from `forward_training`; can be used again.
             d_output: cotangent of the output, in its layout or of the last steps alone, as it was given; None when it has none.
             d_state: cotangent of the last states, formed like them; None for zero.
-            d_last_output: instead of `d_output`, the cotangent [N, directions * H] of the last step's output alone.
+            d_last_output: instead of `d_output`, the cotangent [N, directions * H] of `output[-1]` alone (of each sample's own
+                last step), which of a direction that reads backwards is its first.
             gradients: arrays to put the parameters' gradients in, by name; new ones by default.
             add: add to what `gradients` holds.
 
@@ -441,13 +444,15 @@ class Recurrent(Fixed):
                 d[...] = 0
                 d[batch.index] = rows
             d_all = batch.cotangents_entering(d_begins)
-            for d, more in zip(d_all, d_through or (), strict=False):
-                d += more
+            if d_through is not None:
+                for d, more in zip(d_all, d_through, strict=True):
+                    d += more
             d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
         if self.network.learned_state:
             work.d_own = [d.sum(1) * reserve.learned for d in d_first]
-            for d, of_all in zip(work.d_own, d_all, strict=batch is not None):
-                d += of_all[:, -1]  # of resets
+            if batch is not None:
+                for d, of_all in zip(work.d_own, d_all, strict=True):
+                    d += of_all[:, -1]  # of resets
         if weights:
             work.gradients = put(self._with_first(work, work.gradients), gradients, add)
         found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)

@@ -61,16 +61,16 @@ class Batch:
         rows = np.append(self.segments.element.argsort(), self.packing.total)
         return self._sum_at(rows[np.where(steps, np.cumsum(steps) - 1, -1)], d_last)
 
-    def ends(self, network: Network, rows: Array) -> Array:
-        """Of a network's outputs, those of the last step that each direction takes of each sample [N, width]; zero where there is
+    def ends(self, rows: Array) -> Array:
+        """Of outputs, those of the last step that each direction takes of each sample [N, width]; zero where there is
         none.
         """
         found = np.append(rows, np.zeros_like(rows, shape=(1, rows.shape[1])), 0)
-        return np.concatenate([part[i] for i, (_, part) in zip(self._ends, network.by_way(found), strict=True)], -1)
+        return np.concatenate([part[i] for i, (_, part) in zip(self._ends, self.network.by_way(found), strict=True)], -1)
 
-    def at_ends(self, network: Network, d_ends: Array) -> Array:
+    def at_ends(self, d_ends: Array) -> Array:
         """The adjoint."""
-        parts = zip(self._ends, network.by_way(d_ends), strict=True)
+        parts = zip(self._ends, self.network.by_way(d_ends), strict=True)
         return np.concatenate([self._sum_at(i, d) for i, (_, d) in parts], -1)
 
     @cached_property

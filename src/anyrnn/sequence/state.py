@@ -23,7 +23,8 @@ NAMES = "states"
 @dataclass(frozen=True, eq=False, repr=False)
 class StateBase(ABC):
     """The states of a batch, of each an array [layers * directions, N, size], by the cell's names: `state.h`. A layer's
-    `initial_state` makes one; a call that is given one gives one. It unpacks as a tuple does (`h, c = state`).
+    `initial_state` makes one; a call that is given one gives one. It unpacks as a tuple does (`h, c = state`), which is the way
+    to a state that has the name of a method.
     """
 
     names: tuple[str, ...]

@@ -278,7 +278,7 @@ def run_backward(
     d_output = readable(d_output) if d_output is not None else None
     d_ends = [readable(d) if d is not None else None for d in d_last[: len(call.state_sizes)]]
     d_more = [
-        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else readable(d)
+        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
         for d, size in zip(d_last[len(d_ends) :], call.more_sizes, strict=True)
     ]
     d_more = [readable(d) for d in d_more]

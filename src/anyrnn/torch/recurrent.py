@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -60,6 +60,9 @@ they change with every call, it stops.
 """
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Mode:
     """What calls run that train, or those that do not."""
@@ -97,8 +100,9 @@ class Recurrent(Fixed, torch.nn.Module):
         backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
             an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
         memory_budget: bytes that a call of native kernels may keep for its backward pass. The states before parts of the sequence
-            are kept instead of what does not fit, which the backward pass computes again: up to a third more time, the same
-            bits. By default everything is kept.
+            are kept instead of what does not fit, which the backward pass computes again: up to two fifths more time, the same
+            bits. Features count in multiples of 64 (float32), and a part is 1024 rows or more, so short calls need all. Under
+            vmap and in forward mode the interpreter keeps what it needs. By default everything is kept.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
@@ -315,9 +319,10 @@ class Recurrent(Fixed, torch.nn.Module):
                 sample does not have. They are as if they were cut out.
             mask_value: steps that a sample does not have are those where all features of the input have this value.
             reset: bool, of the shape of a mask: True for steps that begin a new sequence, from the cell's own first values. No
-                direction sees across; `hx` goes to, and the last states come from, the ends of the sample.
+                direction sees across; `hx` goes to, and the last states come from, the ends of the sample. At a step
+                that is not there, it is for the next one that is.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
-                had since a reset, or zero.
+                had since a reset (whatever the direction), or zero.
             return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
                 sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
                 or zero); or `none`, which gives None. The others are not kept.
@@ -329,7 +334,8 @@ class Recurrent(Fixed, torch.nn.Module):
         each, the last three in the layout of the input and padded as the output is; for a PackedSequence they are one whose
         data is [rows, layers * directions, size].
 
-        Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit.
+        Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
+        UnsupportedError when an explicit backend or a `memory_budget` cannot be had.
         """
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
         all_states, of_ends = return_states == "all", return_outputs != "all"
@@ -338,7 +344,7 @@ class Recurrent(Fixed, torch.nn.Module):
             found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
         state = hx if isinstance(hx, RecurrentState) else None
-        sources, weight, seed, plain_sources = self._checked_sources(input)
+        weight = self._weight(input)
         batched = self._tensors.check_input(input, weight)
         x = self._tensors.time_major(input, batched, weight)
         first = self._tensors.states(hx, x.size(1), x, batched)
@@ -347,6 +353,7 @@ class Recurrent(Fixed, torch.nn.Module):
         inputs = [x]
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
+        sources, seed, plain_sources = self._checked_sources(input, weight)
         ends = partial(operators.ends, self.network) if of_ends else None
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, all_states, ends)
         if batched and self.batch_first:
@@ -394,9 +401,9 @@ class Recurrent(Fixed, torch.nn.Module):
                 f"give no {what} with it; `torch.nn.utils.rnn.pad_packed_sequence` gives an input and lengths that go with them"
             )
             raise ValueError(f"{self._label}: a PackedSequence says which steps there are; {sides}")
-        weight = getattr(self, self._parameter_names[0][0]) if self._parameter_names[0] else self._without_parameters(given)
+        weight = self._weight(given)
         if which is not None:
-            which.check(weight.dtype, torch.finfo(weight.dtype).max)
+            self._labelled(which.check, weight.dtype, torch.finfo(weight.dtype).max)
         batch: uneven.Batch | None
         batched = True
         if which is None:
@@ -404,19 +411,19 @@ class Recurrent(Fixed, torch.nn.Module):
             batch = uneven.in_packed_sequence(input, self._label)
         elif which.cu_seqlens is not None:
             tensors.check_rows(given, weight, "with cu_seqlens")
-            batch = uneven.in_joined_rows(given, which)
+            batch = self._labelled(uneven.in_joined_rows, given, which)
         else:
             batched = tensors.check_input(given, weight)
-            batch = uneven.in_tensor(given, which, self.batch_first)
+            batch = self._labelled(uneven.in_tensor, given, which, self.batch_first)
             if batch is None:
                 return Recurrent.forward(self, input, hx, return_outputs=return_outputs, return_states=return_states, **steps)
-        sources, _, seed, plain_sources = self._checked_sources(given)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
+        sources, seed, plain_sources = self._checked_sources(given, weight)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        ways, packing = uneven.States(self.network, batch.segments, self._own_states(weight)), batch.segments.packing
-        kept = ways.entering(first)
+        states_of = uneven.StatesOfSegments(self.network, batch.segments, self._own_states(weight))
+        kept, packing = states_of.entering(first), batch.segments.packing
         ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
         if packing.counts:
             output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends)
@@ -427,7 +434,7 @@ class Recurrent(Fixed, torch.nn.Module):
             shown = batch.sequence(output)
         elif which is not None:
             shown = uneven.padded_ends(self.network, batch.segments, output, which.number)
-        states = [uneven.of_units(batch, s) for s in last] if all_states else ways.leaving(last, first)
+        states = [uneven.of_units(batch, s) for s in last] if all_states else states_of.leaving(last, first)
         if not batched:
             states = states if all_states else [s.squeeze(1) for s in states]
             shown = shown.squeeze(0) if of_ends else shown
@@ -466,18 +473,29 @@ class Recurrent(Fixed, torch.nn.Module):
             found.append(torch.stack(of_units).view(len(network.units), 1, size))
         return found
 
-    def _checked_sources(self, input: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor | None, bool]:
-        """What the steps read of the parameters; one of them, which tells dtype and device; the seed of random choices; whether
-        all sources are known to be plain and contiguous.
+    def _weight(self, input: Tensor) -> Tensor:
+        """A parameter, which tells dtype and device."""
+        names = self._parameter_names[0]
+        return getattr(self, names[0]) if names else self._without_parameters(input)
+
+    def _labelled(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Its errors name the layer."""
+        try:
+            return function(*arguments)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self._label}: {error}") from None
+
+    def _checked_sources(self, input: Tensor, weight: Tensor) -> tuple[Sequence[Tensor], Tensor | None, bool]:
+        """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
+        contiguous. Last of all checks, as it draws and computes.
         """
         mode = self._modes[self.training]
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
         sources = self._sources(mode, seed, input)
-        weight = sources[0] if sources else self._without_parameters(input)
         plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
         if not plain_sources:
             self._check_sources(mode, sources, weight)
-        return sources, weight, seed, plain_sources
+        return sources, seed, plain_sources
 
     def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor) -> None:
         """Refuse parameters that were replaced by others of another form; remember what they are like."""
@@ -520,7 +538,8 @@ class Recurrent(Fixed, torch.nn.Module):
         number = operators.number_like(like)
         chances = None
         if seed is not None:
-            native = like.is_cpu and autograd.direct(like, seed) and not are_functorch_transforms_active()
+            plain = autograd.direct(like, seed) and not are_functorch_transforms_active()
+            native = plain and self._why_not_native(like) is None
             random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
             chances = None if random is None else random.at(layer, direction, 0)
         interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)

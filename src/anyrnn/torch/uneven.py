@@ -22,7 +22,7 @@ from anyrnn.torch.operators import new_rows, paged
 
 
 @dataclass(frozen=True)
-class States:
+class StatesOfSegments:
     """The states of a batch, of the caller's samples and of the segments."""
 
     network: Network
