@@ -11,6 +11,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
+from anyrnn.torch import recurrent
 from anyrnn.trace.language import affine, concat, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
 
@@ -265,3 +266,50 @@ def test_a_replaced_parameter_of_another_form_is_refused() -> None:
 def test_dropout_without_layers_to_act_between_warns() -> None:
     with pytest.warns(UserWarning, match="dropout acts between layers"):
         anyrnn.torch.GRU(3, 4, dropout=0.5)
+
+
+def test_a_refused_call_draws_nothing() -> None:
+    layer = anyrnn.torch.LSTM(D, H, zoneout=0.1, weight_dropout=0.1)
+    before = torch.get_rng_state()
+    for given, call in (
+        (x(5, 3, 6), {}),
+        (x(), {"hx": torch.zeros(1)}),
+        (x(), {"lengths": [6] * 3}),
+        (x(), {"mask": torch.ones(5, 3, dtype=torch.int64)}),
+        (x(), {"lengths": [4] * 3, "hx": torch.zeros(1)}),
+    ):
+        with pytest.raises((ValueError, RuntimeError, TypeError)):
+            layer(given, **call)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_mask_of_another_dtype_is_told_what_it_should_be() -> None:
+    with pytest.raises(TypeError, match=r"^GRU: mask should be an array of bool, got int64: mask.bool\(\)$"):
+        anyrnn.torch.GRU(D, H)(x(), mask=torch.ones(5, 3, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"^mask should be an array of bool, got int64: mask.astype\(bool\)$"):
+        anyrnn.Recurrent("gru", D, H)(x().numpy(), mask=np.ones((5, 3), np.int64))
+
+
+def test_the_drop_in_modules_take_options() -> None:
+    layers = [anyrnn.torch.LSTM(D, H, proj_size=2, zoneout=0.1), anyrnn.torch.RNN(D, H, residual=True, num_layers=2)]
+    layers.append(anyrnn.torch.GRU(D, H, memory_budget=10**7, reverse=True))
+    ends = ("proj_size=2, zoneout=0.1)", "residual=True, num_layers=2)", "reverse=True, memory_budget=10000000)")
+    for layer, end in zip(layers, ends, strict=True):
+        assert repr(layer).endswith(end)
+        layer(x())[0].sum().backward()
+    assert anyrnn.torch.Recurrent("gru", D, H).load_state_dict(layers[2].state_dict())
+
+
+def test_the_reference_backend_runs_no_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError
+
+    layers = [anyrnn.torch.Recurrent("gru", D, H, weight_dropout=0.5, backend=backend) for backend in ("llvm", "reference")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    torch.manual_seed(1)
+    expected, _ = layers[0](x())
+    monkeypatch.setattr(recurrent.llvm, "draw", never)
+    torch.manual_seed(1)
+    torch.testing.assert_close(layers[1](x())[0], expected)
+    with pytest.raises(AssertionError):
+        layers[0](x())
