@@ -21,21 +21,20 @@ from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
+from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import (
     Network,
     check_arguments,
-    check_budget,
-    check_dropout,
     check_size,
     check_wanted,
     make_networks,
 )
-from anyrnn.sequence.options import Fixed, copied, described
+from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
 
-class Recurrent(Fixed):
+class Recurrent(Layer):
     """A recurrent network of any cell on NumPy arrays.
 
     Args:
@@ -94,38 +93,19 @@ class Recurrent(Fixed):
         if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
         self.batch_first, self.backend = batch_first, backend
-        self.memory_budget = memory_budget
         self._sizes, options = (input_size, hidden_size), copied(options)
         self._given = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         self._given |= {"backend": backend, **options}
         self._networks = partial(make_networks, self.cell, *self._sizes, num_layers, bias, bidirectional, options)
-        self.dropout = dropout
+        self._dropout, self.memory_budget = float(dropout), memory_budget
         self.network: Network = self._networks(self.dropout).evaluation
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
 
-    @property
-    def dropout(self) -> float:
-        """The probability of zeroing each output between layers, in training calls; it may be changed."""
-        return self._dropout
-
-    @dropout.setter
-    def dropout(self, value: float) -> None:
-        check_dropout(value)
-        self.training_network: Network = self._networks(float(value)).training
-        self._dropout = float(value)
-
-    @property
-    def memory_budget(self) -> int | None:
-        """Bytes that a training call may keep; None for all that there is. It may be changed."""
-        return self._memory_budget
-
-    @memory_budget.setter
-    def memory_budget(self, value: int | None) -> None:
-        check_budget(value)
-        self._memory_budget = value
+    def _changed(self) -> None:
+        self.training_network: Network = self._networks(self.dropout).training
 
     def __repr__(self) -> str:
         given = {**self._given, "dropout": self.dropout, "memory_budget": self.memory_budget, "dtype": self.dtype.name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
@@ -176,25 +176,6 @@ def first_parameter(state: str) -> str:
 
 
 OPTIONS = tuple(field.name for field in fields(LayerOptions))
-
-
-DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
-DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
-
-
-def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
-    """The arguments of a layer that are not what they are by default, as a call has them."""
-    unusual = {name: value for name, value in given.items() if name not in DEFAULTS or value != DEFAULTS[name]}
-    return ", ".join([*map(str, first), *(f"{name}={value!r}" for name, value in unusual.items())])
-
-
-class Fixed:
-    """A layer whose options are fixed once it is made."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in OPTIONS:
-            raise AttributeError(f"{name} is fixed when a layer is made: make another one, and give it this one's parameters")
-        super().__setattr__(name, value)
 
 
 def copied(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,18 +20,18 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import (
     Network,
     Networks,
     check_arguments,
     check_budget,
-    check_dropout,
     check_size,
     check_wanted,
     make_networks,
     merged,
 )
-from anyrnn.sequence.options import Fixed, copied, described
+from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, uneven
 from anyrnn.torch.namespace import NAMESPACE
@@ -84,7 +84,7 @@ def _drawn(*what: int) -> Tensor:
     return torch.from_numpy(llvm.draw(*what))
 
 
-class Recurrent(Fixed, torch.nn.Module):
+class Recurrent(Layer, torch.nn.Module):
     """A recurrent network of any cell.
 
     Args:
@@ -210,25 +210,7 @@ class Recurrent(Fixed, torch.nn.Module):
         sizes = (self.input_size, self.hidden_size, self.num_layers)
         return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
 
-    @property
-    def dropout(self) -> float:
-        """The probability of zeroing each output between layers, in training mode; it may be changed."""
-        return self._dropout
-
-    @dropout.setter
-    def dropout(self, value: float) -> None:
-        check_dropout(value)
-        self._dropout, self._modes = float(value), self._made_modes(float(value))
-
-    @property
-    def memory_budget(self) -> int | None:
-        """Bytes that a call may keep for its backward pass; None for all that there is. It may be changed."""
-        return self._memory_budget
-
-    @memory_budget.setter
-    def memory_budget(self, value: int | None) -> None:
-        check_budget(value)
-        self._memory_budget = value
+    def _changed(self) -> None:
         self._modes = self._made_modes(self.dropout)
 
     def reset_parameters(self) -> None:

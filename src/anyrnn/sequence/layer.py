@@ -1,0 +1,57 @@
+"""What layers of all front-ends have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anyrnn.sequence.network import check_budget, check_dropout
+from anyrnn.sequence.options import OPTIONS
+
+DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
+DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
+
+
+def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
+    """The arguments of a layer that are not what they are by default, as a call has them."""
+    unusual = {name: value for name, value in given.items() if name not in DEFAULTS or value != DEFAULTS[name]}
+    return ", ".join([*map(str, first), *(f"{name}={value!r}" for name, value in unusual.items())])
+
+
+class Layer:
+    """Its dropout and memory budget may be changed; its other options are fixed once it is made."""
+
+    _dropout: float
+    _memory_budget: int | None
+
+    @property
+    def dropout(self) -> float:
+        """The probability of zeroing each output between layers, in training calls; it may be changed."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, value: float) -> None:
+        check_dropout(value)
+        self._dropout = float(value)
+        self._changed()
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes that a training call may keep; None for all that there is. It may be changed."""
+        return self._memory_budget
+
+    @memory_budget.setter
+    def memory_budget(self, value: int | None) -> None:
+        check_budget(value)
+        self._memory_budget = value
+        self._changed()
+
+    @abstractmethod
+    def _changed(self) -> None:
+        """Make anew what follows from them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OPTIONS:
+            raise AttributeError(f"{name} is fixed when a layer is made: make another one, and give it this one's parameters")
+        super().__setattr__(name, value)
