@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def meant(name: str, known: Iterable[str]) -> str:
     """What a message says to a name that may be a slip."""
+    from difflib import get_close_matches  # takes a while, and is seldom wanted
+
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
