@@ -113,7 +113,7 @@ def test_what_cannot_be() -> None:
     check(TypeError, r"^lengths should be integers: ", lengths=[1, 2.0, 2])
     check(TypeError, r"^lengths should be a vector of integers, got float64 of shape \(3,\)$", lengths=np.ones(3))
     check(TypeError, r"^lengths should be a sequence of integers, got int$", lengths=3)
-    check(TypeError, r"^mask should be an array of bool, got float64$", mask=np.ones((5, 3)))
+    check(TypeError, r"^mask should be an array of bool, got float64: mask.astype\(bool\)$", mask=np.ones((5, 3)))
     check(TypeError, r"^mask should be an array of bool, got list$", mask=[[True] * 3] * 5)
     check(
         ValueError, r"^mask should have shape \(5, 3\), one for each step of the input, got \(3, 5\)$", mask=np.ones((3, 5), bool)
