@@ -458,7 +458,10 @@ class Recurrent(Layer, torch.nn.Module):
     def _weight(self, input: Tensor) -> Tensor:
         """A parameter, which tells dtype and device."""
         names = self._parameter_names[0]
-        return getattr(self, names[0]) if names else self._without_parameters(input)
+        if not names:
+            return self._without_parameters(input)
+        weight = self._parameters.get(names[0])  # quicker than the attribute
+        return weight if weight is not None else getattr(self, names[0])  # a parametrisation has taken its place
 
     def _labelled(self, function: Callable[..., T], *arguments: Any) -> T:
         """Its errors name the layer."""
