@@ -218,7 +218,7 @@ def test_it_may_be_changed() -> None:
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 def test_no_samples(kind: str) -> None:
-    """Where nothing is needed even one byte is enough; of steps without samples some numbers are kept."""
+    """Steps without samples need some bytes all the same."""
     x = torch.zeros(STEPS, 0, 5)
     layer = anyrnn.torch.Recurrent("gru", 5, 9, memory_budget=1)
     if kind == "numpy":
