@@ -58,6 +58,8 @@ def adjoint(graph: Graph) -> Adjoint:
     cotangents: dict[int, Symbol] = {}
     products: list[OuterProduct] = []
     sums: dict[int, Symbol] = {}
+    chosen: dict[int, int] = {}
+    """of cotangents that are what a random choice passes on to its first operand: the choice"""
 
     def give(index: int, value: Symbol | None) -> None:
         """Add to the cotangent of a node."""
@@ -98,10 +100,15 @@ def adjoint(graph: Graph) -> Adjoint:
                 offset = offset + size
         elif node.op == "fill":
             give(node.inputs[0], g)
+        elif g.index in chosen and node.row.arity == 1:
+            give(node.inputs[0], _through_choice(builder, node, chosen[g.index], cotangents[chosen[g.index]]))
         else:
             assert node.row.derivative is not None, f"op {node.op} has no derivative"
             symbols = [builder.symbol(s) for s in node.inputs]
-            for source, value in zip(node.inputs, node.row.derivative(g, builder.symbol(index), *symbols), strict=True):
+            values = node.row.derivative(g, builder.symbol(index), *symbols)
+            if node.op == "choose":
+                chosen[values[0].index] = index
+            for source, value in zip(node.inputs, values, strict=True):
                 give(source, value)
 
     made = {(n.op, n.attributes[0]): cotangents[i] for i, n in enumerate(graph.nodes) if n.row.kind == "leaf" and i in cotangents}
@@ -113,6 +120,18 @@ def adjoint(graph: Graph) -> Adjoint:
     states = tuple(found("state", state.name, state.shape) for state in graph.states)
     pairs = tuple((index, value.index) for index, value in sums.items())
     return Adjoint(graph, tuple(builder.nodes), inputs, states, tuple(products), pairs)
+
+
+def _through_choice(builder: Builder, node: Node, choice: int, d_choice: Symbol) -> Symbol | None:
+    """The cotangent of the operand of a function whose result goes to a random choice alone. Where it is chosen the choice has
+    its value, and elsewhere there is no cotangent; so what the choice gave, which is often a state, is kept instead.
+    """
+    assert node.row.derivative is not None, f"op {node.op} has no derivative"
+    result = builder.symbol(choice)
+    (value,) = node.row.derivative(d_choice, result, builder.symbol(node.inputs[0]))
+    if value is None:
+        return None
+    return builder.make("choose", [value, builder.constant(0.0)], result.shape, builder.nodes[choice].attributes)
 
 
 def _zeros(builder: Builder, shape: Shape) -> Symbol:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
-from anyrnn.backends.llvm.random import random_words
+from anyrnn.backends.llvm.random import are_kept, keys_of, random_words
 
 
 def mask_bytes(lanes: int) -> int:
@@ -21,6 +21,10 @@ class Choices:
 
     def __init__(self, b: Function, block: Value, layout: Layout, lanes: int) -> None:
         self.b, self.block, self.layout, self.lanes = b, block, layout, lanes
+
+    def begin(self) -> None:
+        """Make what all that is drawn needs, where all of it comes after."""
+        self.keys = keys_of(self.b, self.header("seed"), self.lanes)
 
     def header(self, name: str, type: str = I64) -> Value:
         return self.b.word(self.block, self.layout.header(name), name, type)
@@ -37,8 +41,8 @@ class Choices:
     def drawn(self, choice: str, feature: Value, sample: Value, step: Value) -> Value:
         """The mask of a vector whose first feature is `feature`."""
         b = self.b
-        words = random_words(b, self.header("seed"), feature, sample, step, self.word(choice, "stream"), self.lanes)
-        return b.compare("uge", words, b.splat(self.word(choice, "threshold"), self.lanes, "threshold"), "kept")
+        words = random_words(b, self.keys, feature, sample, step, self.word(choice, "stream"), self.lanes)
+        return are_kept(b, words, self.word(choice, "threshold"), self.lanes)
 
     def of_step(self, choice: str, feature: Value, row: Value, t: Value) -> Value:
         """The mask of a row of step t."""

@@ -192,6 +192,7 @@ class ColumnKernel(Emitter):
         for key in [] if self.shaped.accumulators else self.to_fetch:
             b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"))
         values = dict(vectors)
+        row_here = b.add(row, loop.index, "row")
         for i in self.pointwise_needs:
             node = self.nodes[i]
             if node.op == "affine":
@@ -205,11 +206,11 @@ class ColumnKernel(Emitter):
                 values[i] = self.spread[i]
             elif node.per_sample:
                 operands = [values[s] for s in node.inputs]
-                values[i] = self.elementwise(node, self.label(i), operands, feature, b.add(row, loop.index, "row"))
+                values[i] = self.elementwise(node, self.label(i), operands, feature, row_here)
         for i, buffer, later in self.kernel.stores:
             if not self.program.is_sum(buffer):
                 self.store(values[i], buffer, at[buffer, later], lanes)
-        self.add_to_sums(values, starts, b.add(row, loop.index))
+        self.add_to_sums(values, starts, row_here)
         b.end(loop)
         if panels:
             b.end(panels)

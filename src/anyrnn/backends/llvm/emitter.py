@@ -130,6 +130,11 @@ class Emitter:
         self.row_bytes: dict[Key, Value] = {}
         self.panel_bytes: dict[str, Value] = {}
         self.scalars: dict[int, Value] = {}
+        self.choices = Choices(self.b, self.block, layout, element.lanes)
+        if any(n.op == "choose" and kind_of(n.attributes[0]).each_step for n in self.nodes):
+            self.choices.begin()
+        self.masks: dict[tuple[str, int, str, str], Value] = {}
+        """of random choices, by feature and row"""
 
     def word(self, index: int, name: str) -> Value:
         return self.b.word(self.block, index, name)
@@ -222,12 +227,15 @@ class Emitter:
             assert row is not None
             first, second = operands
             choice, later = node.attributes
-            return self.b.select(self.kept(choice, later, node.shape[0], feature, row), first, second, name)
+            key = (choice, later, str(feature), str(row))
+            if key not in self.masks:
+                self.masks[key] = self.kept(choice, later, node.shape[0], feature, row)
+            return self.b.select(self.masks[key], first, second, name)
         return SPELLINGS[node.op](self.b, name, *operands)
 
     def kept(self, choice: str, later: int, dim: Dim, feature: Value, row: Value) -> Value:
         """The mask of a random choice for the features of one vector of a row of this call."""
-        b, choices = self.b, Choices(self.b, self.block, self.layout, self.element.lanes)
+        b, choices = self.b, self.choices
         row, steps = self._row_of_step(b.add(self.row0, row, "row"))
         if kind_of(choice).each_step:
             return choices.of_step(choice, feature, row, b.add(b.add(self.t, later), steps, "t"))

@@ -50,7 +50,10 @@ class Ends:
     def choices_in(self, tables: Sequence[tuple[str, Dim]]) -> None:
         """Each thread draws its part of the samples' masks of choices that are the same in all steps."""
         thread, b, lanes = self.thread, self.thread.b, self.thread.element.lanes
+        if not tables:
+            return
         choices = Choices(b, thread.block, thread.layout, lanes)
+        choices.begin()
         for choice, dim in tables:
             features = thread.size(dim)
             row = b.loop("row", *thread.part)

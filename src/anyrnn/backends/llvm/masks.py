@@ -12,7 +12,7 @@ import numpy.typing as npt
 from anyrnn._cache import remembered
 from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.builder import I64, Module, const
-from anyrnn.backends.llvm.random import random_words
+from anyrnn.backends.llvm.random import are_kept, keys_of, random_words
 
 LANES = 16
 """Numbers that are drawn at once; a row of a mask is rounded up to so many."""
@@ -40,10 +40,11 @@ def _text() -> str:
     module = Module(fused=False)
     b = module.function("mask", [("ptr", "out"), *[("i64", name) for name in ARGUMENTS]], internal=False)
     out, rows, columns, seed, stream, threshold = b.arguments
+    keys = keys_of(b, seed, LANES)
     row = b.loop("row", 0, rows)
     column = b.loop("column", 0, columns, LANES)
-    words = random_words(b, seed, column.index, row.index, const(I64, 0), stream, LANES)
-    kept = b.compare("uge", words, b.splat(threshold, LANES, "threshold"), "kept")
+    words = random_words(b, keys, column.index, row.index, const(I64, 0), stream, LANES)
+    kept = are_kept(b, words, threshold, LANES)
     at = b.at(out, b.add(b.mul(row.index, columns), column.index), "i8", "at")
     b.store(b.cast("zext", kept, f"<{LANES} x i8>", "bytes"), at, 1)
     b.end(column)

@@ -7,55 +7,79 @@ from __future__ import annotations
 from anyrnn.backends.llvm.builder import I64, Function, Value, const, vector
 from anyrnn.ir.philox import MULTIPLIERS, ROUNDS, WEYL, WORD
 
+Keys = list[tuple[Value, Value]]
+"""Of each round, for all counters of a vector."""
 
-def random_words(b: Function, seed: Value, feature: Value, sample: Value, step: Value, stream: Value, lanes: int) -> Value:
-    """A 32-bit random word (as i64) for each of `lanes` features from `feature` on, which is a multiple of `lanes`."""
-    count = max(1, lanes // 4)
+
+def keys_of(b: Function, seed: Value, lanes: int) -> Keys:
+    """They are the same for all vectors of a call."""
+    count = _counters(lanes)
+    first, second = b.splat(seed, count, "key.0"), b.splat(b.binary("lshr", seed, const(I64, 32), "key.1"), count, "key.1")
+    keys = [(first, second)]
+    for _ in range(ROUNDS - 1):
+        first, second = b.add(first, WEYL[0], "key.0"), b.add(second, WEYL[1], "key.1")
+        keys.append((first, second))
+    return keys
+
+
+def _counters(lanes: int) -> int:
+    return max(1, lanes // 4)
+
+
+def random_words(b: Function, keys: Keys, feature: Value, sample: Value, step: Value, stream: Value, lanes: int) -> Value:
+    """A 32-bit random word for each of `lanes` features from `feature` on, which is a multiple of `lanes`.
+
+    Words stand in 64 bits meanwhile, of which no multiplication looks at the upper half.
+    """
+    count = _counters(lanes)
     type = vector(I64, count)
 
     def spread(value: Value, name: str) -> Value:
         return b.splat(value, count, name)
 
+    def low(value: Value) -> Value:
+        return b.binary("and", value, const(type, WORD), "word")
+
+    half = const(type, 32)
     numbers = Value("<" + ", ".join(f"i64 {k}" for k in range(count)) + ">", type)
     group = b.binary("lshr", feature, const(I64, 2), "group")
-    word = const(type, WORD)
     c0, c1 = b.add(spread(group, "group"), numbers, "counter"), spread(sample, "sample")
     c2, c3 = spread(step, "step"), spread(stream, "stream")
-    k0 = spread(b.binary("and", seed, const(I64, WORD), "key.0"), "key.0")
-    k1 = spread(b.binary("lshr", seed, const(I64, 32), "key.1"), "key.1")
-    for _ in range(ROUNDS):
-        p0, p1 = b.mul(c0, MULTIPLIERS[0], "product.0"), b.mul(c2, MULTIPLIERS[1], "product.1")
-        high0, high1 = (b.binary("lshr", p, const(type, 32), "high") for p in (p0, p1))
-        low0, low1 = (b.binary("and", p, word, "low") for p in (p0, p1))
+    for k0, k1 in keys:
+        p0, p1 = b.mul(low(c0), MULTIPLIERS[0], "product.0"), b.mul(low(c2), MULTIPLIERS[1], "product.1")
+        high0, high1 = (b.binary("lshr", p, half, "high") for p in (p0, p1))
         c0, c2 = (
             b.binary("xor", b.binary("xor", high1, c1), k0, "word.0"),
             b.binary("xor", b.binary("xor", high0, c3), k1, "word.2"),
         )
-        c1, c3 = low1, low0
-        k0 = b.binary("and", b.add(k0, WEYL[0]), word, "key.0")
-        k1 = b.binary("and", b.add(k1, WEYL[1]), word, "key.1")
-    return _interleaved(b, [c0, c1, c2, c3], count, lanes, feature)
+        c1, c3 = p1, p0
+    pairs = [b.binary("or", low(first), b.binary("shl", second, half, "upper"), "pair") for first, second in ((c0, c1), (c2, c3))]
+    return _in_order(b, *pairs, count, lanes, feature)
 
 
-def _interleaved(b: Function, words: list[Value], count: int, lanes: int, feature: Value) -> Value:
-    """Lane l takes word l % 4 of counter l // 4; fewer lanes than four take the words that their feature says."""
+def are_kept(b: Function, words: Value, threshold: Value, lanes: int) -> Value:
+    """A mask: whether words are not below a threshold from 0 to 2 ** 32, an i64."""
+    low = b.splat(b.cast("trunc", threshold, "i32", "threshold"), lanes, "threshold")
+    possible = b.splat(b.compare("ule", threshold, const(I64, WORD), "possible"), lanes, "possible")
+    return b.binary("and", b.compare("uge", words, low, "kept"), possible, "kept")
 
-    def join(x: Value, y: Value, size: int) -> Value:
-        indices = ", ".join(f"i32 {k}" for k in range(2 * size))
-        text = f"shufflevector {x.typed}, {y.typed}, <{2 * size} x i32> <{indices}>"
-        return b.value(vector(I64, 2 * size), text, "words")
 
-    both = join(join(words[0], words[1], count), join(words[2], words[3], count), 2 * count)
-    poison = Value("poison", both.type)
+def _in_order(b: Function, first: Value, second: Value, count: int, lanes: int, feature: Value) -> Value:
+    """Lane l takes word l % 4 of counter l // 4, of which the pairs hold two each; fewer lanes than four take the words that
+    their feature says.
+    """
 
-    def pick(places: list[int]) -> Value:
+    def pick(x: Value, y: Value, places: list[int], type: str) -> Value:
         indices = ", ".join(f"i32 {k}" for k in places)
-        return b.value(vector(I64, lanes), f"shufflevector {both.typed}, {poison.typed}, <{lanes} x i32> <{indices}>", "random")
+        return b.value(type, f"shufflevector {x.typed}, {y.typed}, <{len(places)} x i32> <{indices}>", "words")
 
+    pairs = pick(first, second, [k + count * which for k in range(count) for which in (0, 1)], vector(I64, 2 * count))
+    words = b.cast("bitcast", pairs, vector("i32", 4 * count), "words")
     if lanes >= 4:
-        return pick([(lane % 4) * count + lane // 4 for lane in range(lanes)])
-    result = pick(list(range(lanes)))
-    for start in range(lanes, 4, lanes):
+        return words
+    parts = [pick(words, words, list(range(start, start + lanes)), vector("i32", lanes)) for start in range(0, 4, lanes)]
+    result = parts[0]
+    for start, part in zip(range(lanes, 4, lanes), parts[1:], strict=True):
         here = b.compare("eq", b.binary("and", feature, const(I64, 3)), const(I64, start), "here")
-        result = b.select(here, pick(list(range(start, start + lanes))), result, "random")
+        result = b.select(here, part, result, "random")
     return result
