@@ -4,6 +4,7 @@ import pytest
 
 from anyrnn import State, Vec, cell, cells
 from anyrnn.passes.compile import plan
+from anyrnn.passes.options import with_zoneout
 from anyrnn.passes.plan import Program
 from anyrnn.trace.language import affine, mean, tanh
 
@@ -33,6 +34,14 @@ def test_stages(name: str, which: str) -> None:
     program: Program = getattr(plan(cells.load(name).trace()), which)
     assert program.stages == STAGES[name]
     assert len(program.body) == max(1, STAGES[name])
+
+
+@pytest.mark.parametrize("name", ["rnn_tanh", "rnn_relu"])
+def test_zoneout_keeps_nothing_beside_the_states(name: str) -> None:
+    """Where the activation's value is chosen it is the new state, and elsewhere it has no gradient."""
+    graph = cells.load(name).trace()
+    with_random = plan(with_zoneout(graph, {"h": "zoneout.0"}, at_random=True))
+    assert with_random.saves.kept == plan(graph).saves.kept == ()
 
 
 def test_numbers_of_a_sample_are_made_of_what_columns_made() -> None:

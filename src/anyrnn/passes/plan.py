@@ -108,6 +108,13 @@ class Program:
         return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
 
     @cached_property
+    def choices(self) -> dict[str, Dim]:
+        """The random choices that are made for features, and of how many."""
+        stages = (*self.before, *filter(None, (self.entry, self.exit)), *self.body, *self.after)
+        nodes = (node for stage in stages for kernel in stage.kernels for node in kernel.nodes)
+        return {n.attributes[0]: n.shape[0] for n in nodes if n.op == "choose"}
+
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """The buffers that are the caller's, to be written."""
         return tuple(b.name for b in self.buffers if b.role == "output")

@@ -65,10 +65,9 @@ ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed, given: addresses of tables by step, see `extent`
 """
 POSITIONS = {name: k for k, name in enumerate(HEADER)}
-CHOICE = ("stream", "threshold", "scale", "probability", "masks")
+CHOICE = ("stream", "threshold", "scale", "probability")
 """Of a random choice. stream: see `ir.philox`; threshold: the random word below which it is the second; scale, probability:
-doubles, what features that are kept are multiplied by, and how probable the second is; masks: the address of a table, see
-`choices`
+doubles, what features that are kept are multiplied by, and how probable the second is
 """
 BUFFER_WORDS = 6
 WEIGHT_WORDS = 4
@@ -81,6 +80,11 @@ def first_of(state: str) -> str:
 
 def last_of(state: str) -> str:
     return f"{state}.last"
+
+
+def masks_of(choice: str) -> str:
+    """The name of the buffer with the masks of a random choice, see `choices`; no cell's value can have it."""
+    return f"masks.{choice}"
 
 
 @dataclass(frozen=True)

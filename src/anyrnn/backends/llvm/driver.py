@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from anyrnn.backends.llvm import threads
-from anyrnn.backends.llvm.block import Layout, first_of, last_of
+from anyrnn.backends.llvm.block import Layout, first_of, last_of, masks_of
 from anyrnn.backends.llvm.builder import I64, Module, Value, i64
 from anyrnn.backends.llvm.claims import MOST_STAGES, Claims
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
+from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
@@ -28,7 +29,6 @@ from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.ops import RANDOM
-from anyrnn.ir.philox import kind_of
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Kernel, Program, Stage
 
@@ -48,8 +48,6 @@ class Code:
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
     sums: tuple[Sums, ...]
-    tables: tuple[tuple[str, Dim], ...]
-    """random choices that are made once for each sample, and of how many features"""
 
 
 class Driver:
@@ -86,8 +84,6 @@ class Driver:
             tuple(shaper.biases.values()),
             tuple(shaper.inits.values()),
         )
-        chosen = {n.attributes[0]: n.shape[0] for k in self.shaped_kernels() for n in k.nodes if n.op == "choose"}
-        self.tables = tuple((choice, dim) for choice, dim in chosen.items() if not kind_of(choice).each_step)
         self.layout = self._layout()
         self.copies = Copies(self.module, element, keeps)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
@@ -116,6 +112,7 @@ class Driver:
         self.dims = tuple({str(d): d for d in sorted(dims, key=str)}.values())
         buffers = [b.name for b in self.program.buffers] + [i.buffer for i in self.inits]
         buffers += [name(s) for s in self.program.states for name in (first_of, last_of)]
+        buffers += [masks_of(choice) for choice in self.program.choices]
         packs = [p.name for p in self.matrices] + [p.name for p in self.biases] + [s.name for s in self.sums]
         choices = sorted({n.attributes[0] for k in kernels for n in k.nodes if n.op in RANDOM})
         sizes, weights = (str(d) for d in self.dims), (w.name for w in self.weights)
@@ -156,7 +153,6 @@ class Driver:
             biases=self.biases,
             inits=self.inits,
             sums=self.sums,
-            tables=self.tables,
         )
 
     def run(self) -> None:
@@ -167,6 +163,7 @@ class Driver:
         self.ends = Ends(
             thread, self.program, self.copies, self.matrices, self.biases, self.sums, frozenset(self.summed), self.state_values
         )
+        self.draws = Draws(thread, self.program.choices, each_step=not self.program.reverse)
         self.claims = Claims(thread)
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
         for shaped in self.shaped.values():
@@ -177,7 +174,7 @@ class Driver:
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
-            self.ends.choices_in(self.tables)
+            self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
             thread.barrier()
@@ -198,7 +195,7 @@ class Driver:
 
     def _dims(self) -> list[Dim]:
         dims = [b.dim for b in self.program.buffers if b.dim is not None] + [d for w in self.weights for d in w.shape]
-        return dims + [p.depth for p in self.matrices]
+        return dims + [p.depth for p in self.matrices] + list(self.program.choices.values())
 
     def group_range(self, shaped: Shaped) -> tuple[Value, Value]:
         dim, b = shaped.kernel.dim, self.b
@@ -218,6 +215,7 @@ class Driver:
         t0 = b.mul(number, self.thread.chunk, "t0")
         t1 = b.minimum(b.add(t0, self.thread.chunk), self.thread.steps, "t1")
         with self.thread.only_if(self.steps_wanted, "steps"):
+            self.draws.of_steps(t0, t1)
             self.before(t0, t1)
             self.step_loop(t0, t1)
         self.after(t0, t1)

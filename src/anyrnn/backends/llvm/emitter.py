@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from anyrnn.backends.llvm import math
-from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.block import Layout, masks_of
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.choices import Choices
+from anyrnn.backends.llvm.choices import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
@@ -130,9 +130,8 @@ class Emitter:
         self.row_bytes: dict[Key, Value] = {}
         self.panel_bytes: dict[str, Value] = {}
         self.scalars: dict[int, Value] = {}
-        self.choices = Choices(self.b, self.block, layout, element.lanes)
-        if any(n.op == "choose" and kind_of(n.attributes[0]).each_step for n in self.nodes):
-            self.choices.begin()
+        self.rows_of_masks = {n.attributes: self._locate_masks(*n.attributes) for n in self.nodes if n.op == "choose"}
+        """of random choices, the address of the first row's masks and the bytes from row to row"""
         self.masks: dict[tuple[str, int, str, str], Value] = {}
         """of random choices, by feature and row"""
 
@@ -229,31 +228,33 @@ class Emitter:
             choice, later = node.attributes
             key = (choice, later, str(feature), str(row))
             if key not in self.masks:
-                self.masks[key] = self.kept(choice, later, node.shape[0], feature, row)
+                self.masks[key] = self.kept(choice, later, feature, row)
             return self.b.select(self.masks[key], first, second, name)
         return SPELLINGS[node.op](self.b, name, *operands)
 
-    def kept(self, choice: str, later: int, dim: Dim, feature: Value, row: Value) -> Value:
+    def kept(self, choice: str, later: int, feature: Value, row: Value) -> Value:
         """The mask of a random choice for the features of one vector of a row of this call."""
-        b, choices = self.b, self.choices
-        row, steps = self._row_of_step(b.add(self.row0, row, "row"))
-        if kind_of(choice).each_step:
-            return choices.of_step(choice, feature, row, b.add(b.add(self.t, later), steps, "t"))
-        return choices.of_sample(choice, feature, row, self.size(dim))
+        b, lanes = self.b, self.element.lanes
+        first, row_bytes = self.rows_of_masks[choice, later]
+        row = b.add(self.row0, row, "row")
+        row = row if kind_of(choice).each_step else self._row_of_step(row)
+        return load_mask(b, mask_at(b, self.advance(first, b.mul(row_bytes, row), "masks"), feature, lanes), lanes)
 
-    def _row_of_step(self, row: Value) -> tuple[Value, Value]:
-        """A row of its own step, and how many steps later that is than the first: the rows of a chunk's steps may follow each
-        other. A kernel of the loop never divides.
-        """
+    def _locate_masks(self, choice: str, later: int) -> tuple[Value, Value]:
+        words = self.b.at(self.block, self.layout.buffer(masks_of(choice)), I64, "masks.words")
+        step = self.b.add(self.t, later, "step") if later else self.t
+        return step_at(self.b, words, step, "masks"), self.b.word(words, 3, "masks.row_bytes")
+
+    def _row_of_step(self, row: Value) -> Value:
+        """A row of its own step: the rows of a chunk's steps may follow each other. A kernel of the loop never divides."""
         b, rows = self.b, self.word(self.layout.header("rows"), "rows")
         divide, done, entry = b.label("later_step"), b.label("row_of_step"), b.current
         b.branch_if(b.compare("slt", row, rows, "in_step"), done, divide)
         b.place(divide)
-        steps = b.binary("sdiv", row, rows, "steps")
         rest = b.binary("srem", row, rows, "rest")
         b.branch(done)
         b.place(done)
-        return b.phi(I64, [(row, entry), (rest, divide)], "row"), b.phi(I64, [(i64(0), entry), (steps, divide)], "steps")
+        return b.phi(I64, [(row, entry), (rest, divide)], "row")
 
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
-from anyrnn.backends.llvm.choices import Choices
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.emitter import step_at
 from anyrnn.backends.llvm.gradients import Sums
 from anyrnn.backends.llvm.shapes import OF_ZEROS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
-from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Program
 
 CHECKED, TRUSTED = 1, 2
@@ -46,21 +44,6 @@ class Ends:
         if self.biases:
             with thread.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()
-
-    def choices_in(self, tables: Sequence[tuple[str, Dim]]) -> None:
-        """Each thread draws its part of the samples' masks of choices that are the same in all steps."""
-        thread, b, lanes = self.thread, self.thread.b, self.thread.element.lanes
-        if not tables:
-            return
-        choices = Choices(b, thread.block, thread.layout, lanes)
-        choices.begin()
-        for choice, dim in tables:
-            features = thread.size(dim)
-            row = b.loop("row", *thread.part)
-            feature = b.loop("feature", 0, features, lanes)
-            choices.fill(choice, feature.index, row.index, features)
-            b.end(feature)
-            b.end(row)
 
     def _pack(self, pack: MatrixPack, checked: Value) -> None:
         """Each thread packs its part of the groups. Behind a pack stands, for each weight and group, a number that tells of the

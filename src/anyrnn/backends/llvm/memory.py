@@ -9,12 +9,15 @@ touch whole groups. Every buffer begins at a multiple of 64 bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn.backends.llvm.block import masks_of
+from anyrnn.backends.llvm.choices import row_bytes
 from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.ir.dims import Dim
+from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 
@@ -58,6 +61,11 @@ def place(arena: Arena, element: Element, features: int | None, rows: int, table
     """Room for so many rows of all steps together; `features` is None for scalars."""
     row, panels = _row_and_panels(element, features)
     return Placed(arena.take(panels * rows * row), -1, row, row, rows * row, panels * rows * row, table)
+
+
+def place_packed_rows(arena: Arena, bytes: int, rows: int, table: str) -> Placed:
+    """Room for so many rows of so many bytes of all steps together."""
+    return Placed(arena.take(rows * bytes), -1, bytes, bytes, rows * bytes, rows * bytes, table)
 
 
 def place_slots(arena: Arena, element: Element, features: int | None, slots: int, rows: int, apart: bool) -> Placed:
@@ -123,6 +131,10 @@ class Reserve:
                 self.buffers[buffer.name] = place(arena, element, features, held, "held")
             elif buffer.role == "saved":
                 self.buffers[buffer.name] = place(arena, element, features, saved, "saved")
+        for choice, dim in network.plan.training.choices.items():
+            if kind_of(choice).each_step:
+                bytes = row_bytes(dim.evaluate(sizes), element.lanes)
+                self.buffers[masks_of(choice)] = place_packed_rows(arena, bytes, saved, "saved")
 
 
 def place_scratch(
@@ -146,6 +158,20 @@ def place_scratch(
             placed[buffer.name] = place_slots(arena, element, features, extent.sum_slots, rows, apart=False)
         elif buffer.role in ("cross", "state"):
             placed[buffer.name] = place_slots(arena, element, features, 2, extent.rows, apart=True)
+    return placed
+
+
+def place_masks(
+    program: Program, element: Element, sizes: Mapping[str, int], extent: Extent, arena: Arena, reserved: Mapping[str, Placed]
+) -> dict[str, Placed]:
+    """Room for the masks of random choices: of all samples, or of each step for two chunks."""
+    placed = {}
+    for choice, dim in program.choices.items():
+        name, bytes = masks_of(choice), row_bytes(dim.evaluate(sizes), element.lanes)
+        if not kind_of(choice).each_step:
+            placed[name] = replace(place_packed_rows(arena, bytes, extent.rows, "steps"), mask=0, unit_bytes=0)
+        elif name not in reserved:
+            placed[name] = place_packed_rows(arena, bytes, extent.chunk_rows, "chunk")
     return placed
 
 

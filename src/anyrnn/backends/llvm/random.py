@@ -54,7 +54,7 @@ def random_words(b: Function, keys: Keys, feature: Value, sample: Value, step: V
         )
         c1, c3 = p1, p0
     pairs = [b.binary("or", low(first), b.binary("shl", second, half, "upper"), "pair") for first, second in ((c0, c1), (c2, c3))]
-    return _in_order(b, *pairs, count, lanes, feature)
+    return _in_order(b, (pairs[0], pairs[1]), count, lanes, feature)
 
 
 def are_kept(b: Function, words: Value, threshold: Value, lanes: int) -> Value:
@@ -64,7 +64,7 @@ def are_kept(b: Function, words: Value, threshold: Value, lanes: int) -> Value:
     return b.binary("and", b.compare("uge", words, low, "kept"), possible, "kept")
 
 
-def _in_order(b: Function, first: Value, second: Value, count: int, lanes: int, feature: Value) -> Value:
+def _in_order(b: Function, pairs: tuple[Value, Value], count: int, lanes: int, feature: Value) -> Value:
     """Lane l takes word l % 4 of counter l // 4, of which the pairs hold two each; fewer lanes than four take the words that
     their feature says.
     """
@@ -73,8 +73,8 @@ def _in_order(b: Function, first: Value, second: Value, count: int, lanes: int, 
         indices = ", ".join(f"i32 {k}" for k in places)
         return b.value(type, f"shufflevector {x.typed}, {y.typed}, <{len(places)} x i32> <{indices}>", "words")
 
-    pairs = pick(first, second, [k + count * which for k in range(count) for which in (0, 1)], vector(I64, 2 * count))
-    words = b.cast("bitcast", pairs, vector("i32", 4 * count), "words")
+    in_turn = pick(*pairs, [k + count * which for k in range(count) for which in (0, 1)], vector(I64, 2 * count))
+    words = b.cast("bitcast", in_turn, vector("i32", 4 * count), "words")
     if lanes >= 4:
         return words
     parts = [pick(words, words, list(range(start, start + lanes)), vector("i32", lanes)) for start in range(0, 4, lanes)]

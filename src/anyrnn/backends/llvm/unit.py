@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm.choices import mask_bytes
+from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Windows, padded_panels, place, place_scratch
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Windows, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.backends.llvm.target import machine
 from anyrnn.passes.plan import Program
@@ -59,16 +59,17 @@ class Unit:
             for b in self.program.buffers
             if (which == "training" and b.role in ("state", "saved")) or (which == "backward" and b.role == "saved")
         }
+        ours |= {masks_of(choice) for choice in self.program.choices}
         self.kept = {name: placed for name, placed in kept.items() if name in ours}
         """where buffers stand in the reserve"""
         placed = place_scratch(self.program, e, self.sizes, extent, scratch, self.kept)
+        placed |= place_masks(self.program, e, self.sizes, extent, scratch, self.kept)
         for memory, found in ((self.in_reserve, self.kept), (self.in_scratch, placed)):
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, packed)
         self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
-        self._masks(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
@@ -115,13 +116,6 @@ class Unit:
             else:
                 where = Placed(bias_at[init.bias], 0, 0, 0, e.panel_row, 0, "steps")
             self.in_scratch.append(self._place(init.buffer, where))
-
-    def _masks(self, e: Element, extent: Extent, scratch: Arena) -> None:
-        """Room for the masks of choices that are the same in all steps."""
-        for choice, dim in self.code.tables:
-            index = self.layout.choice(choice, "masks")
-            self.words[index] = scratch.take(extent.rows * -(-dim.evaluate(self.sizes) // e.lanes) * mask_bytes(e.lanes))
-            self.in_scratch.append(index)
 
     def _place(self, buffer: str, where: Placed) -> int:
         """Set a buffer's words but for the addresses; the first of them."""
