@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Node
+from anyrnn.ir.graph import Node, affine_parts
 
 Store = tuple[int, str, int]
 """(node of the kernel, buffer, how many steps later than the current one)"""
@@ -118,6 +118,16 @@ class Program:
     def outputs(self) -> tuple[str, ...]:
         """The buffers that are the caller's, to be written."""
         return tuple(b.name for b in self.buffers if b.role == "output")
+
+    def is_pointwise(self, buffer: str) -> bool:
+        """Whether no product and no gradient's sum reads a buffer as it stands."""
+        stages = (*self.before, *filter(None, (self.entry, self.exit)), *self.body, *self.after)
+        read = {b for p in self.products for b, _ in (p.left, p.right)} | {s.value[0] for s in self.sums}
+        for kernel in (k for stage in stages for k in stage.kernels):
+            for i in kernel.affines:
+                operands = (operand for _, operand, _, _ in affine_parts(kernel.nodes[i])[0])
+                read |= {kernel.nodes[operand].attributes[0] for operand in operands}
+        return buffer not in read
 
     def is_sum(self, buffer: str) -> bool:
         """Whether what is stored to a buffer is added to what is there."""

@@ -94,22 +94,37 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
     """Of the steps that are there and those before which states begin anew, both [T, N]. Segments of equal lengths are in the
     order of the samples, or without resets in a given `order` of all samples.
     """
-    samples = there.shape[1]
-    nothing = np.zeros(samples, np.int64)
-    sample, step = np.nonzero(there.T)
+    steps, samples = there.shape
+    place = np.flatnonzero(there.T.ravel())  # of sample * steps + step
+    of_sample = np.count_nonzero(there, 0)
     counted: Integers | None = None if resets is None else np.cumsum(resets, 0)
-    part = np.zeros_like(step) if counted is None else counted[step, sample]
-    begins = np.ones(len(sample), np.bool_)
-    begins[1:] = (sample[1:] != sample[:-1]) | (part[1:] != part[:-1])
-    first = np.flatnonzero(begins)
-    lengths = np.diff(np.append(first, len(sample)))
+    if counted is None:
+        whose = np.flatnonzero(of_sample)
+        lengths = of_sample[whose]
+        first = np.cumsum(lengths) - lengths
+    else:
+        sample = np.repeat(np.arange(samples), of_sample)
+        part = counted.T.ravel()[place]
+        begins = np.ones(len(place), np.bool_)
+        begins[1:] = (sample[1:] != sample[:-1]) | (part[1:] != part[:-1])
+        first = np.flatnonzero(begins)
+        lengths = np.diff(np.append(first, len(place)))
+        whose = sample[first]
     if order is None:
         order = np.argsort(-lengths, kind="stable")
-    counts = len(lengths) - np.searchsorted(np.sort(lengths), np.arange(lengths.max(initial=0)), side="right")
-    rank = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
-    element = first[order[rank]] + np.repeat(np.arange(len(counts)), counts)
-    whose, which = sample[first][order], part[first][order]
-    begin, end = (nothing, nothing) if counted is None or not len(counted) else (counted[0], counted[-1])
+    longest = lengths[order]
+    counts = len(order) - np.searchsorted(longest[::-1], np.arange(longest.max(initial=0)), side="right")
+    before = np.cumsum(counts) - counts
+    rank = np.arange(len(place)) - np.repeat(before, counts)
+    element = first[order][rank] + np.repeat(np.arange(len(counts)), counts)
+    whose = whose[order]
+    of_row = whose[rank]
+    packing = Packing(tuple(counts.tolist()), of_row, place[element] - of_row * steps)
+    if counted is None or not steps:
+        leave = np.arange(len(order), len(order) + samples)
+        leave[whose] = np.arange(len(order))
+        return Segments(packing, there, (whose, whose), (leave, leave), element, counted)
+    which, begin, end = part[first][order], counted[0], counted[-1]
 
     def entering(part: Integers) -> Integers:
         """The given state goes into this part of each sample."""
@@ -122,11 +137,9 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
         found[whose[ends]] = ends
         return found
 
-    packing = Packing(tuple(counts.tolist()), sample[element], step[element])
-    enter, leave = (entering(nothing),) * 2, (leaving(nothing, end),) * 2
-    if counted is not None:
-        enter, leave = (enter[0], entering(end)), (leave[0], leaving(end, begin))
-    return Segments(packing, there, enter, leave, element, counted)
+    nothing = np.zeros(samples, np.int64)
+    enter, leaves = (entering(nothing), entering(end)), (leaving(nothing, end), leaving(end, begin))
+    return Segments(packing, there, enter, leaves, element, counted)
 
 
 @dataclass(frozen=True)

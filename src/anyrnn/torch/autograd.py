@@ -8,19 +8,20 @@ through the interpreter on torch, which is differentiable itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.operators import CALLS, Tensors, as_arguments, interpreted, run_backward, run_forward
+from anyrnn.torch.plain import direct, is_batch, is_plain
+from anyrnn.torch.rows import Scatter, put, taken
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ class Shape:
     first: int
     seeded: bool
     packing: Packing | None = None
+    scatter: Scatter | None = None
 
     def parts(self, tensors: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T], T | None]:
         """Inputs, first states, sources, seed; or what is known of each."""
@@ -62,16 +64,20 @@ def _gradients(
     if d_output is None and all(d is None for d in d_last):
         return (None,) * (1 + len(tensors))
     wanted = ctx.needs_input_grad[1:]
+    shape = ctx.shape
+    if shape.scatter is not None and d_output is not None and not _kernels_run(d_output, *d_last, *tensors, reserve):
+        d_output, shape = taken(d_output, shape.scatter.places), replace(shape, scatter=None)
     if not is_compiling() and any(map(is_batch, (d_output, *d_last))):
-        return None, *_batch_of_gradients(ctx.shape, wanted, (d_output, *d_last), tensors)
+        return None, *_batch_of_gradients(shape, wanted, (d_output, *d_last), tensors)
     if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
-        return None, *_run_gradient(ctx.shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
-    return None, *function.apply(ctx.shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
+        return None, *_run_gradient(shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
+    return None, *function.apply(shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
 
 
-def is_batch(tensor: Tensor | None) -> bool:
-    """Whether a cotangent stands for many, as with `is_grads_batched`; it has no memory that a kernel could read."""
-    return tensor is not None and is_legacy_batchedtensor(tensor)
+def _kernels_run(*tensors: Tensor | None) -> bool:
+    """Whether a backward call reads these directly, and nobody asks for a derivative of the gradient."""
+    present = [t for t in tensors if t is not None]
+    return not torch.is_grad_enabled() and not any(map(is_batch, present)) and direct(*present)
 
 
 def _batch_of_gradients(
@@ -93,11 +99,14 @@ class Plain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
         if direct(*tensors):
-            output, last, reserve = run_forward(*shape.parts(tensors), shape.packing, shape.number, True)
+            scatter = shape.scatter
+            output, last, reserve = run_forward(*shape.parts(tensors), shape.packing, shape.number, True, scatter=scatter)
         else:
             output, last, reserve = torch.ops.anyrnn.forward(
                 *shape.parts(tensors), *as_arguments(shape.packing), shape.number, True
             )
+            if shape.scatter is not None:
+                output = put(output, shape.scatter.places, shape.scatter.padding)
         assert reserve is not None
         _save(ctx, shape, tensors, reserve)
         return output, *last
@@ -123,7 +132,7 @@ def _run_gradient(
     present = [d for d in (d_output, *d_last) if d is not None]
     rest = (reserve, d_output, list(d_last), shape.number, kinds)
     if direct(reserve, *present, *inputs, *first, *sources):
-        d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest)
+        d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest, shape.scatter)
     else:
         d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(
             inputs, first, sources, seed, *as_arguments(shape.packing), *rest
@@ -269,44 +278,6 @@ class TransformedGradient(torch.autograd.Function):
         return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
 
 
-def direct(*tensors: Tensor) -> bool:
-    """Whether the kernels may be called without torch's dispatcher, which costs more than a small call: nothing traces, and the
-    tensors are plain ones.
-    """
-    return not is_compiling() and _plain(*tensors)
-
-
-def _plain(*tensors: Tensor) -> bool:
-    for tensor in tensors:  # quicker than any() over maps
-        if type(tensor) not in PLAIN_TENSORS:
-            return False
-        if tensor.is_neg() or tensor._is_zerotensor():  # its numbers are the opposite of those in memory; it has no memory
-            return False
-    return not torch._C._len_torch_dispatch_stack()
-
-
-PLAIN_TENSORS = frozenset((Tensor, torch.nn.Parameter))
-
-
-def unknown(*tensors: Tensor) -> bool:
-    """The likeness of nothing."""
-    return False
-
-
-def likeness(*tensors: Tensor) -> Callable[..., bool]:
-    """A test that holds while tensors are what these are in all but their numbers: types, dtypes, devices, shapes, strides, and
-    ways of dispatch. It is torch.compile's own, one call instead of several for each tensor; it never holds where torch has none.
-    """
-    try:
-        guards = torch._C._dynamo.guards.TensorGuards
-        sizes: Any = [list(t.shape) for t in tensors]
-        strides: Any = [list(t.stride()) for t in tensors]
-        test: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-        return test if test(*tensors) else unknown
-    except (AttributeError, TypeError, RuntimeError):
-        return unknown
-
-
 def call_network(
     number: int,
     inputs: Tensors,
@@ -316,23 +287,29 @@ def call_network(
     packing: Packing | None,
     plain_sources: bool,
     frozen: bool,
+    scatter: Scatter | None = None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for. With a `packing`, inputs and
-    output are its rows. `plain_sources`: the sources are known to be plain and contiguous tensors, and nothing compiles;
-    `frozen`: and they have changed in no way that torch does not count.
+    output are its rows; with a `scatter` the output is all rows of the caller. `plain_sources`: the sources are known to be plain
+    and contiguous tensors, and nothing compiles; `frozen`: and they have changed in no way that torch does not count.
     """
     transformed = are_functorch_transforms_active()
+    if scatter is not None and (transformed or forward_ad._current_level >= 0 or not CALLS[number].scatters):
+        output, last = call_network(number, inputs, first, sources, seed, packing, plain_sources, frozen)
+        return put(output, scatter.places, scatter.padding), last
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
     if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
-        if _plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
-            output, last, _ = run_forward(inputs, first, sources, seed, packing, number, False, plain_sources, frozen)
+        if is_plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
+            given = (packing, number, False, plain_sources, frozen, scatter)
+            output, last, _ = run_forward(inputs, first, sources, seed, *given)
         else:
             output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_arguments(packing), number, False)
+            output = output if scatter is None else put(output, scatter.places, scatter.padding)
         return output, last
     make = Shape if is_compiling() or packing is not None else known_shape
-    shape = make(number, len(inputs), len(first), seed is not None, packing)
+    shape = make(number, len(inputs), len(first), seed is not None, packing, scatter)
     seeds = () if seed is None else (seed,)
     if transformed:
         output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)

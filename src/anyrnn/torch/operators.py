@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import packed
 from anyrnn.torch.namespace import NAMESPACE
+
+if TYPE_CHECKING:
+    from anyrnn.torch.rows import Scatter
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -68,6 +72,11 @@ class Call:
         """Which of the sources of all units have gradients that kernels add to."""
         names = self.network.sources * self.units
         return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether kernels can put the rows of the output anywhere."""
+        return llvm.scatters(self.network)
 
     def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
         """What a training call keeps, if not everything."""
@@ -193,10 +202,12 @@ def run_forward(
     keep: bool,
     contiguous_sources: bool = False,
     frozen: bool = False,
+    scatter: Scatter | None = None,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """The output [T, N, S * H], or [N, S * H] of calls for ends; the last states [units, N, size], and behind them what else
     steps give, [units, T, N, size]; the reserve (None unless `keep`). With a `packing`, inputs and output are its rows,
-    [rows, features]. `frozen`: the sources have changed in no way that torch does not count.
+    [rows, features], and with a `scatter` the output is all rows of the caller. `frozen`: the sources have changed in no way that
+    torch does not count.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -211,17 +222,18 @@ def run_forward(
         sources = [t.contiguous() for t in sources]
     at = list(map(Tensor.data_ptr, sources))
     units = call.units
-    output = new_output(call, x)
+    output = new_output(call, x) if scatter is None else paged(x.new_empty(scatter.places.rows, call.width))
     last = [x.new_empty(units, rows, size) for size in call.state_sizes]
     last += [new_sequences(units, size, x, call.batch_first) for size in call.more_sizes]
-    addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last)), *at]
+    further = () if scatter is None else (scatter.places.further,)
+    addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last, *further)), *at]
     reserve = None
     if keep:
         total = x.size(0) * rows if packing is None else x.size(0)
         bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget)
         reserve = x.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
-    key = (number, keep, x.dtype, x.shape, packing and packing.counts, *strides)
+    key = (number, keep, x.dtype, x.shape, packing and packing.counts, scatter is None, *strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     randomness = call.randomness(seed, packing)
@@ -237,13 +249,16 @@ def run_forward(
             more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
             ends=call.ends,
             windows=call.windows(x, packing) if keep else None,
+            anywhere=scatter is not None,
         )
-        if shape.windows:
-            llvm.forward_in_windows(network, shape, addresses, randomness)
-            return output, last, reserve
-        pool = pools.add(key, network, shape)
-    weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
-    pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
+        pool = None if shape.windows else pools.add(key, network, shape)
+    if pool is None:
+        llvm.forward_in_windows(network, shape, addresses, randomness)
+    else:
+        weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
+        pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
+    if scatter is not None:
+        output.index_fill_(0, scatter.places.others, scatter.padding)
     return output, last, reserve
 
 
@@ -266,9 +281,11 @@ def run_backward(
     d_last: Sequence[Tensor | None],
     number: int,
     wanted: Sequence[bool],
+    scatter: Scatter | None = None,
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are, else
-    they are empty. First states are read where the forward call has kept little.
+    they are empty. First states are read where the forward call has kept little. With a `scatter` the output's cotangent is all
+    rows of the caller.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -293,13 +310,15 @@ def run_backward(
         x.dtype,
         x.shape,
         packing and packing.counts,
+        scatter is None,
         *wanted,
         *[t.stride() for t in inputs],
         *[None if t is None else t.stride() for t in (d_output, *d_ends, *d_more)],
     )
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
-    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *sources, *d_sources, reserve)
+    further = () if scatter is None else (scatter.places.further,)
+    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *further, *sources, *d_sources, reserve)
     addresses, randomness = [t.data_ptr() for t in tensors], call.randomness(seed, packing)
     if pool is None:
         extent = extent_of(x, packing)
@@ -317,6 +336,7 @@ def run_backward(
             tuple([strides_of_units(d) for d in d_more]),
             call.ends,
             call.windows(x, packing),
+            scatter is not None,
         )
         if shape.windows:
             first = [readable(t) for t in first]

@@ -33,8 +33,9 @@ from anyrnn.sequence.network import (
 )
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
-from anyrnn.torch import autograd, operators, packed, uneven
+from anyrnn.torch import autograd, operators, packed, plain, uneven
 from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.rows import Scatter, put
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
@@ -166,14 +167,14 @@ class Recurrent(Layer, torch.nn.Module):
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
-        self._as_before, self._likenesses = autograd.unknown, MOST_LIKENESSES
+        self._as_before, self._likenesses = plain.unknown, MOST_LIKENESSES
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         packed.forget(self.parameters())  # torch exchanges no tensor that somebody refers to weakly
-        self._as_before = autograd.unknown
+        self._as_before = plain.unknown
         super()._apply(fn, recurse)
         return self
 
@@ -407,13 +408,14 @@ class Recurrent(Layer, torch.nn.Module):
         states_of = uneven.StatesOfSegments(self.network, batch.segments, self._own_states(weight))
         kept, packing = states_of.entering(first), batch.segments.packing
         ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
+        scatter = None if of_ends or not packing.counts else batch.scatter_of_output
         if packing.counts:
-            output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends)
+            output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends, scatter)
         else:
             output, last = uneven.nothing(self.network, inputs, kept, sources, batch.segments.samples if of_ends else 0)
         shown: Any = output
         if not of_ends:
-            shown = batch.sequence(output)
+            shown = batch.sequence(output, scatter is not None)
         elif which is not None:
             shown = uneven.padded_ends(self.network, batch.segments, output, which.number)
         states = [uneven.of_units(batch, s) for s in last] if all_states else states_of.leaving(last, first)
@@ -488,8 +490,8 @@ class Recurrent(Layer, torch.nn.Module):
         if [s.shape for s in sources] == mode.source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
             if mode.plain and not is_compiling() and self._likenesses:
                 self._likenesses -= 1
-                plain = autograd.direct(*sources) and all(map(Tensor.is_contiguous, sources))
-                self._as_before = autograd.likeness(*sources) if plain else autograd.unknown
+                known = plain.direct(*sources) and all(map(Tensor.is_contiguous, sources))
+                self._as_before = plain.likeness(*sources) if known else plain.unknown
             return
         for name, shape, source in zip(mode.source_names, mode.source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:
@@ -523,8 +525,8 @@ class Recurrent(Layer, torch.nn.Module):
         number = operators.number_like(like)
         chances = None
         if seed is not None:
-            plain = autograd.direct(like, seed) and not are_functorch_transforms_active()
-            native = plain and self._why_not_native(like) is None
+            memory = plain.direct(like, seed) and not are_functorch_transforms_active()
+            native = memory and self._why_not_native(like) is None
             random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
             chances = None if random is None else random.at(layer, direction, 0)
         interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
@@ -544,16 +546,17 @@ class Recurrent(Layer, torch.nn.Module):
         plain_sources: bool,
         all_states: bool,
         ends: Callable[[Tensor], Tensor] | None,
+        scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
-        of it, if that is not all.
+        of it, if that is not all. With a `scatter` the output is all rows of the caller.
         """
         mode = self._modes[self.training]
         network, numbers = mode.network, mode.numbers[all_states, ends is not None and packing is None]
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
-            output, found = self._call(numbers[0], inputs, first, sources, *rest)
+            output, found = self._call(numbers[0], inputs, first, sources, *rest, scatter)
             return ends(output) if ends and packing is not None else output, found[wanted]
         x, *further = inputs
         found_last, units, per_layer = [], network.directions, network.directions * len(network.sources)
@@ -567,6 +570,7 @@ class Recurrent(Layer, torch.nn.Module):
             y = merged(y, network.merge)
             x = x + y if adds else y
             found_last.append(last[wanted])
+        x = x if scatter is None else put(x, scatter.places, scatter.padding)
         return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
 
     def _call(
@@ -578,19 +582,20 @@ class Recurrent(Layer, torch.nn.Module):
         seed: Tensor | None,
         packing: Packing | None,
         plain_sources: bool,
+        scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """One call of the operators, or of the interpreter in their place."""
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._frozen = False  # an optimiser may follow
         if reason is None:
-            return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen)
+            return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
         if self.memory_budget is not None and torch.is_grad_enabled():
             raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
         output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
-        return output, last
+        return output if scatter is None else put(output, scatter.places, scatter.padding), last
 
     def extra_repr(self) -> str:
         names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")

@@ -11,14 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
-from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
-from anyrnn.torch.autograd import direct, is_batch
-from anyrnn.torch.operators import new_rows, paged
+from anyrnn.torch.rows import Places, Scatter, put, taken
 
 
 @dataclass(frozen=True)
@@ -56,95 +53,38 @@ class StatesOfSegments:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Of packed rows among all rows of the caller: packed row k is row `place[k]`, and row i is packed row `element[i]`, or any
-    if it is one of the `others`, which are not there.
-    """
-
-    place: Tensor
-    element: Tensor
-    others: Tensor
-
-
-@dataclass(frozen=True)
 class InTensor:
-    """Sequences in one tensor of leading sizes `sides`. Other rows of the output than those that are there hold `padding`, or
-    show the packed row that `held` has for them.
+    """Sequences in one tensor of leading sizes `sides`. Other rows of the output than those that are there hold a number, or show
+    the packed row that `held` has for them.
     """
 
     segments: Segments
     sides: tuple[int, ...]
-    places: Places
-    padding: float
+    scatter: Scatter
     held: Tensor | None
 
     def rows(self, sequence: Tensor) -> Tensor:
-        return taken(sequence.flatten(0, len(self.sides) - 1), self.places)
+        return taken(sequence.flatten(0, len(self.sides) - 1), self.scatter.places)
 
     def unpacked(self, name: str, value: Any, label: str) -> Any:
         """A further per-step input as the input is."""
         return value
 
-    def sequence(self, rows: Tensor) -> Tensor:
+    @property
+    def scatter_of_output(self) -> Scatter | None:
+        """How rows of an output become all rows; None where others show what they held."""
+        return self.scatter if self.held is None else None
+
+    def sequence(self, rows: Tensor, scattered: bool = False) -> Tensor:
+        """Of packed rows, or `scattered` already to where the caller has them."""
+        if scattered:
+            return rows.view(*self.sides, rows.size(1))
         if self.held is not None:
             nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
         else:
-            flat = put(rows, self.places, self.padding)
+            flat = put(rows, self.scatter.places, self.scatter.padding)
         return flat.view(*self.sides, rows.size(1))
-
-
-def taken(flat: Tensor, places: Places) -> Tensor:
-    """The packed rows of all rows."""
-    if _directly(flat):
-        rows: Tensor = Taken.apply(flat, places)
-        return rows
-    return flat.index_select(0, places.place)
-
-
-def put(rows: Tensor, places: Places, padding: float) -> Tensor:
-    """The adjoint; the other rows get a number."""
-    if _directly(rows):
-        flat: Tensor = Put.apply(rows, places, padding)
-        return flat
-    return rows.new_full((len(places.element), rows.size(1)), padding).index_copy(0, places.place, rows)
-
-
-def _directly(tensor: Tensor) -> bool:
-    """Whether `Taken` and `Put` may be used."""
-    if not (len(tensor) and tensor.is_cpu and direct(tensor)) or is_batch(tensor):
-        return False
-    return not are_functorch_transforms_active() and forward_ad._current_level < 0
-
-
-class Taken(torch.autograd.Function):
-    """`taken` in recycled memory. What torch's own operators take beside copying (new pages, a copy that is zero before
-    anything is added to it) is up to a twentieth of a training step; and of them `gather` copies whole rows in the least time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, flat: Tensor, places: Places) -> Tensor:
-        ctx.places = places
-        rows = new_rows(len(places.place), flat.size(1), flat)
-        return torch.gather(flat, 0, places.place[:, None].expand_as(rows), out=rows)
-
-    @staticmethod
-    def backward(ctx: Any, d_rows: Tensor) -> Any:
-        return put(d_rows, ctx.places, 0.0), None
-
-
-class Put(torch.autograd.Function):
-    """`put`, likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, places: Places, padding: float) -> Tensor:
-        ctx.places = places
-        flat = paged(rows.new_empty(len(places.element), rows.size(1)))
-        return torch.gather(rows, 0, places.element[:, None].expand_as(flat), out=flat).index_fill_(0, places.others, padding)
-
-    @staticmethod
-    def backward(ctx: Any, d_flat: Tensor) -> Any:
-        return taken(d_flat, ctx.places), None, None
 
 
 @dataclass(frozen=True)
@@ -153,6 +93,7 @@ class InPackedSequence:
 
     segments: Segments
     given: PackedSequence
+    scatter_of_output = None
 
     def rows(self, sequence: Tensor) -> Tensor:
         return sequence
@@ -166,7 +107,7 @@ class InPackedSequence:
             raise ValueError(f"{label}: {name} should have the batch_sizes and sorted_indices of the input")
         return value.data
 
-    def sequence(self, rows: Tensor) -> PackedSequence:
+    def sequence(self, rows: Tensor, scattered: bool = False) -> PackedSequence:
         return PackedSequence(rows, self.given.batch_sizes, self.given.sorted_indices, self.given.unsorted_indices)
 
 
@@ -204,12 +145,8 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
 
 def _in_tensor(input: Tensor, given: StepsGiven, found: Segments, place: Integers, held: Integers | None) -> InTensor:
     sides = tuple(input.shape[:-1])
-    element = np.full(math.prod(sides), -1)
-    element[place] = np.arange(len(place))
-    others = np.flatnonzero(element < 0)
-    element[others] = 0
-    places = Places(*(on_device_of(input, numbers) for numbers in (place, element, others)))
-    return InTensor(found, sides, places, given.number, None if held is None else on_device_of(input, held))
+    scatter = Scatter(Places(place, math.prod(sides), input.device), given.number)
+    return InTensor(found, sides, scatter, None if held is None else on_device_of(input, held))
 
 
 def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:

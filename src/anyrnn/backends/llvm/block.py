@@ -45,6 +45,8 @@ HEADER = (
     "counts",
     "packed",
     "given",
+    "further",
+    "further_mask",
 )
 """steps, rows: T and N
 chunk: steps of a chunk, a power of two
@@ -63,6 +65,8 @@ turn: steps of earlier calls, by which kernels know from which end to begin, see
 shared: 1 when threads that split columns help each other, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed, given: addresses of tables by step, see `extent`
+further: address of a table that says how many rows further than packed each packed row stands in the output and in its
+cotangent; further_mask: -1, or 0 where they are packed (or dense), and the table has one word, zero
 """
 POSITIONS = {name: k for k, name in enumerate(HEADER)}
 CHOICE = ("stream", "threshold", "scale", "probability")

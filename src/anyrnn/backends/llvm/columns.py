@@ -184,15 +184,13 @@ class ColumnKernel(Emitter):
         starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
         sums = [self.products.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
+        row_here = b.add(row, loop.index, "row")
         at = {
-            key: self.advance(start, b.mul(self.row_bytes[key], loop.index), key[0])
-            for key, start in starts.items()
-            if not self.program.is_sum(key[0])
+            key: self.row_at(key, start, row_here, loop.index) for key, start in starts.items() if not self.program.is_sum(key[0])
         }
         for key in [] if self.shaped.accumulators else self.to_fetch:
             b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"))
         values = dict(vectors)
-        row_here = b.add(row, loop.index, "row")
         for i in self.pointwise_needs:
             node = self.nodes[i]
             if node.op == "affine":

@@ -36,6 +36,9 @@ SUM_STEPS, SUM_ROWS = 16, 4
 so many samples go to one place. The samples of one place belong to one thread: see `ThreadCode`.
 """
 
+ANYWHERE = ("y", "d_y")
+"""Arrays of the caller whose rows may stand anywhere."""
+
 Spelling = Callable[..., Value]
 
 
@@ -129,6 +132,8 @@ class Emitter:
         self.bases: dict[Key, Value] = {}
         self.row_bytes: dict[Key, Value] = {}
         self.panel_bytes: dict[str, Value] = {}
+        self.further_at: dict[Key, Value] = {}
+        """of arrays whose rows stand anywhere, where it is said of the first row for this call"""
         self.scalars: dict[int, Value] = {}
         self.rows_of_masks = {n.attributes: self._locate_masks(*n.attributes) for n in self.nodes if n.op == "choose"}
         """of random choices, the address of the first row's masks and the bytes from row to row"""
@@ -166,6 +171,10 @@ class Emitter:
             base = b.select(given, base, self.pointer(self.layout.header("zeros"), "zeros"), f"{buffer}.base")
             row_bytes = b.select(given, row_bytes, i64(0), f"{buffer}.row_bytes")
         self.row_bytes[key] = row_bytes
+        if buffer in ANYWHERE:
+            rows_before = b.load(I64, b.at(self.pointer(self.layout.header("given"), "given"), step, I64), "rows_before")
+            number = b.binary("and", b.add(rows_before, self.row0), self._further_mask(), "number")
+            self.further_at[key] = b.at(self.pointer(self.layout.header("further"), "further"), number, I64, "further_at")
         is_sum = self.program.is_sum(buffer)
         self.bases[key] = base if is_sum else self.advance(base, b.mul(row_bytes, self.row0), f"{buffer}.rows")
         return self.bases[key]
@@ -179,6 +188,19 @@ class Emitter:
         if self.program.is_sum(buffer):
             return at
         return self.advance(at, b.mul(self.row_bytes[key], row), f"{buffer}.tile")
+
+    def row_at(self, key: Key, first: Value, row: Value, of_tile: Value) -> Value:
+        """The address of a row, `of_tile` rows behind the tile's first, whose address is `first`; of the rows of this call it is
+        number `row`.
+        """
+        if key in self.further_at:
+            b = self.b
+            word = b.at(self.further_at[key], b.binary("and", row, self._further_mask()), I64, "further_at")
+            of_tile = b.add(of_tile, b.load(I64, word, "further"), "row")
+        return self.advance(first, self.b.mul(self.row_bytes[key], of_tile), key[0])
+
+    def _further_mask(self) -> Value:
+        return self.word(self.layout.header("further_mask"), "further_mask")
 
     def begins(self, later: int) -> tuple[Value, Value]:
         """Whether a step is the first that is added to a sum, in a loop that goes backwards, and the row from which on it is

@@ -42,8 +42,8 @@ class Shape:
     """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
     cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
 
-    The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), sources
-    of every unit, their gradients if wanted, the reserve if there is one.
+    The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), the
+    table of rows where the output has one, sources of every unit, their gradients if wanted, the reserve if there is one.
     """
 
     which: str
@@ -62,6 +62,8 @@ class Shape:
     """the output has only the last step that each direction takes; then its strides are from row to row, twice"""
     windows: Windows | None = None
     """of which a training call keeps some; one without an output does some of them again, for a backward call"""
+    anywhere: bool = False
+    """the output's rows stand anywhere: a table says, of each packed row, how many rows further than packed"""
 
 
 @dataclass(frozen=True)
@@ -150,8 +152,9 @@ class Frame:
         self.more = list(range(count, count + len(shape.more)))
         count += len(shape.more)
         self.d_inputs = number(shape.d_inputs)
-        self.sources = count
-        self.d_sources = count + len(self.units) * len(self.network.sources)
+        self.further = count
+        self.sources = count + shape.anywhere
+        self.d_sources = self.sources + len(self.units) * len(self.network.sources)
         self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
         self.scratch = self.reserve + (shape.which != "inference")
         self.packed = self.scratch + 1
@@ -218,6 +221,7 @@ class Frame:
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
             self.words[start + unit.layout.header("zeros")] += self.fixed_address
+            self.words[start + unit.layout.header("further")] = self.words[start + unit.layout.header("zeros")]
             self.words[start + unit.layout.header("places")] = self.places[unit.direction].ctypes.data
             for word, name in unit.tables:
                 self.words[start + word] = self.table_at[unit.direction][name]
@@ -244,7 +248,7 @@ class Frame:
         self.words[start + 5] = self.table_at[direction]["given"]  # it is looked at, whether there is an array or not
         if place is not None:
             step, row = place.strides
-            if self.shape.extent.rows == 1:  # then steps follow each other like rows
+            if self.shape.extent.rows == 1 and self.shape.extent.counts is None:  # then steps follow each other like rows
                 row = -step if direction else step
             self.words[start + 1 : start + 5] = (-1, step, row, self.element.panel_row)
 
@@ -287,6 +291,9 @@ class Frame:
             d_streams: list[Place | None] = []
             if backward:
                 d_streams = [d_inputs[0] if layer == 0 else between["d_y"][layer - 1], *d_inputs[1:]]
+            if top and shape.anywhere:
+                self._put(self.starts[unit] + self.units[unit].layout.header("further"), Place(self.further, 0, (0, 0)))
+                self.header(unit, "further_mask", -1)
             position = network.ways.index(direction)
             output = output.shifted(position * width) if output else None
             begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)

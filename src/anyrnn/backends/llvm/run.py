@@ -85,6 +85,11 @@ def _make_frame(network: Network, shape: Shape) -> Frame:
     return Frame(network, shape, ready.code, ready.entry, ready.entry_keeping_lock)
 
 
+def scatters(network: Network) -> bool:
+    """Whether the rows of the output and of its cotangent may stand anywhere (see `frame.Shape.anywhere`)."""
+    return network.plan.backward.is_pointwise("d_y")
+
+
 POOLS = Pools(_make_frame)
 UNEVEN = Pools(_make_frame, limit=16)
 """Of batches whose sequences end at different steps, which seldom come again."""

@@ -36,7 +36,7 @@ class ScalarKernel(Emitter):
         counts = {dim: self.size(dim) for dim in self.sizes}
         loop = b.loop("row", 0, self.rows)
         row = self.row = loop.index
-        self.row_at = {key: self.advance(base, b.mul(self.row_bytes[key], row), key[0]) for key, base in self.bases.items()}
+        self.rows_at = {key: self.row_at(key, base, row, row) for key, base in self.bases.items()}
         values: dict[int, Value] = {}
         waiting = [i for i in self.needed if self.nodes[i].shape == ()]
         while waiting:
@@ -52,7 +52,7 @@ class ScalarKernel(Emitter):
                 self.reduce([i for i in sums if self.nodes[self.nodes[i].inputs[0]].shape[0] == dim], counts[dim], values)
             waiting = [i for i in waiting if i not in values]
         for i, buffer, later in self.kernel.stores:
-            b.store(values[i], self.row_at[buffer, later], self.element.bytes)
+            b.store(values[i], self.rows_at[buffer, later], self.element.bytes)
         b.end(loop)
         b.ret()
 
@@ -61,7 +61,7 @@ class ScalarKernel(Emitter):
         if node.op == "constant":
             return const(self.element.type, node.attributes[0])
         if node.op == "load":
-            return self.b.load(self.element.type, self.row_at[node.attributes], self.label(i), self.element.bytes)
+            return self.b.load(self.element.type, self.rows_at[node.attributes], self.label(i), self.element.bytes)
         if not node.per_sample:
             return self.parameter_scalar(i)
         return self.elementwise(node, self.label(i), [values[s] for s in node.inputs])
@@ -88,7 +88,7 @@ class ScalarKernel(Emitter):
             node = self.nodes[j]
             if node.op == "load":
                 buffer = node.attributes[0]
-                at = self.advance(self.row_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
+                at = self.advance(self.rows_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
                 values[j] = (
                     load_lanes(b, e, at, lanes, buffer)
                     if is_callers(self.program, buffer)
