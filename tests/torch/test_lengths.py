@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import anyrnn.torch
 from anyrnn.backends.llvm import split
-from anyrnn.torch import Recurrent
+from anyrnn.torch import Recurrent, operators
 from tests.budget import assert_relative
 from tests.counting import counting
 from tests.torch.layers import KINDS, pair, state_for, tensors_of
@@ -488,6 +488,36 @@ def test_many_cotangents_at_once(padding: Any) -> None:
     for k, cotangent in enumerate(several):
         (expected,) = torch.autograd.grad(output, x, cotangent, retain_graph=True)
         assert_relative(found[k], expected, "llvm float64 against the reference backend", f"cotangent {k}")
+
+
+@anyrnn.cell
+def shown(x, h):  # type: ignore[no-untyped-def]
+    """The cotangent of its output is multiplied as it stands."""
+    h = anyrnn.tanh(anyrnn.affine("h", x, h))
+    return anyrnn.affine("o", x, h=h), anyrnn.State(h=h)
+
+
+@pytest.mark.parametrize(("which", "anywhere"), [("lstm", True), ("lstm_layernorm", True), (shown, False)], ids=str)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_outputs_that_kernels_put_where_they_are_wanted(
+    which: Any, anywhere: bool, batch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits as of outputs that are packed and copied from there."""
+    layer = make(which, 2, bidirectional=True, batch_first=batch_first)
+    assert operators.Call(layer.network, batch_first).scatters == anywhere
+    x, cotangent = draw(6, 7, D), draw(6, 7, 2 * H)
+    mask = torch.rand(6, 7) < 0.7
+    results = []
+    for by_kernels in (True, False):
+        if not by_kernels:
+            monkeypatch.setattr(operators.Call, "scatters", False)
+        leaf = x.clone().requires_grad_()
+        output, _ = layer(leaf, mask=mask, padding=0.5)
+        gradients = torch.autograd.grad(output, [leaf, *layer.parameters()], cotangent)
+        with torch.no_grad():
+            assert torch.equal(layer(x, mask=mask, padding=0.5)[0], output)
+        results.append([output, *gradients])
+    assert all(map(torch.equal, *results))
 
 
 def test_no_rows_at_all() -> None:
