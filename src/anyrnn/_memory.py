@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import threading
 import weakref
 from contextlib import suppress
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from anyrnn._locks import ForkedLock
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -49,12 +50,7 @@ class Recycler:
     def __init__(self, bytes: int = 2**30) -> None:
         self.bytes = bytes
         self.rest: list[mmap.mmap] = []
-        self._new_lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._new_lock)
-
-    def _new_lock(self) -> None:
-        self.lock = threading.RLock()  # a finalizer may run while the same thread holds it
+        self.lock = ForkedLock(threading.RLock)  # a finalizer may run while the same thread holds it
 
     def array(self, bytes: int) -> npt.NDArray[Any]:
         """Uninitialised bytes at a page's beginning."""
@@ -64,7 +60,7 @@ class Recycler:
         return array
 
     def _take(self, bytes: int) -> mmap.mmap:
-        with self.lock:
+        with self.lock.now:
             fitting = [b for b in self.rest if bytes <= len(b) <= 2 * bytes]
             if fitting:
                 best = min(fitting, key=len)
@@ -84,7 +80,7 @@ class Recycler:
         return block
 
     def _give(self, block: mmap.mmap) -> None:
-        with self.lock:
+        with self.lock.now:
             self.rest.append(block)
             while sum(map(len, self.rest)) > self.bytes:
                 self.rest.pop(0)

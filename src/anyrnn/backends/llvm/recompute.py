@@ -9,14 +9,13 @@ so kernels know nothing of windows, and results have the bits that they have wit
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.frame import Frame, between_bytes
@@ -24,17 +23,8 @@ from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, Windows
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 
-LOCK = threading.Lock()
+LOCK = ForkedLock()
 """Around backward calls: two over one forward call would write to the area that its windows share."""
-
-
-def _new_lock() -> None:
-    global LOCK
-    LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
 
 
 @lru_cache(maxsize=256)
@@ -177,7 +167,7 @@ def forward(frame: Frame, addresses: Sequence[int]) -> None:
 
 def backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again: Sequence[int]) -> None:
     """A backward call. `again`: the training call's frame, without outputs; `to_do_again`: its addresses."""
-    with LOCK:
+    with LOCK.now:
         _backward(frame, again, addresses, to_do_again)
 
 

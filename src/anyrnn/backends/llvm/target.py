@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,18 +11,10 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.builder import Module
 
-LOCK = threading.Lock()
-
-
-def _new_lock() -> None:
-    global LOCK
-    LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)  # another thread may hold the lock when a process forks
+LOCK = ForkedLock()
 ENGINES: list[Any] = []
 """Kept for ever: a thread may still run in any of them."""
 
@@ -134,14 +124,14 @@ def object_code(module: Module | str) -> bytes:
     long as the code generator for no gain in speed.
     """
     machine()
-    with LOCK, _addresses_as_written():
+    with LOCK.now, _addresses_as_written():
         return bytes(_target_machine().emit_object(parse(module)))
 
 
 def load(binary: bytes) -> Any:
     """Machine code as an execution engine that lives as long as the process."""
     machine()
-    with LOCK:
+    with LOCK.now:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(binary))
         engine.finalize_object()
@@ -157,5 +147,5 @@ def compile_module(module: Module | str) -> Any:
 def assembly(module: Module | str) -> str:
     """The machine code of a module, as text."""
     machine()
-    with LOCK, _addresses_as_written():
+    with LOCK.now, _addresses_as_written():
         return str(_target_machine().emit_assembly(parse(module)))
