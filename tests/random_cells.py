@@ -151,7 +151,8 @@ class Program:
         scaled = f"tanh({value.name})" if value.bound > 2 else value.name
         mixed = f"0.5 * {state} + 0.5 * {scaled}"
         gated = f"sigmoid({self.affine(size, 'x', state)}) * {state} + 0.5 * {scaled}"
-        self.lines.append(f"new_{state} = tanh({self.pick([mixed, scaled, gated])})")
+        whole = self.pick([f"tanh({mixed})", f"tanh({scaled})", f"tanh({gated})", f"sigmoid({scaled}) - 0.5 * sigmoid({state})"])
+        self.lines.append(f"new_{state} = {whole}")
 
 
 @st.composite

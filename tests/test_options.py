@@ -434,6 +434,38 @@ def test_options_by_state() -> None:
     assert layer.training_network.probabilities == (("zoneout.1", (0.5,)),)
 
 
+@anyrnn.cell
+def added(x, h):  # type: ignore[no-untyped-def]
+    h = anyrnn.tanh(anyrnn.affine("a", x, h)) + 0.5 * h
+    return h, anyrnn.State(h=h)
+
+
+@anyrnn.cell
+def subtracted(x, h):  # type: ignore[no-untyped-def]
+    h = anyrnn.sigmoid(anyrnn.affine("a", x, h)) - anyrnn.tanh(anyrnn.affine("b", x))
+    return h, anyrnn.State(h=h)
+
+
+@anyrnn.cell
+def read_again(x, h, c):  # type: ignore[no-untyped-def]
+    c = anyrnn.tanh(anyrnn.affine("a", x, h))
+    return c * h, anyrnn.State(h=anyrnn.relu(c), c=c)
+
+
+@pytest.mark.parametrize("which", ["rnn_tanh", "rnn_relu", added, subtracted, read_again], ids=str)
+def test_gradients_where_a_function_is_zoned_out(which: Any) -> None:
+    """Of what a choice gets as it is, and of what goes into it or is read elsewhere; against torch's own derivatives."""
+    results = []
+    for backend in ("reference", "llvm"):
+        torch.manual_seed(1)
+        layer = anyrnn.torch.Recurrent(which, 3, 5, zoneout=0.3, backend=backend, dtype=torch.float64)
+        x = torch.randn(6, 4, 3, dtype=torch.float64, requires_grad=True)
+        output, _ = layer(x)
+        results.append([output.detach(), *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
+    for theirs, ours in zip(*results, strict=True):
+        assert_relative(ours.numpy(), theirs.numpy(), "llvm float64 against the reference backend", "output or gradient")
+
+
 def test_everything_stays_with_a_zoneout_of_one() -> None:
     layer = anyrnn.Recurrent("gru", 4, 9, seed=2, zoneout=1.0)
     first = np.random.default_rng(0).normal(size=(1, 3, 9)).astype(np.float32)

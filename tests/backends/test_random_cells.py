@@ -15,6 +15,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.ir.ops import TABLE
 from anyrnn.passes.check import check_phase, check_program
 from anyrnn.sequence.network import Network
+from anyrnn.torch import Recurrent
 from tests.budget import assert_relative
 from tests.networks import on_llvm, on_reference, on_torch, problem
 from tests.random_cells import BINARY, REDUCTIONS, UNARY, cell_of, sources
@@ -81,3 +82,38 @@ def test_all_agree(two_stages: bool, reduces: bool, two_sizes: bool) -> None:
 
     each()
     assert len(drawn) >= CELLS * FACTOR
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_all_agree_under_zoneout() -> None:
+    """Against torch's own derivatives; NumPy's reference has the kernels' adjoint."""
+
+    @seed(SEED + len(KINDS))
+    @settings(
+        max_examples=DRAWS * FACTOR,
+        database=None,
+        deadline=None,
+        phases=PHASES,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @given(st.sampled_from(KINDS).flatmap(lambda kind: sources(*kind)), st.sampled_from(SIZES))
+    def each(source: str, sizes: tuple[int, ...]) -> None:
+        note(source)
+        T, N, D, H, other = sizes
+        named = {"other": other} if '"other"' in source else {}
+        results = []
+        for backend in ("reference", "llvm"):
+            torch.manual_seed(0)
+            layer = Recurrent(cell_of(source), D, H, zoneout=0.3, backend=backend, dtype=torch.float64, **named)
+            x = torch.randn(T, N, D, dtype=torch.float64, requires_grad=True)
+            output, last = layer(x)
+            loss = sum(value.square().sum() for value in (output, *(last if isinstance(last, tuple) else (last,))))
+            leaves = {"x": x, **dict(layer.named_parameters())}
+            (loss + 0 * x.sum()).backward()  # which may not depend on the input
+            gradients = {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+            results.append({"output": output.detach(), **gradients})
+        for (name, theirs), ours in zip(results[0].items(), results[1].values(), strict=True):
+            assert_relative(ours, theirs, "random cells, float64", name, 1e-4)
+
+    each()

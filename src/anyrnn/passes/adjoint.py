@@ -58,8 +58,8 @@ def adjoint(graph: Graph) -> Adjoint:
     cotangents: dict[int, Symbol] = {}
     products: list[OuterProduct] = []
     sums: dict[int, Symbol] = {}
-    chosen: dict[int, int] = {}
-    """of cotangents that are what a random choice passes on to its first operand: the choice"""
+    choices: dict[int, tuple[int, int]] = {}
+    """of first operands of random choices: the choice, and the cotangent that it passes on"""
 
     def give(index: int, value: Symbol | None) -> None:
         """Add to the cotangent of a node."""
@@ -100,14 +100,15 @@ def adjoint(graph: Graph) -> Adjoint:
                 offset = offset + size
         elif node.op == "fill":
             give(node.inputs[0], g)
-        elif g.index in chosen and node.row.arity == 1:
-            give(node.inputs[0], _through_choice(builder, node, chosen[g.index], cotangents[chosen[g.index]]))
+        elif node.row.arity == 1 and index in choices and choices[index][1] == g.index:  # nothing else reads it
+            choice = choices[index][0]
+            give(node.inputs[0], _through_choice(builder, node, choice, cotangents[choice]))
         else:
             assert node.row.derivative is not None, f"op {node.op} has no derivative"
             symbols = [builder.symbol(s) for s in node.inputs]
             values = node.row.derivative(g, builder.symbol(index), *symbols)
             if node.op == "choose":
-                chosen[values[0].index] = index
+                choices[node.inputs[0]] = index, values[0].index
             for source, value in zip(node.inputs, values, strict=True):
                 give(source, value)
 

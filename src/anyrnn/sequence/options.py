@@ -25,10 +25,11 @@ MERGES = ("concat", *BY_FEATURE, "separate")
 class LayerOptions:
     """Options of layers of any cell; give them as keyword arguments of `Recurrent`. All are off by default.
 
-    Those with probabilities act in training calls (of torch's modules in training mode), and keep nothing: the backward pass
-    chooses again. Choices depend on a seed, the sample, the feature, the layer and the direction, and on the step where it says
-    so; not on threads, batches or lengths. Torch's modules take the seed of a call from torch's default generator
-    (`torch.manual_seed`), NumPy's layers from their own. What dropout keeps is scaled up by 1 / (1 - p).
+    Those with probabilities act in training calls (of torch's modules in training mode). Zoneout, and dropout between layers,
+    keep a bit for each choice until the backward pass; the others keep nothing. Choices depend on a seed, the sample, the
+    feature, the layer and the direction, and on the step where it says so; not on threads, batches or lengths. Torch's modules
+    take the seed of a call from torch's default generator (`torch.manual_seed`), NumPy's layers from their own. What dropout
+    keeps is scaled up by 1 / (1 - p).
 
     Args:
         input_dropout: Probability of zeroing features of each layer's input, the same ones at all steps of a sample. Source: Gal
