@@ -64,8 +64,11 @@ class Areas:
     """Where the rows of one layer and direction stand in the windows of a call."""
 
     def __init__(self, frame: Frame, unit: int, windows: Windows, reserve: int) -> None:
-        self.extent, self.windows, self.reserve = frame.shape.extent, windows, reserve
-        self.buffers = frame.units[unit].kept
+        self.extent, self.windows = frame.shape.extent, windows
+        self.buffers: dict[str, list[tuple[npt.NDArray[np.uint8], int]]] = {"saved": [], "held": []}
+        """of each kind the memory of each buffer, [panels, bytes], and its bytes from row to row"""
+        for buffer in frame.units[unit].kept.values():
+            self.buffers[buffer.table].append((_panels(buffer, reserve), buffer.row_bytes))
         self.tables = frame.tables[frame.units[unit].direction]
         self.packed, self.around = (_sums_of(self.extent, frame.units[unit].direction > 0, held) for held in (False, True))
 
@@ -124,11 +127,9 @@ class Areas:
 
     def _move(self, table: str, source: int, target: int, count: int) -> None:
         """Copy rows of all buffers of a kind."""
-        for buffer in self.buffers.values():
-            if buffer.table == table and count:
-                panels = _panels(buffer, self.reserve)
-                rows = [slice(row * buffer.row_bytes, (row + count) * buffer.row_bytes) for row in (target, source)]
-                panels[:, rows[0]] = panels[:, rows[1]]
+        if count:
+            for panels, bytes in self.buffers[table]:
+                panels[:, target * bytes : (target + count) * bytes] = panels[:, source * bytes : (source + count) * bytes]
 
 
 def _panels(buffer: Placed, reserve: int) -> npt.NDArray[np.uint8]:
