@@ -51,7 +51,7 @@ def test_any_number_of_threads_gives_the_same_bits(cell: str, sizes: tuple[int, 
 
 
 def test_both_ways_of_splitting_are_among_them() -> None:
-    assert {split.splits_columns(rows, 2**16, threads) for rows in (40, 2) for threads in (2, 3)} == {True, False}
+    assert {split.splits_columns(rows, 2**16, 1, threads) for rows in (40, 2) for threads in (2, 3)} == {True, False}
 
 
 @pytest.mark.parametrize("cell", CELLS)

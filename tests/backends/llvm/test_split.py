@@ -69,7 +69,12 @@ def test_waiting_counts() -> None:
     (64, 2**21, 2, True), (96, 2**21, 2, False), (32, 2**26, 2, True), (256, 2**26, 2, False),
 ])  # fmt: skip
 def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
-    assert split.splits_columns(rows, bytes, threads) is expected
+    assert split.splits_columns(rows, bytes, 1, threads) is expected
+
+
+@pytest.mark.parametrize(("rows", "bytes", "expected"), [(95, 0, True), (96, 0, False), (200, 2**26, True)])
+def test_columns_where_no_thread_waits(rows: int, bytes: int, expected: bool) -> None:
+    assert split.splits_columns(rows, bytes, 0, 2) is expected
 
 
 def test_samples_that_end_at_different_steps_are_split_if_threads_get_about_the_same() -> None:

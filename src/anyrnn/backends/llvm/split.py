@@ -33,12 +33,16 @@ ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
 many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
 weights that are larger than a core's own cache want more samples a thread, and those that stay in no cache still more.
 """
+ROWS_WITHOUT_STAGES = 48
+"""The same at least where no thread waits for another in any case."""
 
 
-def splits_columns(rows: float, recurrent_bytes: int, threads: int) -> bool:
-    """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads."""
+def splits_columns(rows: float, recurrent_bytes: int, stages: int, threads: int) -> bool:
+    """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads;
+    `stages`: of a step.
+    """
     least = next(samples for most, samples in ROWS_PER_THREAD if most is None or recurrent_bytes <= most)
-    return rows < least * threads
+    return rows < (least if stages else max(least, ROWS_WITHOUT_STAGES)) * threads
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Work:
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
         """Whether columns are split. Where samples end at different steps, those of one thread may end before the others'."""
-        return splits_columns(self.rows, unit.recurrent_bytes, threads) or not self._balanced(threads)
+        return splits_columns(self.rows, unit.recurrent_bytes, unit.stages, threads) or not self._balanced(threads)
 
     def _balanced(self, threads: int) -> bool:
         """Whether threads that split rows have about the same work."""
