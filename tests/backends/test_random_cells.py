@@ -30,6 +30,13 @@ PHASES = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
 THOROUGH = hypothesis.settings.get_current_profile_name() == "thorough"
 FACTOR, SEED = (8, random.randrange(10**6)) if THOROUGH else (1, 0)
 """`make test-all` draws more cells, others every time; what fails is printed with its source."""
+DRAWING = settings(
+    max_examples=DRAWS * FACTOR,
+    database=None,
+    deadline=None,
+    phases=PHASES,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
 SIZES = [(3, 2, 3, 5, 4), (2, 1, 1, 2, 3), (4, 3, 2, 9, 2), (2, 5, 4, 3, 17)]
 """T, N, D, H, and the size of `other`"""
 
@@ -64,13 +71,7 @@ def test_all_agree(two_stages: bool, reduces: bool, two_sizes: bool) -> None:
     drawn: set[str] = set()
 
     @seed(SEED + KINDS.index((two_stages, reduces, two_sizes)))
-    @settings(
-        max_examples=DRAWS * FACTOR,
-        database=None,
-        deadline=None,
-        phases=PHASES,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    @DRAWING
     @given(sources(two_stages, reduces, two_sizes), st.sampled_from(SIZES))
     def each(source: str, sizes: tuple[int, ...]) -> None:
         note(source)
@@ -90,13 +91,7 @@ def test_all_agree_under_zoneout() -> None:
     """Against torch's own derivatives; NumPy's reference has the kernels' adjoint."""
 
     @seed(SEED + len(KINDS))
-    @settings(
-        max_examples=DRAWS * FACTOR,
-        database=None,
-        deadline=None,
-        phases=PHASES,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    @DRAWING
     @given(st.sampled_from(KINDS).flatmap(lambda kind: sources(*kind)), st.sampled_from(SIZES))
     def each(source: str, sizes: tuple[int, ...]) -> None:
         note(source)

@@ -107,11 +107,16 @@ class Program:
         """
         return self.stages > 0 or any(kernel.dim is None for stage in self.body for kernel in stage.kernels)
 
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Of all stages."""
+        stages = (*self.before, *filter(None, (self.entry, self.exit)), *self.body, *self.after)
+        return [kernel for stage in stages for kernel in stage.kernels]
+
     @cached_property
     def choices(self) -> dict[str, Dim]:
         """The random choices that are made for features, and of how many."""
-        stages = (*self.before, *filter(None, (self.entry, self.exit)), *self.body, *self.after)
-        nodes = (node for stage in stages for kernel in stage.kernels for node in kernel.nodes)
+        nodes = (node for kernel in self.kernels for node in kernel.nodes)
         return {n.attributes[0]: n.shape[0] for n in nodes if n.op == "choose"}
 
     @cached_property
@@ -121,9 +126,8 @@ class Program:
 
     def is_pointwise(self, buffer: str) -> bool:
         """Whether no product and no gradient's sum reads a buffer as it stands."""
-        stages = (*self.before, *filter(None, (self.entry, self.exit)), *self.body, *self.after)
         read = {b for p in self.products for b, _ in (p.left, p.right)} | {s.value[0] for s in self.sums}
-        for kernel in (k for stage in stages for k in stage.kernels):
+        for kernel in self.kernels:
             for i in kernel.affines:
                 operands = (operand for _, operand, _, _ in affine_parts(kernel.nodes[i])[0])
                 read |= {kernel.nodes[operand].attributes[0] for operand in operands}

@@ -21,7 +21,7 @@ from torch.compiler import is_compiling
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.operators import CALLS, Tensors, as_arguments, interpreted, run_backward, run_forward
 from anyrnn.torch.plain import direct, is_batch, is_plain
-from anyrnn.torch.rows import Scatter, put, taken
+from anyrnn.torch.rows import Scatter, taken
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class Plain(torch.autograd.Function):
                 *shape.parts(tensors), *as_arguments(shape.packing), shape.number, True
             )
             if shape.scatter is not None:
-                output = put(output, shape.scatter.places, shape.scatter.padding)
+                output = shape.scatter.put(output)
         assert reserve is not None
         _save(ctx, shape, tensors, reserve)
         return output, *last
@@ -296,7 +296,7 @@ def call_network(
     transformed = are_functorch_transforms_active()
     if scatter is not None and (transformed or forward_ad._current_level >= 0 or not CALLS[number].scatters):
         output, last = call_network(number, inputs, first, sources, seed, packing, plain_sources, frozen)
-        return put(output, scatter.places, scatter.padding), last
+        return scatter.put(output), last
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
@@ -306,7 +306,7 @@ def call_network(
             output, last, _ = run_forward(inputs, first, sources, seed, *given)
         else:
             output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_arguments(packing), number, False)
-            output = output if scatter is None else put(output, scatter.places, scatter.padding)
+            output = output if scatter is None else scatter.put(output)
         return output, last
     make = Shape if is_compiling() or packing is not None else known_shape
     shape = make(number, len(inputs), len(first), seed is not None, packing, scatter)

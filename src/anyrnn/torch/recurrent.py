@@ -35,7 +35,7 @@ from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing, StepsGiven, steps_given
 from anyrnn.torch import autograd, operators, packed, plain, uneven
 from anyrnn.torch.namespace import NAMESPACE
-from anyrnn.torch.rows import Scatter, put
+from anyrnn.torch.rows import Scatter
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States, Tensors
 from anyrnn.trace import Cell
@@ -570,7 +570,7 @@ class Recurrent(Layer, torch.nn.Module):
             y = merged(y, network.merge)
             x = x + y if adds else y
             found_last.append(last[wanted])
-        x = x if scatter is None else put(x, scatter.places, scatter.padding)
+        x = x if scatter is None else scatter.put(x)
         return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
 
     def _call(
@@ -595,7 +595,7 @@ class Recurrent(Layer, torch.nn.Module):
         if self.memory_budget is not None and torch.is_grad_enabled():
             raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
         output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
-        return output if scatter is None else put(output, scatter.places, scatter.padding), last
+        return output if scatter is None else scatter.put(output), last
 
     def extra_repr(self) -> str:
         names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")

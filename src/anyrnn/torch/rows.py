@@ -60,6 +60,9 @@ class Scatter:
     places: Places
     padding: float
 
+    def put(self, rows: Tensor) -> Tensor:
+        return put(rows, self.places, self.padding)
+
 
 def taken(flat: Tensor, places: Places) -> Tensor:
     """The packed rows of all rows."""

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
-from anyrnn.torch.rows import Places, Scatter, put, taken
+from anyrnn.torch.rows import Places, Scatter, taken
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class InTensor:
             nothing = rows.new_zeros(1, rows.size(1))  # where there was no step yet
             flat = torch.cat([rows, nothing]).index_select(0, self.held)
         else:
-            flat = put(rows, self.scatter.places, self.scatter.padding)
+            flat = self.scatter.put(rows)
         return flat.view(*self.sides, rows.size(1))
 
 

@@ -1,5 +1,5 @@
-"""Where the buffers of a program lie: in the reserve (from forward to backward), in scratch, or with the caller. And the memory
-that calls work in.
+"""Where the buffers of a program, and the bits of its random choices, lie: in the reserve (from forward to backward), in scratch,
+or with the caller. And the memory that calls work in.
 
 A buffer of vectors is [panel][row][lane] with the rows of all its steps one after the other, see `extent`; one that keeps two
 steps is [step][panel][row][lane]. One of scalars is [row]. Panels are rounded up to a multiple of four, so that a kernel may
