@@ -22,6 +22,7 @@ from anyrnn.backends.llvm.frame import Frame, between_bytes
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, Windows
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import Integers
 
 LOCK = ForkedLock()
 """Around backward calls: two over one forward call would write to the area that its windows share."""
@@ -69,8 +70,10 @@ class Areas:
         """of each kind the memory of each buffer, [panels, bytes], and its bytes from row to row"""
         for buffer in frame.units[unit].kept.values():
             self.buffers[buffer.table].append((_panels(buffer, reserve), buffer.row_bytes))
-        self.tables = frame.tables[frame.units[unit].direction]
-        self.packed, self.around = (_sums_of(self.extent, frame.units[unit].direction > 0, held) for held in (False, True))
+        direction = frame.units[unit].direction
+        self.packed, self.around = (_sums_of(self.extent, direction > 0, held) for held in (False, True))
+        self.tables = [self._tables(frame.tables[direction], window) for window in range(windows.count)]
+        """by window, the parts of the tables that it changes, and what is to stand there"""
 
     def steps(self, window: int) -> tuple[int, int]:
         """The first step of a window and its end."""
@@ -83,12 +86,20 @@ class Areas:
 
     def put(self, window: int) -> None:
         """Let the tables say where the steps of a window stand, and what its kernels read of the step after it."""
+        for table, rows in self.tables[window]:
+            table[:] = rows
+
+    def _tables(self, tables: Integers, window: int) -> list[tuple[Integers, Integers]]:
         begin, end = self.steps(window)
-        saved = slice(BEFORE + begin, BEFORE + min(end, self.extent.steps - 1) + 1)
-        held = slice(BEFORE + begin, BEFORE + min(end + 1, self.extent.steps) + 1)
-        for table, rows, where in (("saved", self.packed, saved), ("held", self.around, held)):
-            area = self.windows.area(window) * self.windows.area_rows(self.extent, table)
-            self.tables[TABLES.index(table), where] = area + rows[where.start - BEFORE : where.stop - BEFORE] - rows[begin]
+        found = []
+        for name, sums, last in (
+            ("saved", self.packed, min(end, self.extent.steps - 1)),
+            ("held", self.around, min(end + 1, self.extent.steps)),
+        ):
+            area = self.windows.area(window) * self.windows.area_rows(self.extent, name)
+            where = tables[TABLES.index(name), BEFORE + begin : BEFORE + last + 1]
+            found.append((where, area + sums[begin : last + 1] - sums[begin]))
+        return found
 
     def go_on(self, window: int) -> None:
         """Bring the states after the window before this one to where it begins, and remember them if it will be done again."""
@@ -145,7 +156,7 @@ def _prepared(frame: Frame, addresses: Sequence[int]) -> Scratch:
     return scratch
 
 
-def _sums_of(extent: Extent, reverse: bool, held: bool) -> npt.NDArray[np.int64]:
+def _sums_of(extent: Extent, reverse: bool, held: bool) -> Integers:
     """The rows before each step of all steps, of what is saved in steps or held between them."""
     table = extent.tables(reverse)[TABLES.index("held" if held else "packed"), BEFORE:]
     return np.append(table, table[-1])
