@@ -191,3 +191,16 @@ def test_a_state_that_goes_from_call_to_call():
     (ours, after), (theirs, expected) = compiled(call)(x, state), call(x, state)
     assert torch.equal(ours, theirs)
     assert torch.equal(after.h, expected.h)
+
+
+def test_a_loop_of_steps() -> None:
+    made = anyrnn.torch.LSTMCell(D, H)
+
+    def unroll(x: Tensor) -> Tensor:
+        h = c = x.new_zeros(N, H)
+        for step in x:
+            h, c = made(step, (h, c))
+        return h
+
+    x = torch.randn(T, N, D)
+    torch.testing.assert_close(torch.compile(unroll, fullgraph=True, backend="aot_eager")(x), unroll(x))

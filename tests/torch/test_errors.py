@@ -11,7 +11,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
-from anyrnn.torch import recurrent
+from anyrnn.torch import module
 from anyrnn.trace.language import affine, concat, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
 
@@ -165,9 +165,9 @@ def test_a_layer_is_refused_as_torch_refuses_it(name: str, case: str) -> None:
 
 
 def test_other_arguments_of_layers() -> None:
-    for module in (anyrnn.torch, torch.nn):
+    for where in (anyrnn.torch, torch.nn):
         with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
-            module.RNN(D, H, nonlinearity="sigmoid")
+            where.RNN(D, H, nonlinearity="sigmoid")
         with pytest.raises(ValueError, match="proj_size has to be smaller than hidden_size"):
             module.LSTM(D, H, proj_size=H)
         with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
@@ -308,7 +308,7 @@ def test_the_reference_backend_runs_no_native_code(monkeypatch: pytest.MonkeyPat
     layers[1].load_state_dict(layers[0].state_dict())
     torch.manual_seed(1)
     expected, _ = layers[0](x())
-    monkeypatch.setattr(recurrent.llvm, "draw", never)
+    monkeypatch.setattr(module.llvm, "draw", never)
     torch.manual_seed(1)
     torch.testing.assert_close(layers[1](x())[0], expected)
     with pytest.raises(AssertionError):

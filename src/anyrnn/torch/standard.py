@@ -1,11 +1,22 @@
-"""`RNN`, `LSTM` and `GRU` with the interface of torch.nn's, and with the options of `Recurrent` as keyword arguments."""
+"""`RNN`, `LSTM`, `GRU` and their cells with the interface of torch.nn's, and with the options of ours as keyword arguments."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from anyrnn import cells
+from anyrnn.torch.cell import RecurrentCell
 from anyrnn.torch.recurrent import Recurrent
+from anyrnn.trace import Cell
+
+
+def _elman(nonlinearity: str) -> Cell:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+    cell: Cell = cells.rnn_tanh if nonlinearity == "tanh" else cells.rnn_relu
+    return cell
 
 
 class _Standard(Recurrent):
@@ -52,11 +63,8 @@ class RNN(_Standard):
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        cell = cells.rnn_tanh if nonlinearity == "tanh" else cells.rnn_relu
         super().__init__(
-            cell,
+            _elman(nonlinearity),
             input_size,
             hidden_size,
             num_layers,
@@ -143,3 +151,61 @@ class GRU(_Standard):
             dtype=dtype,
             **options,
         )
+
+
+class _StandardCell(RecurrentCell):
+    """What RNNCell, LSTMCell and GRUCell share: a call gives the new state alone, and biases that are left out are None."""
+
+    __constants__: ClassVar[list[str]] = ["input_size", "hidden_size", "bias"]
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int, bias: bool, **options: Any) -> None:
+        super().__init__(cell, input_size, hidden_size, bias, **options)
+        for name in ("bias_ih", "bias_hh"):
+            if name not in self._parameters:
+                self.register_parameter(name, None)
+
+    def forward(self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None = None, **steps: Tensor) -> Any:
+        """One step; see `RecurrentCell.forward`. Returns: the new state, formed as `hx`."""
+        return super().forward(input, hx, **steps)[1]
+
+    def _repr_first(self) -> list[str]:
+        return []
+
+
+class RNNCell(_StandardCell):
+    """A step of an Elman network, with torch.nn.RNNCell's interface and the options of `RecurrentCell` as keywords."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(_elman(nonlinearity), input_size, hidden_size, bias, device=device, dtype=dtype, **options)
+        self.nonlinearity = nonlinearity
+
+    def _repr_options(self) -> dict[str, Any]:
+        own = {"nonlinearity": self.nonlinearity} if self.nonlinearity != "tanh" else {}
+        return own | super()._repr_options()
+
+
+class LSTMCell(_StandardCell):
+    """A step of an LSTM, with torch.nn.LSTMCell's interface and the options of `RecurrentCell` as keywords; `hx` is (h, c)."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None, **options: Any
+    ) -> None:
+        super().__init__(cells.lstm, input_size, hidden_size, bias, device=device, dtype=dtype, **options)
+
+
+class GRUCell(_StandardCell):
+    """A step of a GRU, with torch.nn.GRUCell's interface and the options of `RecurrentCell` as keywords."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None, **options: Any
+    ) -> None:
+        super().__init__(cells.gru, input_size, hidden_size, bias, device=device, dtype=dtype, **options)

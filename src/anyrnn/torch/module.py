@@ -1,0 +1,380 @@
+"""What torch modules of any cell have in common: parameters, and calls of the operators with them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch.compiler import is_compiling
+
+from anyrnn import backends, cells
+from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.reference import run as reference
+from anyrnn.errors import UnsupportedError
+from anyrnn.ir.interpret import Interpreter
+from anyrnn.sequence.layer import Layer, described
+from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
+from anyrnn.sequence.options import copied
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch import autograd, operators, packed, plain
+from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.rows import Scatter
+from anyrnn.torch.tensors import Tensors
+from anyrnn.trace import Cell
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+DERIVED = (
+    "network",
+    "_modes",
+    "_parameter_names",
+    "_no_kernels",
+    "_tensors",
+    "_further_inputs",
+    "_learned_state",
+    "_as_before",
+    "_likenesses",
+)
+"""Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
+MOST_LIKENESSES = 16
+"""How often a module remembers anew what its parameters are like, which takes longer than looking at each. Usually once; where
+they change with every call, it stops.
+"""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What calls run that train, or those that do not."""
+
+    network: Network
+    draws: bool
+    """whether there are random choices"""
+    numbers: dict[tuple[bool, bool], list[int]]
+    """of the calls that the network is, one after the other: by whether steps give all states, and whether the last call gives
+    outputs of ends alone; they hold in this process only"""
+    plain: bool
+    """whether steps read parameters as they are"""
+    source_names: list[str]
+    source_shapes: list[tuple[int, ...]]
+
+
+def _drawn(*what: int) -> Tensor:
+    """A mask of weights."""
+    return torch.from_numpy(llvm.draw(*what))
+
+
+class Module(Layer, torch.nn.Module):
+    """A cell, its options and its parameters. What a call takes and gives is left to subclasses."""
+
+    def __init__(
+        self,
+        cell: Cell | str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        bias: bool | str = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        backend: str = "auto",
+        memory_budget: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.cell = cells.load(cell)
+        check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
+        if backend not in ("auto", "llvm", "reference"):
+            raise ValueError(f"backend should be 'auto', 'llvm' or 'reference', got {backend!r}")
+        if dropout and num_layers == 1:
+            warnings.warn(
+                f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
+            )
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.backend = backend
+        check_budget(memory_budget)
+        self._memory_budget = memory_budget
+        self.options = copied(options)
+        self._frozen = False
+        self._derive()
+        for unit, names in zip(self.network.units, self._parameter_names, strict=True):
+            for (_, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
+                self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def _derive(self) -> None:
+        """Set the attributes that follow from the others."""
+        self._modes = self._made_modes(self.dropout)
+        self.network = network = self._modes[False].network
+        self._parameter_names = [[self._named(network, p.name, unit) for p in network.graph.parameters] for unit in network.units]
+        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
+        self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
+        self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
+        self._as_before, self._likenesses = plain.unknown, MOST_LIKENESSES
+
+    def _named(self, network: Network, parameter: str, unit: tuple[int, int]) -> str:
+        """What a parameter of a layer and direction is called in this module."""
+        return parameter + network.suffix(*unit)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        packed.forget(self.parameters())  # torch exchanges no tensor that somebody refers to weakly
+        self._as_before = plain.unknown
+        super()._apply(fn, recurse)
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._derive()
+
+    def _made_modes(self, dropout: float) -> dict[bool, Mode]:
+        """By whether a call trains."""
+        networks = self._networks(dropout)
+        found = {}
+        for trains, network in ((False, networks.evaluation), (True, networks.training)):
+            names = [self._named(network, n, unit) for unit in network.units for n in network.sources]
+            shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+            # made now, since torch.compile cannot make a cached property
+            _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
+            draws = trains and network != networks.evaluation
+            found[trains] = Mode(network, draws, self._handles(network), not network.plan.phase.computed, names, shapes)
+        return found
+
+    def _handles(self, network: Network) -> dict[tuple[bool, bool], list[int]]:
+        """See `Mode.numbers`."""
+        found = {}
+        for all_states, net in enumerate((network, network.with_all_states)):
+            budgets = llvm.shares(net.parts, self.memory_budget)
+            for ends in (False, True):
+                last = [*[False] * (len(net.parts) - 1), ends]
+                given = zip(net.parts, last, budgets, strict=True)
+                calls = [operators.Call(part, self.batch_first, of_ends, budget) for part, of_ends, budget in given]
+                found[bool(all_states), ends] = [operators.handle(call) for call in calls]
+        return found
+
+    def _networks(self, dropout: float) -> Networks:
+        sizes = (self.input_size, self.hidden_size, self.num_layers)
+        return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
+
+    def _changed(self) -> None:
+        self._modes = self._made_modes(self.dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, in the order of torch.nn's modules."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        with torch.no_grad():
+            for unit, (layer, _) in enumerate(self.network.units):
+                for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
+                    tensor = getattr(self, name)
+                    if parameter.init is None:
+                        tensor.uniform_(-bound, bound)
+                    elif callable(parameter.init):
+                        tensor.copy_(torch.as_tensor(parameter.init(torch.rand(tensor.shape, dtype=torch.float64).numpy())))
+                    else:
+                        tensor.fill_(parameter.init)
+
+    def freeze(self) -> Self:
+        """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.
+
+        Such calls keep the parameters packed for the kernels, and look at every number to see whether it changed: of a few
+        samples and steps that may take half of the call. Of a frozen module they see what torch counts (`load_state_dict`,
+        operations in place) and parameters that are replaced, but not what is written through `.data`, through a NumPy array that
+        shares the memory, or by a fused optimiser. `train()` ends it, and so does a call that parameters get gradients of.
+
+        Returns: the module. Raises: RuntimeError in training mode.
+        """
+        if self.training:
+            raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
+        self._frozen = True
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """As in torch.nn; a module that trains is not frozen."""
+        self._frozen = self._frozen and not mode
+        return super().train(mode)
+
+    @property
+    def backend_name(self) -> str:
+        """The backend that a call runs on: `llvm` or `reference`."""
+        return "reference" if self.why_not_native else "llvm"
+
+    @property
+    def why_not_native(self) -> str | None:
+        """Why calls run no native kernels, as the parameters are now; None where they do."""
+        return self._why_not_native(next(self.parameters(), torch.empty(0)))
+
+    def _why_not_native(self, tensor: Tensor) -> str | None:
+        if self.backend == "reference":
+            return "backend='reference' was asked for"
+        if not tensor.is_cpu:
+            return f"device {tensor.device} has no kernels (cpu has)"
+        dtype = tensor.dtype
+        if dtype not in self._no_kernels:
+            return f"dtype {dtype} has no kernels (float32 and float64 have)"
+        return self._no_kernels[dtype]
+
+    def _weight(self, input: Tensor) -> Tensor:
+        """A parameter, which tells dtype and device."""
+        names = self._parameter_names[0]
+        if not names:
+            return self._without_parameters(input)
+        weight = self._parameters.get(names[0])  # quicker than the attribute
+        return weight if weight is not None else getattr(self, names[0])  # a parametrisation has taken its place
+
+    def _labelled(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Its errors name the layer."""
+        try:
+            return function(*arguments)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self._label}: {error}") from None
+
+    def _checked_sources(self, input: Tensor, weight: Tensor) -> tuple[Sequence[Tensor], Tensor | None, bool]:
+        """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
+        contiguous. Last of all checks, as it draws and computes.
+        """
+        mode = self._modes[self.training]
+        seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
+        sources = self._sources(mode, seed, input)
+        plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
+        if not plain_sources:
+            self._check_sources(mode, sources, weight)
+        return sources, seed, plain_sources
+
+    def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor) -> None:
+        """Refuse parameters that were replaced by others of another form; remember what they are like."""
+        dtype = weight.dtype
+        if [s.shape for s in sources] == mode.source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
+            if mode.plain and not is_compiling() and self._likenesses:
+                self._likenesses -= 1
+                known = plain.direct(*sources) and all(map(Tensor.is_contiguous, sources))
+                self._as_before = plain.likeness(*sources) if known else plain.unknown
+            return
+        for name, shape, source in zip(mode.source_names, mode.source_shapes, sources, strict=True):
+            if source.shape != shape or source.dtype is not dtype:
+                sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
+                raise RuntimeError(f"{self._label}: {name}: {sides}")
+
+    @property
+    def _label(self) -> str:
+        return type(self).__name__
+
+    def _without_parameters(self, input: Tensor) -> Tensor:
+        """What tells the dtype and the device where no parameter does: the input."""
+        if not input.is_floating_point():
+            raise ValueError(f"{self._label}: input should be of a floating-point dtype, got {input.dtype}")
+        return input
+
+    def _sources(self, mode: Mode, seed: Tensor | None, input: Tensor) -> list[Tensor]:
+        """What the step reads of the parameters, for each unit: as they are, or through the parameter phase."""
+        if mode.plain:
+            parameters: Any = self._parameters
+            try:
+                return [parameters[name] for name in mode.source_names]
+            except KeyError:  # a parametrisation has taken a parameter's place
+                return [getattr(self, name) for name in mode.source_names]
+        return [t for unit in mode.network.units for t in self._computed(mode.network, unit, seed, input)]
+
+    def _computed(self, network: Network, unit: tuple[int, int], seed: Any, input: Tensor) -> list[Tensor]:
+        layer, direction = unit
+        parameters = {p.name: getattr(self, self._named(network, p.name, unit)) for p in network.graph.parameters}
+        like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
+        number = operators.number_like(like)
+        chances = None
+        if seed is not None:
+            memory = plain.direct(like, seed) and not are_functorch_transforms_active()
+            native = memory and self._why_not_native(like) is None
+            random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
+            chances = None if random is None else random.at(layer, direction, 0)
+        interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
+        phase = network.plan.phase
+        values = reference.parameter_values(network, number, parameters)
+        interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+        computed = {w.name: values[w.node] for w in phase.computed}
+        return [parameters[name] if name in parameters else computed[name] for name in network.sources]
+
+    def _run(
+        self,
+        inputs: Sequence[Tensor],
+        first: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        seed: Tensor | None,
+        packing: Packing | None,
+        plain_sources: bool,
+        all_states: bool,
+        ends: Callable[[Tensor], Tensor] | None,
+        scatter: Scatter | None = None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
+        of it, if that is not all. With a `scatter` the output is all rows of the caller.
+        """
+        mode = self._modes[self.training]
+        network, numbers = mode.network, mode.numbers[all_states, ends is not None and packing is None]
+        rest = (seed, packing, plain_sources)
+        wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
+        if network.is_one_call:
+            output, found = self._call(numbers[0], inputs, first, sources, *rest, scatter)
+            return ends(output) if ends and packing is not None else output, found[wanted]
+        x, *further = inputs
+        found_last, units, per_layer = [], network.directions, network.directions * len(network.sources)
+        for layer, number in enumerate(numbers):
+            begin = [state[layer * units : (layer + 1) * units] for state in first]
+            y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
+            adds = network.residual and layer
+            if ends and layer == network.layers - 1:
+                y, adds = ends(y) if packing is not None else y, adds and network.adds_ends
+                x = ends(x) if adds else x
+            y = merged(y, network.merge)
+            x = x + y if adds else y
+            found_last.append(last[wanted])
+        x = x if scatter is None else scatter.put(x)
+        return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
+
+    def _call(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        first: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        seed: Tensor | None,
+        packing: Packing | None,
+        plain_sources: bool,
+        scatter: Scatter | None = None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """One call of the operators, or of the interpreter in their place."""
+        reason = self._why_not_native(inputs[0])
+        if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
+            self._frozen = False  # an optimiser may follow
+        if reason is None:
+            return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
+        if self.backend == "llvm":
+            raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
+        if self.memory_budget is not None and torch.is_grad_enabled():
+            raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
+        output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
+        return output if scatter is None else scatter.put(output), last
+
+    def extra_repr(self) -> str:
+        names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")
+        given = {**self._repr_options(), **{name: getattr(self, name) for name in names}}
+        return described((*self._repr_first(), self.input_size, self.hidden_size), given)
+
+    def _repr_first(self) -> list[str]:
+        return [self.cell.name]
+
+    def _repr_options(self) -> dict[str, Any]:
+        return self.options

@@ -1,0 +1,204 @@
+"""`swap` and `swap_back`: the same parameters, hooks and results in modules of the other kind."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize, prune
+
+import anyrnn.torch
+from anyrnn.errors import UnsupportedError
+
+MAKERS: dict[str, Callable[[], nn.Module]] = {
+    "rnn": lambda: nn.RNN(3, 5, 2, nonlinearity="relu", bias=False),
+    "lstm": lambda: nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True),
+    "lstm_projected": lambda: nn.LSTM(3, 5, proj_size=2),
+    "gru": lambda: nn.GRU(3, 5, 2, dropout=0.25, dtype=torch.float64),
+    "rnn_cell": lambda: nn.RNNCell(3, 5, nonlinearity="relu"),
+    "lstm_cell": lambda: nn.LSTMCell(3, 5, bias=False),
+    "gru_cell": lambda: nn.GRUCell(3, 5),
+}
+
+
+def results(module: nn.Module, x: Tensor) -> list[Tensor]:
+    """Of a call, and gradients of all parameters, of a module in evaluation."""
+    module.zero_grad()
+    found = module(x)
+    flat = [t for t in torch.utils._pytree.tree_leaves(found) if isinstance(t, Tensor)]
+    sum((t * torch.arange(1.0, t.numel() + 1, dtype=t.dtype).view(t.shape)).sum() for t in flat).backward()  # type: ignore[union-attr]
+    return [*(t.detach() for t in flat), *(p.grad.clone() for p in module.parameters() if p.grad is not None)]
+
+
+def check_close(module: nn.Module, expected: list[Tensor], x: Tensor) -> None:
+    found = results(module, x)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    return {k: v for k, v in vars(module).items() if k not in ("_flat_weights", "_flat_weight_refs")}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")  # torch's own
+@pytest.mark.parametrize("kind", MAKERS)
+def test_there_and_back(kind: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), MAKERS[kind]()).eval()
+    theirs, parameters = model[1], list(model.parameters())
+    x = torch.randn(*((4, 2) if "cell" not in kind else (4,)), 3, dtype=parameters[0].dtype)
+    expected, text = results(model, x), str(model)
+    hook_calls: list[str] = []
+    handle = theirs.register_forward_hook(lambda *_: hook_calls.append("hook"))
+    assert anyrnn.torch.swap(model) is model
+    assert type(model[1]) is getattr(anyrnn.torch, type(theirs).__name__)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    assert not model[1].training
+    check_close(model, expected, x)
+    assert hook_calls == ["hook"]
+    handle.remove()
+    assert anyrnn.torch.swap_back(model) is model
+    assert type(model[1]) is type(theirs)
+    assert str(model) == text
+    assert state_of(model[1]).keys() == state_of(theirs).keys()
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    check_close(model, expected, x)
+    assert hook_calls == ["hook"]
+    assert getattr(model[1], "dropout", 0) == getattr(theirs, "dropout", 0)
+
+
+def test_a_single_module() -> None:
+    theirs = nn.GRU(3, 5)
+    ours = anyrnn.torch.swap(theirs)
+    assert type(ours) is anyrnn.torch.GRU
+    assert type(anyrnn.torch.swap_back(ours)) is nn.GRU
+
+
+def test_a_module_in_two_places_stays_one() -> None:
+    shared = nn.LSTM(3, 3)
+    model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared)})
+    anyrnn.torch.swap(model)
+    assert type(model["a"]) is anyrnn.torch.LSTM
+    assert model["a"] is model["b"][0]  # type: ignore[index]
+
+
+def test_an_optimiser_goes_on() -> None:
+    """Parameters are the same objects, and so is what an optimiser remembers of them."""
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 5).double()
+    other = copy.deepcopy(model)
+    x = torch.randn(6, 2, 3, dtype=torch.float64)
+    losses: list[list[float]] = []
+    for trained, swaps in ((model, False), (other, True)):
+        optimiser, run, found = torch.optim.Adam(trained.parameters(), 0.05), trained, []
+        for step in range(10):
+            if swaps and step == 5:
+                run = anyrnn.torch.swap(run)  # type: ignore[assignment]
+            optimiser.zero_grad()
+            loss = run(x)[0].square().mean()
+            loss.backward()
+            optimiser.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_weight_norm_by_a_hook() -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        nn.utils.weight_norm(model, "weight_hh_l0")
+    check_both_ways(model)
+
+
+def check_both_ways(model: nn.Module) -> None:
+    x, names = torch.randn(4, 2, 3), list(model.state_dict())
+    expected = results(model, x)
+    ours = anyrnn.torch.swap(model)
+    assert type(ours).__name__ in ("LSTM", "ParametrizedLSTM")
+    assert isinstance(ours, anyrnn.torch.LSTM)
+    assert list(ours.state_dict()) == names
+    check_close(ours, expected, x)
+    back = anyrnn.torch.swap_back(ours)
+    assert isinstance(back, nn.LSTM)
+    assert list(back.state_dict()) == names
+    check_close(back, expected, x)
+
+
+def test_parametrisations() -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    parametrizations.weight_norm(model, "weight_hh_l0")
+    parametrizations.orthogonal(model, "weight_ih_l0")
+    check_both_ways(model)
+    ours = anyrnn.torch.swap(model)
+    parametrize.remove_parametrizations(ours, "weight_hh_l0")
+    assert isinstance(ours.weight_hh_l0, nn.Parameter)
+
+
+def test_spectral_norm_goes_on_where_it_was() -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    parametrizations.spectral_norm(model, "weight_hh_l0")
+    buffers = [b.clone() for b in model.buffers()]
+    ours = anyrnn.torch.swap(model)
+    assert all(torch.equal(a, b) for a, b in zip(buffers, ours.buffers(), strict=True))
+
+
+def test_pruning() -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    prune.l1_unstructured(model, "weight_hh_l0", amount=0.5)
+    check_both_ways(model)
+
+
+class OfUser(nn.LSTM):
+    pass
+
+
+def test_what_stays_is_told() -> None:
+    model = nn.ModuleDict({"own": OfUser(3, 5), "brief": nn.GRU(3, 5, dtype=torch.bfloat16), "usual": nn.GRU(3, 5)})
+    with pytest.warns(UserWarning, match="swap has left") as caught:
+        anyrnn.torch.swap(model)
+    (warning,) = caught
+    assert warning.filename == __file__
+    half = "brief (dtype torch.bfloat16 has no kernels (float32 and float64 have))"
+    assert str(warning.message) == f"swap has left torch's modules: own (OfUser is a class of its own), {half}"
+    assert [type(m).__module__.partition(".")[0] for m in model.values()] == [__name__.partition(".")[0], "torch", "anyrnn"]
+
+
+def test_options_that_torch_has_not() -> None:
+    model = nn.ModuleDict({"plain": anyrnn.torch.GRU(3, 5), "more": anyrnn.torch.LSTM(3, 5, zoneout=0.1)})
+    with pytest.raises(UnsupportedError, match=r"^swap_back: more: torch.nn has no zoneout$"):
+        anyrnn.torch.swap_back(model)
+    assert type(model["plain"]) is anyrnn.torch.GRU
+    with pytest.raises(UnsupportedError, match=r"^swap_back: LSTM: torch.nn has no bias='input'$"):
+        anyrnn.torch.swap_back(anyrnn.torch.LSTM(3, 5, bias="input"))  # type: ignore[arg-type]
+
+
+def test_before_there_is_memory() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.LSTM(3, 5))
+    anyrnn.torch.swap(model)
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    assert model(torch.randn(4, 2, 3))[0].eq(0).all()
+
+
+def test_attributes_of_the_user_and_pickles() -> None:
+    model = nn.LSTM(3, 5)
+    model.note = "mine"  # type: ignore[assignment]
+    ours = anyrnn.torch.swap(model)
+    assert ours.note == "mine"
+    assert pickle.loads(pickle.dumps(ours)).note == "mine"
+    assert anyrnn.torch.swap_back(copy.deepcopy(ours)).note == "mine"
