@@ -169,9 +169,9 @@ def test_other_arguments_of_layers() -> None:
         with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
             where.RNN(D, H, nonlinearity="sigmoid")
         with pytest.raises(ValueError, match="proj_size has to be smaller than hidden_size"):
-            module.LSTM(D, H, proj_size=H)
+            where.LSTM(D, H, proj_size=H)
         with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
-            module.LSTM(D, H, proj_size=-1)
+            where.LSTM(D, H, proj_size=-1)
     with pytest.raises(ValueError, match="backend should be 'auto', 'llvm' or 'reference', got 'cuda'"):
         anyrnn.torch.GRU(D, H, backend="cuda")
     with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):
