@@ -6,9 +6,35 @@ import anyrnn
 import anyrnn.torch
 
 NAMES = [
-    *("Cell", "CellError", "LayerOptions", "MissingExtraError", "Recurrent", "RecurrentState", "Scalar", "State", "Step"),
+    *(
+        "Cell",
+        "CellError",
+        "Explanation",
+        "LayerOptions",
+        "MissingExtraError",
+        "Recurrent",
+        "RecurrentState",
+        "Scalar",
+        "State",
+        "Step",
+    ),
     *("Stream", "UnsupportedError", "Vec", "clip_gradient", "stop_gradient"),
-    *("affine", "apply", "cell", "cells", "concat", "cos", "equal", "exp", "floor", "log", "matrix", "maximum", "mean"),
+    *(
+        "affine",
+        "apply",
+        "cell",
+        "cells",
+        "concat",
+        "cos",
+        "equal",
+        "exp",
+        "explain",
+        "floor",
+        "log",
+        "matrix",
+        "maximum",
+        "mean",
+    ),
     *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
     "where",
 ]

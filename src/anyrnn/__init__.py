@@ -7,6 +7,7 @@ module for torch. `cells` holds the built-in ones. Every name has a docstring: `
 
 from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
+from anyrnn.explanation import Explanation, explain
 from anyrnn.numpy import Recurrent, RecurrentState, Stream
 from anyrnn.sequence.options import LayerOptions
 from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cell",
     "CellError",
+    "Explanation",
     "LayerOptions",
     "MissingExtraError",
     "Recurrent",
@@ -64,6 +66,7 @@ __all__ = [
     "cos",
     "equal",
     "exp",
+    "explain",
     "floor",
     "log",
     "matrix",

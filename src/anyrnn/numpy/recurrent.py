@@ -14,6 +14,7 @@ import numpy.typing as npt
 from anyrnn import backends, cells
 from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
+from anyrnn.explanation import Seen
 from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
@@ -120,6 +121,22 @@ class Recurrent(Layer):
         if self.backend == "reference":
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
+
+    def _seen(self, x: Array) -> Seen:
+        """Calls with an input, for `anyrnn.explain`."""
+        view, _ = self._arrays().sequence(x, "x", self.network.input_size)
+        return Seen(
+            repr(self),
+            self.training_network,
+            self.dtype.name,
+            view.shape[0],
+            view.shape[1],
+            ("inference", "training", "backward"),
+            self._why_not_native(),
+            "the interpreter on NumPy",
+            "",
+            self.memory_budget,
+        )
 
     def forward_inference(
         self,

@@ -78,13 +78,9 @@ class RecurrentCell(Module):
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend cannot be had.
         """
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
-        if input.dim() not in (1, 2):
-            raise ValueError(f"{self._label}: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        weight, batched = self._weight(input), input.dim() == 2
-        given = input.unsqueeze(0)
-        self._tensors.check_input(given, weight)
+        weight = self._weight(input)
+        given = self._checked(input, weight)
+        batched = input.dim() == 2
         x = self._tensors.time_major(given, batched, weight)
         first = self._first(hx, x, batched)
         inputs = [x]
@@ -98,6 +94,20 @@ class RecurrentCell(Module):
         if not batched:
             output, last = output.squeeze(0), [s.squeeze(0) for s in last]
         return output, last[0] if len(last) == 1 else tuple(last)
+
+    def _checked(self, input: Tensor, weight: Tensor) -> Tensor:
+        """The input as a sequence of one step."""
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
+        if input.dim() not in (1, 2):
+            raise ValueError(f"{self._label}: Expected input to be 1D or 2D, got {input.dim()}D instead")
+        given = input.unsqueeze(0)
+        self._tensors.check_input(given, weight)
+        return given
+
+    def _extent(self, input: Tensor, weight: Tensor) -> tuple[int, int, None]:
+        self._checked(input, weight)
+        return 1, input.size(0) if input.dim() == 2 else 1, None
 
     def _first(self, hx: Tensor | tuple[Tensor, ...] | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The states that a call begins with, checked, as those of sequences; nothing when they are the cell's own."""

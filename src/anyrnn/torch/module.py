@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.compiler import is_compiling
+from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
+from anyrnn.explanation import Seen
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
@@ -218,6 +220,34 @@ class Module(Layer, torch.nn.Module):
         """Why calls run no native kernels, as the parameters are now; None where they do."""
         return self._why_not_native(next(self.parameters(), torch.empty(0)))
 
+    def _seen(self, input: Any) -> Seen:
+        """A call, for `anyrnn.explain`."""
+        weight = self._weight(input)
+        steps, rows, counts = self._extent(input, weight)
+        reason = self._why_not_native(weight)
+        if reason is not None:
+            self._check_fallback(reason)
+        given = input.data if isinstance(input, PackedSequence) else input
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (given, *self.parameters()))
+        network = self._modes[self.training].network
+        return Seen(
+            f"{self._label}({self.extra_repr()})",
+            network,
+            operators.DTYPES.get(weight.dtype, str(weight.dtype)),
+            steps,
+            rows,
+            ("training", "backward") if trains else ("inference",),
+            reason,
+            "the interpreter on torch",
+            "second derivatives and forward mode",
+            self.memory_budget,
+            counts,
+        )
+
+    def _extent(self, input: Any, weight: Tensor) -> tuple[int, int, tuple[int, ...] | None]:
+        """Steps and samples of a checked input, and how many samples have each step where not all have."""
+        raise NotImplementedError
+
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":
             return "backend='reference' was asked for"
@@ -361,12 +391,16 @@ class Module(Layer, torch.nn.Module):
             self._frozen = False  # an optimiser may follow
         if reason is None:
             return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
+        self._check_fallback(reason)
+        output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
+        return output if scatter is None else scatter.put(output), last
+
+    def _check_fallback(self, reason: str) -> None:
+        """Refuse the interpreter where kernels were asked for."""
         if self.backend == "llvm":
             raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
         if self.memory_budget is not None and torch.is_grad_enabled():
             raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
-        output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
-        return output if scatter is None else scatter.put(output), last
 
     def extra_repr(self) -> str:
         names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")

@@ -136,6 +136,17 @@ class Recurrent(Module):
             output, last = output.squeeze(-2), [s.squeeze(-2) for s in last]
         return self._shown(output, return_outputs), self._shown_states(last, state, all_states)
 
+    def _extent(self, input: Any, weight: Tensor) -> tuple[int, int, tuple[int, ...] | None]:
+        if isinstance(input, PackedSequence):
+            self._tensors.check_rows(input.data, weight, "of a PackedSequence")
+            counts = tuple(input.batch_sizes.tolist())
+            return len(counts), counts[0], counts
+        if not isinstance(input, Tensor):
+            raise self._tensors.no_tensor(input)
+        if not self._tensors.check_input(input, weight):
+            return input.size(0), 1, None
+        return input.size(int(self.batch_first)), input.size(int(not self.batch_first)), None
+
     def _shown_states(self, states: Sequence[Any], given: RecurrentState | None, all_states: bool) -> Any:
         """States as the caller gets them: the last in the form that the first were given in."""
         if given is not None and not all_states:

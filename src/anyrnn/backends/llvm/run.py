@@ -165,14 +165,40 @@ def _drawing_frame(network: Network, shape: Shape, randomness: Randomness | None
     return frame
 
 
-def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
-    """Bytes that a backward call works in."""
+def _frame_of(network: Network, which: str, dtype: str, extent: Extent) -> Frame:
+    """Of a call with all that it may have, for what does not depend on where arrays stand."""
     sequence = (0, 0)
     inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
     more = ((0, 0, 0),) * len(network.graph.more_outputs)
-    shape = Shape("backward", dtype, extent, inputs, sequence, states, states, (0, extent.steps), inputs, True, more)
-    frame = _make_frame(network, shape)
+    gradients = ((0, extent.steps), inputs, True) if which == "backward" else ((0, 0), (), False)
+    return _make_frame(network, Shape(which, dtype, extent, inputs, sequence, states, states, *gradients, more))
+
+
+def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
+    """Bytes that a backward call works in."""
+    frame = _frame_of(network, "backward", dtype, extent)
     return frame.own_bytes + frame.packed_bytes
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a call runs: on how many threads, whether they split columns (by layer and direction), how often they then wait in a
+    step, and the bytes that it works in.
+    """
+
+    threads: int
+    columns: tuple[bool, ...]
+    barriers: int
+    work_bytes: int
+
+
+def way(network: Network, which: str, dtype: str, extent: Extent) -> Way:
+    """How an `inference`, `training` or `backward` call would run now; an inference call that is not the first of its kind."""
+    frame = _frame_of(network, which, dtype, extent)
+    count = 1 if frame.small else frame.work.threads(threads.default(), which == "inference")
+    columns = tuple(frame.work.columns(unit, count) for unit in frame.work.units)
+    barriers = len(frame.program.body) if frame.program.waits and count > 1 else 0
+    return Way(count, columns, barriers, frame.own_bytes + frame.packed_bytes)
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:

@@ -1,0 +1,126 @@
+"""`explain` says what calls do: checked against the calls themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence
+
+import anyrnn
+import anyrnn.torch
+from anyrnn import UnsupportedError, explain
+from anyrnn.backends.llvm.frame import Frame
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, set[bool]]]:
+    """What ran: the program, threads, and whether they split columns."""
+    found: list[tuple[str, int, set[bool]]] = []
+    run = Frame.call_again
+
+    def noted(frame: Frame, count: int) -> None:
+        places = [start + unit.layout.header("columns") for unit, start in zip(frame.units, frame.starts, strict=True)]
+        found.append((frame.shape.which, count, {bool(frame.view[place]) for place in places}))
+        run(frame, count)
+
+    monkeypatch.setattr(Frame, "call_again", noted)
+    return found
+
+
+@pytest.fixture
+def two_threads() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("sizes", [(4, 1, 8, 8), (100, 1, 256, 256), (28, 200, 28, 256), (20, 8, 512, 512)])
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "indrnn"])
+@pytest.mark.usefixtures("two_threads")
+def test_threads_and_memory_are_those_of_the_call(cell: str, sizes: tuple[int, ...], runs: list[Any]) -> None:
+    steps, rows, features, hidden = sizes
+    layer, x = anyrnn.torch.Recurrent(cell, features, hidden), torch.randn(steps, rows, features)
+    kept: list[int] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.nbytes if tensor.dtype == torch.uint8 else 0)
+        return tensor
+
+    told = explain(layer, x)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        layer(x)[0].sum().backward()
+    assert [p.name for p in told.passes] == ["forward", "backward"]
+    assert told.kept_bytes == sum(kept)
+    with torch.no_grad():
+        told_more = explain(layer, x)
+        for _ in range(2):
+            layer(x)
+    assert [p.name for p in told_more.passes] == ["inference"]
+    assert told_more.kept_bytes == 0
+    for one, (_, threads, columns) in zip((*told.passes, *told_more.passes), (*runs[:2], runs[-1]), strict=True):
+        assert one.threads == threads
+        if threads > 1:
+            assert one.split == ("columns" if columns == {True} else "samples")
+
+
+def test_text() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    told = str(explain(anyrnn.torch.LSTM(3, 5, batch_first=True), torch.zeros(2, 7, 3)))
+    torch.set_num_threads(before)
+    first, *rest = told.splitlines()
+    assert first == "LSTM(3, 5, batch_first=True), 7 steps of 2 samples, float32"
+    assert rest[:3] == ["  backend   llvm: native kernels", "  forward   1 thread", "  backward  1 thread"]
+    assert [line.split()[0] for line in rest[3:]] == ["kept", "work", "beside"]
+    assert rest[-1] == "  beside    second derivatives and forward mode run on the interpreter on torch"
+
+
+def test_why_no_kernels_run() -> None:
+    told = explain(anyrnn.torch.GRUCell(3, 5, dtype=torch.bfloat16), torch.zeros(2, 3, dtype=torch.bfloat16))
+    assert told.backend == "reference"
+    assert told.why_not_native == "dtype torch.bfloat16 has no kernels (float32 and float64 have)"
+    assert str(told) == (
+        "GRUCell(3, 5), 1 step of 2 samples, torch.bfloat16\n"
+        "  backend   reference: the interpreter on torch, because dtype torch.bfloat16 has no kernels (float32 and float64 have)"
+    )
+
+
+def test_samples_of_different_lengths() -> None:
+    layer = anyrnn.torch.GRU(3, 5)
+    told = explain(layer, pack_sequence([torch.zeros(4, 3), torch.zeros(2, 3)]))
+    assert told.call == "GRU(3, 5), 4 steps of up to 2 samples, float32"
+    assert told.kept_bytes < explain(layer, torch.zeros(4, 2, 3)).kept_bytes
+
+
+def test_layers_for_numpy() -> None:
+    layer = anyrnn.Recurrent("mgu", 3, 5, num_layers=2, dropout=0.1)
+    told = explain(layer, np.zeros((7, 2, 3), np.float32))
+    assert [p.name for p in told.passes] == ["inference", "forward", "backward"]
+    assert told.kept_bytes == layer.reserve_size(7, 2)
+    assert told.passes[-1].work_bytes > 0
+    assert "beside" not in str(told)
+
+
+def test_stacks_of_several_calls() -> None:
+    layer = anyrnn.torch.Recurrent("gru", 4, 4, num_layers=3, residual=True)
+    assert not layer.network.is_one_call
+    assert explain(layer, torch.zeros(5, 2, 4)).kept_bytes > explain(anyrnn.torch.GRU(4, 4), torch.zeros(5, 2, 4)).kept_bytes
+
+
+def test_refusals_are_those_of_the_call() -> None:
+    with pytest.raises(RuntimeError, match=r"^GRU: input.size\(-1\) must be equal to input_size"):
+        explain(anyrnn.torch.GRU(3, 5), torch.zeros(4, 2, 4))
+    with pytest.raises(ValueError, match=r"^GRUCell: Expected input to be 1D or 2D, got 3D instead"):
+        explain(anyrnn.torch.GRUCell(3, 5), torch.zeros(4, 2, 3))
+    with pytest.raises(TypeError, match=r"^GRU: input should be a Tensor or a PackedSequence, got list"):
+        explain(anyrnn.torch.GRU(3, 5), [1])
+    with pytest.raises(UnsupportedError, match=r"backend 'llvm' cannot run this: dtype torch.bfloat16"):
+        explain(anyrnn.torch.GRU(3, 5, backend="llvm", dtype=torch.bfloat16), torch.zeros(4, 2, 3, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match=r"^explain is for layers of anyrnn, got LSTM of torch.nn; see anyrnn.torch.swap$"):
+        explain(torch.nn.LSTM(3, 5), torch.zeros(4, 2, 3))
+    with pytest.raises(TypeError, match=r"^x should be a NumPy array of float32, got float64$"):
+        explain(anyrnn.Recurrent("gru", 3, 5), np.zeros((4, 2, 3)))
