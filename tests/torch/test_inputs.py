@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import anyrnn.torch
 from anyrnn import cells
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 
 T, N, D, H = 6, 4, 5, 7
 kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+MASK = torch.arange(T * N).view(T, N) % 3 != 1
 
 
 def draw(*shape: int, seed: int = 1) -> Tensor:
@@ -208,17 +212,34 @@ def test_inputs_are_left_as_they_are() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, (x, *state), strict=True))
 
 
-def test_autocast() -> None:
-    """Kernels run in the weights' precision, whatever the precision of what is given."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("call", [{}, {"lengths": [T] * (N - 1) + [2], "padding": 0.5}, {"return_states": "all", "mask": MASK}])
+def test_autocast(dtype: torch.dtype, call: dict[str, Any]) -> None:
+    """Kernels run in the weights' precision, whatever the precision of what is given, and results have that of the input."""
     layer = anyrnn.torch.LSTM(D, H)
     x, state = draw(T, N, D).float(), (draw(1, N, H).float(), draw(1, N, H).float())
-    half, half_state = x.bfloat16(), tuple(s.bfloat16() for s in state)
-    plain = layer(x, state)[0]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(layer(x, state)[0], plain)
-        found = layer(half, half_state)[0]
-    expected = layer(half.float(), tuple(s.float() for s in half_state))[0]
-    assert torch.equal(found, expected)
+    half, half_state = x.to(dtype), tuple(s.to(dtype) for s in state)
+    plain = layer(x, state, **call)[0]
+    expected = tree_leaves(layer(half.float(), tuple(s.float() for s in half_state), **call))
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(layer(x, state, **call)[0], plain)
+        found = tree_leaves(layer(half, half_state, **call))
+    assert len(found) == len(expected) == 3
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other.to(dtype))
+    torch.autograd.backward(found, [torch.ones_like(t) for t in found])
+    assert {p.grad.dtype for p in layer.parameters() if p.grad is not None} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["RNN", "GRU", "RNNCell", "LSTMCell", "GRUCell"])
+def test_autocast_gives_the_dtypes_of_torch(name: str) -> None:
+    """For inputs of the lower precision; for others torch's modules do not agree with each other."""
+    dtypes = []
+    for where in (anyrnn.torch, torch.nn):
+        layer, x = getattr(where, name)(D, H), torch.zeros((N, D) if "Cell" in name else (T, N, D))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            dtypes.append([t.dtype for t in tree_leaves(layer(x.bfloat16()))])
+    assert dtypes[0] == dtypes[1]
 
 
 def test_tensors_whose_numbers_are_not_what_memory_holds() -> None:

@@ -91,6 +91,8 @@ class RecurrentCell(Module):
         sources, seed, plain_sources = self._checked_sources(input, weight)
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, False, None)
         output, last = output.squeeze(0), [s.squeeze(0) for s in last]
+        if input.dtype is not weight.dtype:  # under autocast
+            output, last = output.to(input.dtype), [s.to(input.dtype) for s in last]
         if not batched:
             output, last = output.squeeze(0), [s.squeeze(0) for s in last]
         return output, last[0] if len(last) == 1 else tuple(last)

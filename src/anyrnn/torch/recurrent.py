@@ -105,7 +105,8 @@ class Recurrent(Module):
         Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`: those after
         a sample's own last step, and of a sample without steps the initial ones. All states are [layers * directions, T, N, size]
         each, the last three in the layout of the input and padded as the output is; for a PackedSequence they are one whose
-        data is [rows, layers * directions, size].
+        data is [rows, layers * directions, size]. Under autocast they are made in the parameters' dtype and
+        given in the input's.
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend or a `memory_budget` cannot be had.
@@ -129,6 +130,8 @@ class Recurrent(Module):
         sources, seed, plain_sources = self._checked_sources(input, weight)
         ends = partial(operators.ends, self.network) if of_ends else None
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, all_states, ends)
+        if input.dtype is not weight.dtype:  # under autocast
+            output, last = output.to(input.dtype), [s.to(input.dtype) for s in last]
         if batched and self.batch_first:
             output = output if of_ends else output.transpose(0, 1)
             last = [s.transpose(1, 2) for s in last] if all_states else last
@@ -214,12 +217,14 @@ class Recurrent(Module):
             output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends, scatter)
         else:
             output, last = uneven.nothing(self.network, inputs, kept, sources, batch.segments.samples if of_ends else 0)
+        output = output.to(given.dtype)
         shown: Any = output
         if not of_ends:
             shown = batch.sequence(output, scatter is not None)
         elif which is not None:
             shown = uneven.padded_ends(self.network, batch.segments, output, which.number)
         states = [uneven.of_units(batch, s) for s in last] if all_states else states_of.leaving(last, first)
+        states = [s.to(given.dtype) for s in states]
         if not batched:
             states = states if all_states else [s.squeeze(1) for s in states]
             shown = shown.squeeze(0) if of_ends else shown
