@@ -1,0 +1,57 @@
+"""torch's own checks of the registered operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn.torch
+from anyrnn.sequence.packing import segments
+from anyrnn.torch import operators
+
+T, N, D, H = 4, 3, 2, 5
+EVERYTHING = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru": {"num_layers": 2, "bidirectional": True},
+    "lstm_layernorm": {"zoneout": 0.2},
+    "indrnn": {"batch_first": True},
+}
+
+
+def arguments(name: str, keep: bool, ragged: bool) -> list[Any]:
+    """What a layer gives the forward operator."""
+    torch.manual_seed(0)
+    layer = anyrnn.torch.Recurrent(name, D, H, **LAYERS[name])
+    mode = layer._modes[True]
+    seed = torch.tensor(7) if mode.draws else None
+    x = torch.randn(T, N, D)
+    packing = segments(np.arange(T)[:, None] < np.array([4, 2, 1])).packing if ragged else None
+    given = x if packing is None else torch.randn(len(packing.sample), D)
+    sources = [s.detach() for s in layer._sources(mode, seed, x)]
+    return [[given], [], sources, seed, *operators.as_arguments(packing), mode.numbers[False, False][0], keep]
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_torch_checks_the_forward_operator(name: str, ragged: bool) -> None:
+    given = arguments(name, False, ragged)
+    torch.library.opcheck(torch.ops.anyrnn.forward.default, given, test_utils=EVERYTHING)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_torch_checks_the_backward_operator(name: str, ragged: bool) -> None:
+    """And the forward operator where it keeps a reserve, but for the comparison of its bytes, of which some mean nothing."""
+    given = arguments(name, True, ragged)
+    torch.library.opcheck(torch.ops.anyrnn.forward.default, given, test_utils=EVERYTHING[:3])
+    output, last, reserve = torch.ops.anyrnn.forward(*given)
+    *common, number, _ = given
+    d_last = [None, *map(torch.ones_like, last[1:])]
+    for wanted in ([True, True, True], [False, True, False]):
+        backward = [*common, reserve, torch.randn_like(output), d_last, number, wanted]
+        torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=EVERYTHING)
