@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 PASSES = {"inference": "inference", "training": "forward", "backward": "backward"}
 """Programs, and what they are called here."""
+OF_TORCH = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 
 
 @dataclass(frozen=True)
@@ -19,20 +21,24 @@ class Seen:
     """What a call is to its layer."""
 
     layer: str
-    network: Network
+    programs: Mapping[str, Network]
+    """that are run, each for its network: inference, or training and backward, or all that may be"""
     dtype: str
     steps: int
     rows: int
-    programs: tuple[str, ...]
-    """that are run: inference, or training and backward, or all that may be"""
+    counts: tuple[int, ...] | None
+    """samples that have each step, where not all have"""
+    memory_budget: int | None
     why_not_native: str | None
     interpreter: str
     """what runs where no kernels do"""
     beside: str
     """what is always run by it"""
-    memory_budget: int | None
-    counts: tuple[int, ...] | None = None
-    """samples that have each step, where not all have"""
+
+    @property
+    def total(self) -> int:
+        """Rows of all steps."""
+        return self.steps * self.rows if self.counts is None else sum(self.counts)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Pass:
         split: what is divided among them: `columns` of the weights, `samples`, or either by layer; None for one thread.
         barriers: how often they wait for each other in a step of a layer.
         work_bytes: memory that is needed while it runs.
+        again: the share of the steps that a backward pass computes again, within a memory budget.
     """
 
     name: str
@@ -52,12 +59,14 @@ class Pass:
     split: str | None
     barriers: int
     work_bytes: int
+    again: float = 0.0
 
     def __str__(self) -> str:
+        again = f"; {self.again:.0%} of the steps are computed again" if self.again else ""
         if self.split is None:
-            return "1 thread"
+            return f"1 thread{again}"
         waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
-        return f"{self.threads} threads, each with its {self.split}: {waits}"
+        return f"{self.threads} threads, each with its {self.split}: {waits}{again}"
 
 
 @dataclass(frozen=True)
@@ -94,13 +103,14 @@ class Explanation:
 
 
 def explain(layer: Any, input: Any) -> Explanation:
-    """How a call of a layer with an input would run now, and why no faster. Nothing is computed, but kernels are compiled.
+    """How a call of a layer with an input alone would run now, and why no faster. Nothing is computed, but kernels are compiled.
 
     Args:
         layer: a layer or module of anyrnn, for NumPy or torch.
         input: what it would be called with. Of torch's, whether gradients are asked for counts.
 
-    Raises: what a call with this input would raise for its shape or dtype; TypeError for a layer that is none of ours.
+    Returns: an Explanation; print it. Raises: what a call with this input would raise for its shape, its dtype, the backend or
+    the memory budget; TypeError for a layer that is none of ours.
 
     Example:
         >>> import anyrnn, numpy as np
@@ -109,43 +119,42 @@ def explain(layer: Any, input: Any) -> Explanation:
         Recurrent(lstm, 3, 5, backend='reference'), 7 steps of 2 samples, float32
           backend   reference: the interpreter on NumPy, because backend='reference' was asked for
     """
-    look = getattr(layer, "_seen", None)
+    look = None if isinstance(layer, type) else getattr(layer, "_seen", None)
     if look is None:
-        kind, of_torch = type(layer), type(layer).__module__.startswith("torch.nn")
-        hint = " of torch.nn; see anyrnn.torch.swap" if of_torch else ""
+        kind = layer if isinstance(layer, type) else type(layer)
+        of_torch = kind.__module__.startswith("torch.nn") and kind.__name__ in OF_TORCH
+        hint = " of torch.nn; see anyrnn.torch.swap" if of_torch else " (the class)" if kind is layer else ""
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(input)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     call = f"{seen.layer}, {seen.steps} step{'s' * (seen.steps != 1)} of {samples}, {seen.dtype}"
     if seen.why_not_native:
         return Explanation(call, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside)
-    return Explanation(call, "llvm", None, _passes(seen), _kept(seen), seen.interpreter, seen.beside)
+    passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
+    kept = 0
+    if "training" in seen.programs:
+        kept = backends.native().kept_by_parts(seen.programs["training"], seen.dtype, seen.total, seen.rows, seen.memory_budget)
+    return Explanation(call, "llvm", None, passes, kept, seen.interpreter, seen.beside)
 
 
-def _passes(seen: Seen) -> tuple[Pass, ...]:
-    native, found = backends.native(), []
-    extent = native.Extent(seen.steps, seen.rows, counts=seen.counts)
-    for program in seen.programs:
-        ways = [native.way(part, program, seen.dtype, extent) for part in seen.network.parts]
-        threads, columns = max(w.threads for w in ways), {c for w in ways for c in w.columns}
-        split = {(True,): "columns", (False,): "samples"}.get(tuple(columns), "columns or samples") if threads > 1 else None
-        barriers = max(w.barriers for w in ways) if True in columns else 0
-        found.append(Pass(PASSES[program], threads, split, barriers, max(w.work_bytes for w in ways)))
-    return tuple(found)
-
-
-def _kept(seen: Seen) -> int:
-    if "training" not in seen.programs:
-        return 0
+def _pass(seen: Seen, program: str, network: Network) -> Pass:
     native = backends.native()
-    total = seen.steps * seen.rows if seen.counts is None else sum(seen.counts)
-    budgets = native.shares(seen.network.parts, seen.memory_budget)
-    parts = zip(seen.network.parts, budgets, strict=True)
-    return sum(native.kept_bytes(part, seen.dtype, total, seen.rows, budget) for part, budget in parts)
+    extent = native.Extent(seen.steps, seen.rows, counts=seen.counts)
+    budgets = native.shares(network.parts, seen.memory_budget if program != "inference" else None)
+    parts = list(zip(network.parts, budgets, strict=True))
+    ways = [native.way(part, program, seen.dtype, extent, budget) for part, budget in parts]
+    threads, columns = max(w.threads for w in ways), {c for w in ways for c in w.columns}
+    split = None
+    if threads > 1:
+        split = "columns or samples" if len(columns) > 1 else "columns" if columns == {True} else "samples"
+    again = sum(w.again for w in ways) / len(ways) if program == "backward" else 0.0
+    return Pass(PASSES[program], threads, split, max(w.barriers for w in ways), max(w.work_bytes for w in ways), again)
 
 
 def _bytes(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} bytes"
+    value = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}" if count != 1 else "1 byte"
+        value /= 1000
+    return f"{value:.3g} GB"

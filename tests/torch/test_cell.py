@@ -5,16 +5,22 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from inspect import signature
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import anyrnn.torch
 from anyrnn import State, Step, cell, cells
-from anyrnn.trace.language import affine, tanh
+from anyrnn.sequence.options import OPTIONS
+from anyrnn.torch.cell import OF_STEPS
+from anyrnn.trace.language import affine, mean, tanh
 
+OF_ITS_OWN = {*signature(anyrnn.torch.RecurrentCell).parameters, *OF_STEPS}
+"""What cells take."""
 MAKERS = {
     "tanh": ("RNNCell", {}),
     "relu": ("RNNCell", {"nonlinearity": "relu"}),
@@ -22,6 +28,12 @@ MAKERS = {
     "gru": ("GRUCell", {}),
     "lstm without biases": ("LSTMCell", {"bias": False}),
 }
+
+
+@cell
+def adding(x, h):
+    h = h + mean(x)
+    return h, State(h=h)
 
 
 @cell
@@ -50,10 +62,10 @@ def solve(module: nn.Module, x: Tensor, hx: Any) -> list[Tensor]:
     """The new states, and all gradients."""
     x = x.clone().requires_grad_()
     given = None if hx is None else torch.utils._pytree.tree_map(lambda t: t.clone().requires_grad_(), hx)
-    new = torch.utils._pytree.tree_leaves(module(x, given))
+    new = tree_leaves(module(x, given))
     module.zero_grad()
     torch.autograd.backward(new, [torch.linspace(-1, 2, t.numel(), dtype=t.dtype).view(t.shape) for t in new])
-    leaves = [x, *(t for t in torch.utils._pytree.tree_leaves(given) if t is not None), *module.parameters()]
+    leaves = [x, *(t for t in tree_leaves(given) if t is not None), *module.parameters()]
     return [*(t.detach() for t in new), *(leaf.grad for leaf in leaves)]  # type: ignore[misc]
 
 
@@ -97,7 +109,7 @@ def test_a_loop_of_steps_is_a_layer(name: str) -> None:
         outputs.append(output)
     expected, last = layer(x)
     assert torch.equal(torch.stack(outputs), expected)
-    for one, other in zip(*(torch.utils._pytree.tree_leaves(s) for s in (state, last)), strict=True):
+    for one, other in zip(*(tree_leaves(s) for s in (state, last)), strict=True):
         assert torch.equal(one, other[0])
 
 
@@ -119,6 +131,15 @@ def test_a_call_is_refused_as_torch_refuses_it(kind: str, x: tuple[int, ...], hx
         ours(torch.zeros(x), given)
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+def test_no_samples(kind: str) -> None:
+    ours, theirs = pair(kind, 3, 5)
+    given = torch.zeros(0, 5)
+    hx = (given, given) if "lstm" in kind else given
+    for one, other in zip(*(tree_leaves(module(torch.zeros(0, 3), hx)) for module in (ours, theirs)), strict=True):
+        assert one.shape == other.shape == (0, 5)
+
+
 def test_messages() -> None:
     module = anyrnn.torch.LSTMCell(3, 5)
     x, h, convert = torch.zeros(2, 3), torch.zeros(2, 5), "convert it with .to()"
@@ -128,6 +149,11 @@ def test_messages() -> None:
         (h, "LSTMCell: expected hx to be a tuple of 2 initial states (h, c), got one tensor"),
         ((h,), "LSTMCell: expected hx to be a tuple of 2 initial states (h, c), got 1 state"),
         ((h, h, h), "LSTMCell: expected hx to be a tuple of 2 initial states (h, c), got 3 states"),
+        (5, "LSTMCell: hx should be a Tensor or a tuple of them, got builtins.int"),
+        (
+            (h, h.to_sparse()),
+            f"LSTMCell: state c of hx has layout {torch.sparse_coo}, which is not supported; {convert[:-5]}.to_dense()",
+        ),
         ((h, 1), "LSTMCell: hx: state c should be a Tensor, got int"),
         ((h, h.double()), f"LSTMCell: state c of hx is torch.float64 on cpu, but the input is torch.float32 on cpu; {convert}"),
     ):
@@ -139,7 +165,7 @@ def test_messages() -> None:
         module(x, z=x)
 
 
-@pytest.mark.parametrize("option", ["reverse", "residual", "merge", "learned_state", "recurrent_dropout", "weight_dropout"])
+@pytest.mark.parametrize("option", sorted({*OPTIONS, *signature(anyrnn.torch.Recurrent).parameters} - OF_ITS_OWN))
 def test_options_of_sequences_are_refused(option: str) -> None:
     message = f"^RecurrentCell: {option} is for sequences, and a cell takes single steps; anyrnn.torch.Recurrent has it$"
     with pytest.raises(TypeError, match=message):
@@ -162,6 +188,17 @@ def test_further_inputs() -> None:
     torch.testing.assert_close(module(x[0], gate=gate[0])[0], module(x, gate=gate)[0][0])
     with pytest.raises(TypeError, match=r"^RecurrentCell: gate should be a Tensor, got float$"):
         module(x, gate=0.5)
+    with pytest.raises(RuntimeError, match=r"^RecurrentCell: expected gate to have shape \(2, 5\), got \[2, 4\]$"):
+        module(x, gate=gate[:, :4])
+    with pytest.raises(TypeError, match=r"has no per-step input 'lengths'; it has: gate$"):
+        module(x, gate=gate, lengths=[1])
+
+
+def test_a_cell_without_parameters() -> None:
+    module = anyrnn.torch.RecurrentCell(adding, 3, 3)
+    assert torch.equal(module(torch.ones(2, 3), torch.ones(2, 3))[0], torch.full((2, 3), 2.0))
+    with pytest.raises(TypeError, match=r"^RecurrentCell: input should be a Tensor, got list$"):
+        module([1.0])
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])

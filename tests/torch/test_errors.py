@@ -11,7 +11,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
-from anyrnn.torch import module
+from anyrnn.torch import base
 from anyrnn.trace.language import affine, concat, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
 
@@ -308,7 +308,7 @@ def test_the_reference_backend_runs_no_native_code(monkeypatch: pytest.MonkeyPat
     layers[1].load_state_dict(layers[0].state_dict())
     torch.manual_seed(1)
     expected, _ = layers[0](x())
-    monkeypatch.setattr(module.llvm, "draw", never)
+    monkeypatch.setattr(base.llvm, "draw", never)
     torch.manual_seed(1)
     torch.testing.assert_close(layers[1](x())[0], expected)
     with pytest.raises(AssertionError):

@@ -231,7 +231,32 @@ def test_autocast(dtype: torch.dtype, call: dict[str, Any]) -> None:
     assert {p.grad.dtype for p in layer.parameters() if p.grad is not None} == {torch.float32}
 
 
-@pytest.mark.parametrize("name", ["RNN", "GRU", "RNNCell", "LSTMCell", "GRUCell"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.float64])
+@pytest.mark.parametrize("name", ["LSTM", "GRUCell"])
+def test_autocast_converts_no_other_dtypes(name: str, dtype: torch.dtype) -> None:
+    layer, x = getattr(anyrnn.torch, name)(D, H), torch.zeros((N, D) if "Cell" in name else (T, N, D), dtype=dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="does not match weight dtype"):
+        layer(x)
+
+
+def test_the_interpreter_works_in_the_precision_of_the_weights_too() -> None:
+    layer, x = anyrnn.torch.Recurrent("lstm", D, H, backend="reference"), draw(T, N, D).float()
+    plain = layer(x)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(layer(x)[0], plain)
+        half = anyrnn.torch.LSTM(D, H).half()
+        assert half(x.half())[0].dtype == torch.float16
+
+
+def test_autocast_and_a_parametrisation_that_multiplies() -> None:
+    layer, x = anyrnn.torch.LSTM(D, H), draw(T, N, D).float()
+    torch.nn.utils.parametrizations.orthogonal(layer, "weight_hh_l0")
+    plain = layer(x)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(layer(x)[0], plain, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"])
 def test_autocast_gives_the_dtypes_of_torch(name: str) -> None:
     """For inputs of the lower precision; for others torch's modules do not agree with each other."""
     dtypes = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
+import anyrnn
 import anyrnn.torch
 from anyrnn.errors import UnsupportedError
 
@@ -145,12 +148,20 @@ def test_parametrisations() -> None:
 
 
 def test_spectral_norm_goes_on_where_it_was() -> None:
+    """Its vectors move with every training call, by as much as those of torch's cell do."""
     torch.manual_seed(0)
-    model = nn.LSTM(3, 5)
-    parametrizations.spectral_norm(model, "weight_hh_l0")
-    buffers = [b.clone() for b in model.buffers()]
-    ours = anyrnn.torch.swap(model)
-    assert all(torch.equal(a, b) for a, b in zip(buffers, ours.buffers(), strict=True))
+    theirs = nn.GRUCell(3, 5)
+    for name in ("weight_ih", "weight_hh"):
+        parametrizations.spectral_norm(theirs, name)
+    ours, x = anyrnn.torch.swap(copy.deepcopy(theirs)), torch.randn(2, 3)
+    before = [b.clone() for b in ours.buffers()]
+    assert anyrnn.explain(ours, x).backend == "llvm"  # which asks for no parametrisation
+    assert all(map(torch.equal, before, ours.buffers()))
+    for _ in range(2):
+        torch.testing.assert_close(ours(x), theirs(x))
+    assert not any(map(torch.equal, before, ours.buffers()))
+    for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_pruning() -> None:
@@ -180,6 +191,10 @@ def test_options_that_torch_has_not() -> None:
     with pytest.raises(UnsupportedError, match=r"^swap_back: more: torch.nn has no zoneout$"):
         anyrnn.torch.swap_back(model)
     assert type(model["plain"]) is anyrnn.torch.GRU
+    compiled = anyrnn.torch.LSTM(3, 5)
+    compiled.compile(backend="eager")
+    with pytest.raises(UnsupportedError, match=r"^swap_back: LSTM is compiled: swap before$"):
+        anyrnn.torch.swap_back(compiled)
     with pytest.raises(UnsupportedError, match=r"^swap_back: LSTM: torch.nn has no bias='input'$"):
         anyrnn.torch.swap_back(anyrnn.torch.LSTM(3, 5, bias="input"))  # type: ignore[arg-type]
 
@@ -202,3 +217,70 @@ def test_attributes_of_the_user_and_pickles() -> None:
     assert ours.note == "mine"
     assert pickle.loads(pickle.dumps(ours)).note == "mine"
     assert anyrnn.torch.swap_back(copy.deepcopy(ours)).note == "mine"
+
+
+def compiled(module: nn.Module) -> nn.Module:
+    module.compile(backend="eager")
+    return module
+
+
+def patched(module: nn.Module) -> nn.Module:
+    module.forward = lambda *given: given  # type: ignore[method-assign,assignment]
+    return module
+
+
+def with_attribute(module: nn.Module) -> nn.Module:
+    module.network = 3  # type: ignore[assignment]
+    return module
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (compiled, "0 (is compiled: swap before)"),
+        (lambda module: torch.compile(module, backend="eager"), "0._orig_mod (is compiled: swap before)"),
+        (patched, "0 (has a forward of its own)"),
+        (with_attribute, "0 (has attributes that ours needs itself: network)"),
+    ],
+    ids=["compiled", "compiled around", "patched", "with attribute"],
+)
+def test_what_would_not_be_heeded_stays(change: Callable[[nn.Module], nn.Module], why: str) -> None:
+    theirs = nn.LSTM(3, 5)
+    theirs.register_load_state_dict_pre_hook(lambda *_: None)
+    model = nn.Sequential(change(theirs))
+    with pytest.warns(UserWarning, match=f"^{re.escape(f'swap has left torch{chr(39)}s modules: {why}')}$"):
+        anyrnn.torch.swap(model)
+    assert theirs in model.modules()
+    model.load_state_dict(model.state_dict())
+
+
+def test_a_hook_that_is_given_the_module() -> None:
+    model, seen = nn.Sequential(nn.LSTM(3, 5)), []
+    model[0].register_load_state_dict_pre_hook(lambda module, *_: seen.append(module))
+    for exchange in (anyrnn.torch.swap, anyrnn.torch.swap_back):
+        exchange(model)
+        gc.collect()
+        model.load_state_dict(model.state_dict())
+        assert seen[-1] is model[0]
+
+
+def test_torchscript_after_the_way_back() -> None:
+    model, x = nn.Sequential(nn.LSTM(3, 5)), torch.randn(4, 2, 3)
+    expected = model(x)[0]
+    anyrnn.torch.swap_back(anyrnn.torch.swap(model))
+    assert all(a is b for a, b in zip(model[0]._flat_weights, model.parameters(), strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
+        assert torch.equal(torch.jit.script(model)(x)[0], expected)
+
+
+def test_meta_modules_of_a_dtype_without_kernels_stay() -> None:
+    with pytest.warns(UserWarning, match="swap has left torch's modules: LSTM .dtype torch.bfloat16 has no kernels"):
+        anyrnn.torch.swap(nn.LSTM(3, 5, device="meta", dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("given", [None, 3, nn.LSTM])
+def test_what_is_no_module(given: Any) -> None:
+    for exchange in (anyrnn.torch.swap, anyrnn.torch.swap_back):
+        with pytest.raises(TypeError, match=f"^{exchange.__name__}: model should be a torch.nn.Module, got "):
+            exchange(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,11 +105,8 @@ class Workspace:
 
 def bytes_kept(network: Network, dtype: str, total: int, rows: int, budget: int | None) -> int:
     """Of memory, by a native training call of so many rows in all steps and samples: of all its parts."""
-    native = backends.native()
-    size: Callable[..., int] = native.kept_bytes
-    shares = native.shares(network.parts, budget)
-    sizes = [size(part, dtype, total, rows, share) for part, share in zip(network.parts, shares, strict=True)]
-    return sum(-(-bytes // ALIGNMENT) * ALIGNMENT for bytes in sizes)
+    bytes: int = backends.native().kept_by_parts(network, dtype, total, rows, budget)
+    return bytes
 
 
 def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, keep: bool, memory: Array | None) -> None:

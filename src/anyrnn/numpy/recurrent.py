@@ -123,20 +123,29 @@ class Recurrent(Layer):
         return backends.why_not_native(self.network, self.dtype.name)
 
     def _seen(self, x: Array) -> Seen:
-        """Calls with an input, for `anyrnn.explain`."""
-        view, _ = self._arrays().sequence(x, "x", self.network.input_size)
+        view = self._sequence(x)[0]
+        reason, of_training = self._why_not_native(), dict.fromkeys(("training", "backward"), self.training_network)
+        if reason and self.memory_budget is not None:
+            of_training = {}  # which are refused
         return Seen(
-            repr(self),
-            self.training_network,
-            self.dtype.name,
-            view.shape[0],
-            view.shape[1],
-            ("inference", "training", "backward"),
-            self._why_not_native(),
-            "the interpreter on NumPy",
-            "",
-            self.memory_budget,
+            layer=repr(self),
+            programs={"inference": self.network, **of_training},
+            dtype=self.dtype.name,
+            steps=view.shape[0],
+            rows=view.shape[1],
+            counts=None,
+            memory_budget=self.memory_budget,
+            why_not_native=reason,
+            interpreter="the interpreter on NumPy",
+            beside="",
         )
+
+    def _sequence(self, x: Array, joined: bool = False) -> tuple[Array, bool]:
+        """The input as [T, N, D], and whether there is a batch. Only where rows of samples are `joined` there may be no step."""
+        view, batched = self._arrays().sequence(x, "x", self.network.input_size)
+        if not len(view) and not joined:
+            raise ValueError("x has no steps; a sequence needs at least one")
+        return view, batched
 
     def forward_inference(
         self,
@@ -290,9 +299,7 @@ class Recurrent(Layer):
             raise ValueError("out is for the output, and return_outputs='none' asks for none")
         network, arrays, all_states = self.training_network if keep else self.network, self._arrays(), return_states == "all"
         network = network.with_all_states if all_states else network
-        view, batched = arrays.sequence(x, "x", network.input_size)
-        if not len(view) and (which is None or which.cu_seqlens is None):
-            raise ValueError("x has no steps; a sequence needs at least one")
+        view, batched = self._sequence(x, joined=which is not None and which.cu_seqlens is not None)
         inputs = [view, *arrays.further(further, view, batched)]
         draw = None if self._why_not_native() else backends.native().draw
         now = sources(network, self.parameters, self.dtype, network.randomness(operator.index(seed), None, draw))

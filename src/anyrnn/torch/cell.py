@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
-from anyrnn.torch.module import Module
+from anyrnn.torch.base import RecurrentBase
 from anyrnn.trace import Cell
 
 OF_STEPS = ("activations", "clip_state", "clip_preactivation", "clip_gradient", "cut_gradient", "skip_input", "zoneout")
 """The options of layers that say something of a single step."""
+OF_LAYERS = ("num_layers", "batch_first", "dropout", "bidirectional", "memory_budget")
+"""The other arguments of layers, none of which does."""
 
 
-class RecurrentCell(Module):
+class RecurrentCell(RecurrentBase):
     """One step of any cell, for loops of one's own.
 
     Args:
@@ -54,7 +57,7 @@ class RecurrentCell(Module):
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        unfit = [name for name in options if name in OPTIONS and name not in OF_STEPS]
+        unfit = [name for name in options if name in (*OPTIONS, *OF_LAYERS) and name not in OF_STEPS]
         if unfit:
             raise TypeError(
                 f"{self._label}: {unfit[0]} is for sequences, and a cell takes single steps; anyrnn.torch.Recurrent has it"
@@ -78,53 +81,58 @@ class RecurrentCell(Module):
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend cannot be had.
         """
-        weight = self._weight(input)
-        given = self._checked(input, weight)
+        given, weight = self._checked(input)
         batched = input.dim() == 2
         x = self._tensors.time_major(given, batched, weight)
         first = self._first(hx, x, batched)
         inputs = [x]
         if steps or self._further_inputs:
-            steps = {name: t.unsqueeze(0) if isinstance(t, Tensor) else t for name, t in steps.items()}
-            further = self._tensors.further(steps, given, weight)
-            inputs += [self._tensors.time_major(t, batched, weight) for t in further]
+            further = self._tensors.further(steps, input, weight)
+            inputs += [self._tensors.time_major(t.unsqueeze(0), batched, weight) for t in further]
         sources, seed, plain_sources = self._checked_sources(input, weight)
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, False, None)
-        output, last = output.squeeze(0), [s.squeeze(0) for s in last]
-        if input.dtype is not weight.dtype:  # under autocast
-            output, last = output.to(input.dtype), [s.to(input.dtype) for s in last]
+        output, *last = (t.to(input.dtype).squeeze(0) for t in (output, *last))
         if not batched:
-            output, last = output.squeeze(0), [s.squeeze(0) for s in last]
+            output, *last = (t.squeeze(0) for t in (output, *last))
         return output, last[0] if len(last) == 1 else tuple(last)
 
-    def _checked(self, input: Tensor, weight: Tensor) -> Tensor:
-        """The input as a sequence of one step."""
+    def _checked(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """The input as a sequence of one step, and a parameter."""
         if not isinstance(input, Tensor):
             raise TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
+        if input.is_nested:
+            raise self._tensors.bad_layout(input, "input")
         if input.dim() not in (1, 2):
             raise ValueError(f"{self._label}: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        given = input.unsqueeze(0)
+        given, weight = input.unsqueeze(0), self._weight(input)
         self._tensors.check_input(given, weight)
-        return given
+        return given, weight
 
-    def _extent(self, input: Tensor, weight: Tensor) -> tuple[int, int, None]:
-        self._checked(input, weight)
-        return 1, input.size(0) if input.dim() == 2 else 1, None
+    def _described(self, input: Any) -> tuple[Tensor, int, int, None]:
+        weight = self._checked(input)[1]
+        return weight, 1, input.size(0) if input.dim() == 2 else 1, None
 
     def _first(self, hx: Tensor | tuple[Tensor, ...] | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The states that a call begins with, checked, as those of sequences; nothing when they are the cell's own."""
         if hx is None:
             return ()
-        given: Any = hx if isinstance(hx, (tuple, list)) else (hx,)
-        for k, (state, size) in enumerate(zip(self.network.graph.states, self.network.state_sizes, strict=True)):
-            tensor = given[k] if k < len(given) else None
-            if not isinstance(tensor, Tensor):
-                continue  # it is refused with the others below
-            if tensor.dim() not in (1, 2):
-                raise ValueError(f"{self._label}: Expected state {state.name} of hx to be 1D or 2D, got {tensor.dim()}D instead")
-            expected = (x.size(1), size) if batched else (size,)
-            if tensor.shape != expected:
-                sides = f"expected {list(expected)} as the input is, got {list(tensor.shape)}"
-                raise RuntimeError(f"{self._label}: state {state.name} of hx: {sides}")
-        full = tuple(t.view(1, x.size(1), -1) if isinstance(t, Tensor) else t for t in given)
-        return self._tensors.states(full if isinstance(hx, (tuple, list)) else full[0], x.size(1), x, True)
+        listed = isinstance(hx, (tuple, list))
+        if not listed and not isinstance(hx, Tensor):
+            kind = f"{type(hx).__module__}.{type(hx).__qualname__}"
+            raise TypeError(f"{self._label}: hx should be a Tensor or a tuple of them, got {kind}")
+        given: Any = hx if listed else (hx,)
+        found = []
+        for state, size, tensor in zip(self.network.graph.states, self.network.state_sizes, given, strict=False):
+            if isinstance(tensor, Tensor) and tensor.layout is torch.strided and not tensor.is_nested:  # others are refused below
+                self._check_state(state.name, tensor, (x.size(1), size) if batched else (size,))
+                tensor = tensor.unsqueeze(0) if batched else tensor.view(1, 1, size)
+            found.append(tensor)
+        found += given[len(found) :]
+        return self._tensors.states(tuple(found) if listed else found[0], x.size(1), x, True)
+
+    def _check_state(self, name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
+        if tensor.dim() not in (1, 2):
+            raise ValueError(f"{self._label}: Expected state {name} of hx to be 1D or 2D, got {tensor.dim()}D instead")
+        if tensor.shape != expected:
+            sides = f"expected {list(expected)} as the input is, got {list(tensor.shape)}"
+            raise RuntimeError(f"{self._label}: state {name} of hx: {sides}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -473,11 +474,16 @@ def interpreted(
     ]
     counts = None if packing is None else packing.counts
     randomness = call.randomness(seed, packing)
-    output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
-    if call.ends:
-        output = ends(network, output)
-    stacked = [torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
-    return output, *stacked
+    with without_autocast(x):
+        output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
+        output = ends(network, output) if call.ends else output
+        return output, *[torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
+
+
+def without_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """What is done inside is done in the dtype that it comes in."""
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def ends(network: Network, sequence: Tensor) -> Tensor:

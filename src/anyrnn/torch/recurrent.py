@@ -13,12 +13,12 @@ from torch.nn.utils.rnn import PackedSequence
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.torch import operators, uneven
-from anyrnn.torch.module import Module
+from anyrnn.torch.base import RecurrentBase
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States
 
 
-class Recurrent(Module):
+class Recurrent(RecurrentBase):
     """A recurrent network of any cell.
 
     Args:
@@ -130,7 +130,7 @@ class Recurrent(Module):
         sources, seed, plain_sources = self._checked_sources(input, weight)
         ends = partial(operators.ends, self.network) if of_ends else None
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, all_states, ends)
-        if input.dtype is not weight.dtype:  # under autocast
+        if input.dtype is not output.dtype:  # under autocast
             output, last = output.to(input.dtype), [s.to(input.dtype) for s in last]
         if batched and self.batch_first:
             output = output if of_ends else output.transpose(0, 1)
@@ -139,16 +139,18 @@ class Recurrent(Module):
             output, last = output.squeeze(-2), [s.squeeze(-2) for s in last]
         return self._shown(output, return_outputs), self._shown_states(last, state, all_states)
 
-    def _extent(self, input: Any, weight: Tensor) -> tuple[int, int, tuple[int, ...] | None]:
+    def _described(self, input: Any) -> tuple[Tensor, int, int, tuple[int, ...] | None]:
         if isinstance(input, PackedSequence):
+            weight = self._weight(input.data)
             self._tensors.check_rows(input.data, weight, "of a PackedSequence")
-            counts = tuple(input.batch_sizes.tolist())
-            return len(counts), counts[0], counts
+            packing = uneven.in_packed_sequence(input, self._label).segments.packing
+            return weight, len(packing.counts), packing.rows, packing.counts
         if not isinstance(input, Tensor):
             raise self._tensors.no_tensor(input)
+        weight = self._weight(input)
         if not self._tensors.check_input(input, weight):
-            return input.size(0), 1, None
-        return input.size(int(self.batch_first)), input.size(int(not self.batch_first)), None
+            return weight, input.size(0), 1, None
+        return weight, input.size(int(self.batch_first)), input.size(int(not self.batch_first)), None
 
     def _shown_states(self, states: Sequence[Any], given: RecurrentState | None, all_states: bool) -> Any:
         """States as the caller gets them: the last in the form that the first were given in."""

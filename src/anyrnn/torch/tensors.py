@@ -16,6 +16,13 @@ from anyrnn.torch.state import RecurrentState
 
 States = Tensor | tuple[Tensor, ...] | RecurrentState
 STRIDED = torch.strided
+OF_AUTOCAST = (torch.float32, torch.bfloat16, torch.float16)
+"""The dtypes between which autocast converts."""
+
+
+def is_cast(tensor: Tensor) -> bool:
+    """Whether autocast converts it."""
+    return tensor.dtype in OF_AUTOCAST and torch.is_autocast_enabled(tensor.device.type)
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ class Tensors:
         self._check_features(input, weight)
 
     def _check_features(self, input: Tensor, weight: Tensor) -> None:
-        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
+        if input.dtype != weight.dtype and not is_cast(input):
             raise ValueError(
                 f"{self.label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
@@ -92,7 +99,7 @@ class Tensors:
         unknown = steps.keys() - names.keys()
         if unknown:
             known = ", ".join(names) or "none"
-            slip = meant(min(unknown), (*names, *GIVEN))
+            slip = meant(min(unknown), [name for name in (*names, *GIVEN) if name not in unknown])
             raise TypeError(f"{who} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
         missing = [name for name in names if steps.get(name) is None]
         if missing:
@@ -110,7 +117,7 @@ class Tensors:
             raise RuntimeError(f"{self.label}: expected {name} to have shape {expected}, got {list(tensor.shape)}")
         if tensor.device != weight.device:
             raise RuntimeError(f"{self.label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
-        if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+        if tensor.dtype != weight.dtype and not is_cast(tensor):
             raise ValueError(f"{self.label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
 
     def states(self, hx: States | None, rows: int, x: Tensor, batched: bool) -> Sequence[Tensor]:
@@ -146,7 +153,7 @@ class Tensors:
                 sides = f"Expected hidden size {shape} for state {state.name} of hx, got {list(tensor.shape)}"
                 raise RuntimeError(f"{self.label}: {sides}")
             if tensor.dtype != dtype or tensor.device != device:
-                if tensor.device != device or not torch.is_autocast_enabled(device.type):
+                if tensor.device != device or not is_cast(tensor):
                     sides = f"is {tensor.dtype} on {tensor.device}, but the input is {dtype} on {device}"
                     raise RuntimeError(f"{self.label}: state {state.name} of hx {sides}; convert it with .to()")
                 full = full.to(dtype)

@@ -430,15 +430,18 @@ class Frame:
 
     def _split(self) -> None:
         """Say how each unit's work is divided over threads."""
-        extent = self.shape.extent
-        columns = [self.work.columns(unit, self.threads) for unit in self.work.units]
-        if extent.counts is not None:  # one for all, as tables are
-            columns = [any(columns) or extent.whole] * len(columns)
+        extent, columns = self.shape.extent, self.columns(self.threads)
+        if extent.counts is not None:
             self._place_chunks(apart=not columns[0])
         for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
             self.header(number, "columns", int(of_unit))
             self.header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
             self.header(number, "shared", int(of_unit and self.work.shares(unit, self.threads)))
+
+    def columns(self, threads: int) -> list[bool]:
+        """Whether threads split columns, of each unit in `order`. Where steps have different rows one for all, as tables are."""
+        extent, found = self.shape.extent, [self.work.columns(unit, threads) for unit in self.work.units]
+        return found if extent.counts is None else [any(found) or extent.whole] * len(found)
 
     def _place_chunks(self, apart: bool) -> None:
         """Say where the rows of a chunk stand whose steps have different rows; see `extent`."""

@@ -131,6 +131,15 @@ def shares(networks: Sequence[Network], budget: int | None) -> list[int | None]:
     return [budget * need // sum(needs) for need in needs]
 
 
+def kept_by_parts(network: Network, dtype: str, total: int, rows: int, budget: int | None) -> int:
+    """The same of all parts of a network, each from an aligned place on."""
+    sizes = [
+        kept_bytes(part, dtype, total, rows, share)
+        for part, share in zip(network.parts, shares(network.parts, budget), strict=True)
+    ]
+    return sum(-(-bytes // ALIGNMENT) * ALIGNMENT for bytes in sizes)
+
+
 def windows(network: Network, dtype: str, extent: Extent, budget: int | None) -> Windows | None:
     """What a training call keeps, if not everything. Raises: UnsupportedError when a budget is too small."""
     return None if budget is None else recompute.choose(network, element(dtype), extent, budget)
@@ -190,15 +199,24 @@ class Way:
     columns: tuple[bool, ...]
     barriers: int
     work_bytes: int
+    again: float
+    """the share of steps that a backward call computes again"""
 
 
-def way(network: Network, which: str, dtype: str, extent: Extent) -> Way:
-    """How an `inference`, `training` or `backward` call would run now; an inference call that is not the first of its kind."""
-    frame = _frame_of(network, which, dtype, extent)
+def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | None = None) -> Way:
+    """How an `inference`, `training` or `backward` call would run now; an inference call that is not the first of its kind.
+
+    Raises: UnsupportedError when a budget is too small.
+    """
+    frame, found = _frame_of(network, which, dtype, extent), windows(network, dtype, extent, budget)
     count = 1 if frame.small else frame.work.threads(threads.default(), which == "inference")
-    columns = tuple(frame.work.columns(unit, count) for unit in frame.work.units)
-    barriers = len(frame.program.body) if frame.program.waits and count > 1 else 0
-    return Way(count, columns, barriers, frame.own_bytes + frame.packed_bytes)
+    columns = tuple(frame.columns(count))
+    barriers = len(frame.program.body) if frame.program.waits and count > 1 and any(columns) else 0
+    bytes, again = frame.own_bytes + frame.packed_bytes, 0.0
+    if found is not None:
+        again = min(1.0, (found.count - found.kept) * found.steps / extent.steps)
+        bytes += way(network, "training", dtype, extent).work_bytes if which == "backward" else 0
+    return Way(count, columns, barriers, bytes, again)
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:

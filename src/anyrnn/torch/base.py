@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.compiler import is_compiling
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
@@ -27,7 +28,7 @@ from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, operators, packed, plain
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.rows import Scatter
-from anyrnn.torch.tensors import Tensors
+from anyrnn.torch.tensors import Tensors, is_cast
 from anyrnn.trace import Cell
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _drawn(*what: int) -> Tensor:
     return torch.from_numpy(llvm.draw(*what))
 
 
-class Module(Layer, torch.nn.Module):
+class RecurrentBase(Layer, torch.nn.Module):
     """A cell, its options and its parameters. What a call takes and gives is left to subclasses."""
 
     def __init__(
@@ -221,9 +222,7 @@ class Module(Layer, torch.nn.Module):
         return self._why_not_native(next(self.parameters(), torch.empty(0)))
 
     def _seen(self, input: Any) -> Seen:
-        """A call, for `anyrnn.explain`."""
-        weight = self._weight(input)
-        steps, rows, counts = self._extent(input, weight)
+        weight, steps, rows, counts = self._described(input)
         reason = self._why_not_native(weight)
         if reason is not None:
             self._check_fallback(reason)
@@ -231,31 +230,30 @@ class Module(Layer, torch.nn.Module):
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (given, *self.parameters()))
         network = self._modes[self.training].network
         return Seen(
-            f"{self._label}({self.extra_repr()})",
-            network,
-            operators.DTYPES.get(weight.dtype, str(weight.dtype)),
-            steps,
-            rows,
-            ("training", "backward") if trains else ("inference",),
-            reason,
-            "the interpreter on torch",
-            "second derivatives and forward mode",
-            self.memory_budget,
-            counts,
+            layer=f"{self._label}({self.extra_repr()})",
+            programs=dict.fromkeys(("training", "backward") if trains else ("inference",), network),
+            dtype=operators.DTYPES.get(weight.dtype, str(weight.dtype)),
+            steps=steps,
+            rows=rows,
+            counts=counts,
+            memory_budget=self.memory_budget if trains else None,
+            why_not_native=reason,
+            interpreter="the interpreter on torch",
+            beside="second derivatives, forward mode and vmap",
         )
 
-    def _extent(self, input: Any, weight: Tensor) -> tuple[int, int, tuple[int, ...] | None]:
-        """Steps and samples of a checked input, and how many samples have each step where not all have."""
+    def _described(self, input: Any) -> tuple[Tensor, int, int, tuple[int, ...] | None]:
+        """Of a call, checked: a parameter, steps, samples, and how many samples have each step where not all have."""
         raise NotImplementedError
 
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":
             return "backend='reference' was asked for"
-        if not tensor.is_cpu:
-            return f"device {tensor.device} has no kernels (cpu has)"
         dtype = tensor.dtype
         if dtype not in self._no_kernels:
             return f"dtype {dtype} has no kernels (float32 and float64 have)"
+        if not tensor.is_cpu:
+            return f"device {tensor.device} has no kernels (cpu has)"
         return self._no_kernels[dtype]
 
     def _weight(self, input: Tensor) -> Tensor:
@@ -264,7 +262,14 @@ class Module(Layer, torch.nn.Module):
         if not names:
             return self._without_parameters(input)
         weight = self._parameters.get(names[0])  # quicker than the attribute
-        return weight if weight is not None else getattr(self, names[0])  # a parametrisation has taken its place
+        if weight is not None:
+            return weight
+        if parametrize.is_parametrized(self, names[0]):  # which may draw numbers, or change what it keeps, when it is asked
+            of_name: torch.nn.Module = getattr(self.parametrizations, names[0])
+            for original in of_name.parameters():
+                return original
+        found: Tensor = getattr(self, names[0])
+        return found
 
     def _labelled(self, function: Callable[..., T], *arguments: Any) -> T:
         """Its errors name the layer."""
@@ -282,6 +287,8 @@ class Module(Layer, torch.nn.Module):
         sources = self._sources(mode, seed, input)
         plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
         if not plain_sources:
+            if torch.is_autocast_enabled(weight.device.type):  # parametrisations may have been made in another dtype
+                sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]
             self._check_sources(mode, sources, weight)
         return sources, seed, plain_sources
 
@@ -333,7 +340,8 @@ class Module(Layer, torch.nn.Module):
         interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
-        interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+        with operators.without_autocast(like):
+            interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
         computed = {w.name: values[w.node] for w in phase.computed}
         return [parameters[name] if name in parameters else computed[name] for name in network.sources]
 
