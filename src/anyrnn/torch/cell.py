@@ -20,7 +20,8 @@ OF_LAYERS = ("num_layers", "batch_first", "dropout", "bidirectional", "memory_bu
 
 
 class RecurrentCell(RecurrentBase):
-    """One step of any cell, for loops of one's own.
+    """One step of any cell, for loops of one's own. A loop that is known beforehand is faster as one call of `Recurrent`: each
+    call of a cell packs the weights anew, or looks whether they have changed, which for a few samples takes longer than the step.
 
     Args:
         cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.
