@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.torch.base import RecurrentBase
+from anyrnn.torch.tensors import is_like
 from anyrnn.trace import Cell
 
 OF_STEPS = ("activations", "clip_state", "clip_preactivation", "clip_gradient", "cut_gradient", "skip_input", "zoneout")
@@ -82,6 +84,14 @@ class RecurrentCell(RecurrentBase):
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend cannot be had.
         """
+        output, last, shown = self._step(input, hx, steps)
+        states = tuple([shown(s) for s in last])
+        return shown(output), states[0] if len(states) == 1 else states
+
+    def _step(
+        self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None, steps: dict[str, Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor], Callable[[Tensor], Tensor]]:
+        """The output and the new states as a sequence has them, and what makes of each what the caller gets."""
         given, weight = self._checked(input)
         batched = input.dim() == 2
         x = self._tensors.time_major(given, batched, weight)
@@ -92,10 +102,13 @@ class RecurrentCell(RecurrentBase):
             inputs += [self._tensors.time_major(t.unsqueeze(0), batched, weight) for t in further]
         sources, seed, plain_sources = self._checked_sources(input, weight)
         output, last = self._run(inputs, first, sources, seed, None, plain_sources, False, None)
-        output, *last = (t.to(input.dtype).squeeze(0) for t in (output, *last))
-        if not batched:
-            output, *last = (t.squeeze(0) for t in (output, *last))
-        return output, last[0] if len(last) == 1 else tuple(last)
+        dtype = input.dtype
+
+        def shown(tensor: Tensor) -> Tensor:
+            of_step = tensor.squeeze(0) if batched else tensor.squeeze(0).squeeze(0)
+            return of_step if of_step.dtype is dtype else of_step.to(dtype)  # under autocast
+
+        return output, last, shown
 
     def _checked(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """The input as a sequence of one step, and a parameter."""
@@ -122,14 +135,17 @@ class RecurrentCell(RecurrentBase):
             kind = f"{type(hx).__module__}.{type(hx).__qualname__}"
             raise TypeError(f"{self._label}: hx should be a Tensor or a tuple of them, got {kind}")
         given: Any = hx if listed else (hx,)
+        rows, sizes = x.size(1), self.network.state_sizes
+        if batched and len(given) == len(sizes) and all(map(partial(is_like, x), given, [(rows, size) for size in sizes])):
+            return [tensor.unsqueeze(0) for tensor in given]  # as nearly always
         found = []
-        for state, size, tensor in zip(self.network.graph.states, self.network.state_sizes, given, strict=False):
+        for state, size, tensor in zip(self.network.graph.states, sizes, given, strict=False):
             if isinstance(tensor, Tensor) and tensor.layout is torch.strided and not tensor.is_nested:  # others are refused below
-                self._check_state(state.name, tensor, (x.size(1), size) if batched else (size,))
+                self._check_state(state.name, tensor, (rows, size) if batched else (size,))
                 tensor = tensor.unsqueeze(0) if batched else tensor.view(1, 1, size)
             found.append(tensor)
         found += given[len(found) :]
-        return self._tensors.states(tuple(found) if listed else found[0], x.size(1), x, True)
+        return self._tensors.states(tuple(found) if listed else found[0], rows, x, True)
 
     def _check_state(self, name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
         if tensor.dim() not in (1, 2):

@@ -166,7 +166,8 @@ class _StandardCell(RecurrentCell):
 
     def forward(self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None = None, **steps: Tensor) -> Any:
         """One step; see `RecurrentCell.forward`. Returns: the new state, formed as `hx`."""
-        return super().forward(input, hx, **steps)[1]
+        _, last, shown = self._step(input, hx, steps)
+        return shown(last[0]) if len(last) == 1 else tuple([shown(s) for s in last])
 
     def _repr_first(self) -> list[str]:
         return []

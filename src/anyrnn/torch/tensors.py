@@ -25,6 +25,18 @@ def is_cast(tensor: Tensor) -> bool:
     return tensor.dtype in OF_AUTOCAST and torch.is_autocast_enabled(tensor.device.type)
 
 
+def is_like(example: Tensor, tensor: Any, shape: tuple[int, ...]) -> bool:
+    """Whether something is a usual tensor of a shape, of an example's dtype and on its device."""
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.dtype is example.dtype
+        and tensor.layout is STRIDED
+        and not tensor.is_nested
+        and tensor.shape == shape
+        and tensor.device == example.device
+    )
+
+
 @dataclass(frozen=True)
 class Tensors:
     """Of one network and layout. `label` is the module's class, which messages begin with."""
