@@ -26,4 +26,5 @@ def test_gradients_are_those_of_one_process() -> None:
         [*torchrun, *where, str(script), "ddp", "fsdp"], env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(done.stdout.split("\n"))[1:] == [f"{how} {rank} is equal" for how in ("ddp", "fsdp") for rank in (0, 1)]
+    for line in ("ddp 0", "ddp 1", "fsdp 0", "fsdp 1"):
+        assert done.stdout.count(f"{line} is equal") == 1, done.stdout
