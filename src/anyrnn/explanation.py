@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 PASSES = {"inference": "inference", "training": "forward", "backward": "backward"}
 """Programs, and what they are called here."""
-OF_TORCH = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,13 @@ def explain(layer: Any, input: Any) -> Explanation:
     look = None if isinstance(layer, type) else getattr(layer, "_seen", None)
     if look is None:
         kind = layer if isinstance(layer, type) else type(layer)
-        of_torch = kind.__module__.startswith("torch.nn") and kind.__name__ in OF_TORCH
-        hint = " of torch.nn; see anyrnn.torch.swap" if of_torch else " (the class)" if kind is layer else ""
+        hint = (
+            " of torch.nn; see anyrnn.torch.swap"
+            if kind.__module__ == "torch.nn.modules.rnn"
+            else " (the class)"
+            if kind is layer
+            else ""
+        )
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(input)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"

@@ -23,7 +23,7 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "rnn": lambda: nn.RNN(3, 5, 2, nonlinearity="relu", bias=False),
     "lstm": lambda: nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True),
     "lstm_projected": lambda: nn.LSTM(3, 5, proj_size=2),
-    "gru": lambda: nn.GRU(3, 5, 2, dropout=0.25, dtype=torch.float64),
+    "gru": lambda: nn.GRU(3, 5, 2, dropout=0.25),
     "rnn_cell": lambda: nn.RNNCell(3, 5, nonlinearity="relu"),
     "lstm_cell": lambda: nn.LSTMCell(3, 5, bias=False),
     "gru_cell": lambda: nn.GRUCell(3, 5),
@@ -43,7 +43,7 @@ def check_close(module: nn.Module, expected: list[Tensor], x: Tensor) -> None:
     found = results(module, x)
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 def state_of(module: nn.Module) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def state_of(module: nn.Module) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", MAKERS)
 def test_there_and_back(kind: str) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Identity(), MAKERS[kind]()).eval()
+    model = nn.Sequential(nn.Identity(), MAKERS[kind]()).double().eval()
     theirs, parameters = model[1], list(model.parameters())
     x = torch.randn(*((4, 2) if "cell" not in kind else (4,)), 3, dtype=parameters[0].dtype)
     expected, text = results(model, x), str(model)
@@ -115,7 +115,7 @@ def test_an_optimiser_goes_on() -> None:
 
 def test_weight_norm_by_a_hook() -> None:
     torch.manual_seed(0)
-    model = nn.LSTM(3, 5)
+    model = nn.LSTM(3, 5).double()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         nn.utils.weight_norm(model, "weight_hh_l0")
@@ -123,7 +123,7 @@ def test_weight_norm_by_a_hook() -> None:
 
 
 def check_both_ways(model: nn.Module) -> None:
-    x, names = torch.randn(4, 2, 3), list(model.state_dict())
+    x, names = torch.randn(4, 2, 3, dtype=torch.float64), list(model.state_dict())
     expected = results(model, x)
     ours = anyrnn.torch.swap(model)
     assert type(ours).__name__ in ("LSTM", "ParametrizedLSTM")
@@ -138,7 +138,7 @@ def check_both_ways(model: nn.Module) -> None:
 
 def test_parametrisations() -> None:
     torch.manual_seed(0)
-    model = nn.LSTM(3, 5)
+    model = nn.LSTM(3, 5).double()
     parametrizations.weight_norm(model, "weight_hh_l0")
     parametrizations.orthogonal(model, "weight_ih_l0")
     check_both_ways(model)
@@ -166,7 +166,7 @@ def test_spectral_norm_goes_on_where_it_was() -> None:
 
 def test_pruning() -> None:
     torch.manual_seed(0)
-    model = nn.LSTM(3, 5)
+    model = nn.LSTM(3, 5).double()
     prune.l1_unstructured(model, "weight_hh_l0", amount=0.5)
     check_both_ways(model)
 

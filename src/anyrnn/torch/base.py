@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -242,9 +243,9 @@ class RecurrentBase(Layer, torch.nn.Module):
             beside="second derivatives, forward mode and vmap",
         )
 
+    @abstractmethod
     def _described(self, input: Any) -> tuple[Tensor, int, int, tuple[int, ...] | None]:
         """Of a call, checked: a parameter, steps, samples, and how many samples have each step where not all have."""
-        raise NotImplementedError
 
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":

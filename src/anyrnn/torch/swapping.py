@@ -168,7 +168,7 @@ def _moved(module: nn.Module, kind: type[M]) -> M:
     if not _is_cell(module):
         moved.dropout = module.dropout
     parametrised = parametrize.is_parametrized(module)
-    for name in dict(module.parametrizations.items()) if parametrised else ():  # type: ignore[union-attr,operator]
+    for name in getattr(module, "parametrizations", ()):
         parametrize.register_parametrization(moved, name, nn.Identity())  # gives it the class; the parametrisations come below
     for name, value in vars(module).items():
         if name in OF_EVERY_MODULE or name not in vars(as_made).keys() | vars(moved).keys():
