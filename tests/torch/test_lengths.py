@@ -497,7 +497,17 @@ def shown(x, h):  # type: ignore[no-untyped-def]
     return anyrnn.affine("o", x, h=h), anyrnn.State(h=h)
 
 
-@pytest.mark.parametrize(("which", "anywhere"), [("lstm", True), ("lstm_layernorm", True), (shown, False)], ids=str)
+@anyrnn.cell
+def named(x, h):  # type: ignore[no-untyped-def]
+    """A value that products read has the output's name."""
+    y = -h
+    h = anyrnn.tanh(anyrnn.affine("g", x, h, y))
+    return h * h, anyrnn.State(h=h)
+
+
+@pytest.mark.parametrize(
+    ("which", "anywhere"), [("lstm", True), ("lstm_layernorm", True), (shown, False), (named, True)], ids=str
+)
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_outputs_that_kernels_put_where_they_are_wanted(
     which: Any, anywhere: bool, batch_first: bool, monkeypatch: pytest.MonkeyPatch
@@ -510,7 +520,8 @@ def test_outputs_that_kernels_put_where_they_are_wanted(
     results = []
     for by_kernels in (True, False):
         if not by_kernels:
-            monkeypatch.setattr(operators.Call, "scatters", False)
+            for call in operators.CALLS.values():
+                monkeypatch.setitem(vars(call), "scatters", False)  # which is remembered there
         leaf = x.clone().requires_grad_()
         output, _ = layer(leaf, mask=mask, padding=0.5)
         gradients = torch.autograd.grad(output, [leaf, *layer.parameters()], cotangent)

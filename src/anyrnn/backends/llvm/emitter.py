@@ -36,9 +36,6 @@ SUM_STEPS, SUM_ROWS = 16, 4
 so many samples go to one place. The samples of one place belong to one thread: see `ThreadCode`.
 """
 
-ANYWHERE = ("y", "d_y")
-"""Arrays of the caller whose rows may stand anywhere."""
-
 Spelling = Callable[..., Value]
 
 
@@ -171,7 +168,7 @@ class Emitter:
             base = b.select(given, base, self.pointer(self.layout.header("zeros"), "zeros"), f"{buffer}.base")
             row_bytes = b.select(given, row_bytes, i64(0), f"{buffer}.row_bytes")
         self.row_bytes[key] = row_bytes
-        if buffer in ANYWHERE:
+        if not is_init(buffer) and self._is_output(buffer):
             rows_before = b.load(I64, b.at(self.pointer(self.layout.header("given"), "given"), step, I64), "rows_before")
             number = b.binary("and", b.add(rows_before, self.row0), self._further_mask(), "number")
             self.further_at[key] = b.at(self.pointer(self.layout.header("further"), "further"), number, I64, "further_at")
@@ -198,6 +195,13 @@ class Emitter:
             word = b.at(self.further_at[key], b.binary("and", row, self._further_mask()), I64, "further_at")
             of_tile = b.add(of_tile, b.load(I64, word, "further"), "row")
         return self.advance(first, self.b.mul(self.row_bytes[key], of_tile), key[0])
+
+    def _is_output(self, buffer: str) -> bool:
+        """Whether a buffer is the output or its cotangent, whose rows may stand anywhere. In the other direction a value of the
+        cell may have that name.
+        """
+        role = self.program.buffer(buffer).role
+        return role == "cotangent" or (role == "output" and buffer == "y")
 
     def _further_mask(self) -> Value:
         return self.word(self.layout.header("further_mask"), "further_mask")
