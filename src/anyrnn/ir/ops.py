@@ -12,7 +12,7 @@ Derivative: a function of the cotangent, the result and the inputs (all symbols)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,13 @@ def _choose(like: Any, a: Any, b: Any) -> Any:
 
 RANDOM = ("choose", "scale", "probability")
 """Ops of random choices, whose first attribute says which."""
-SAME_VALUE = ("stop_gradient", "clip_gradient")
-"""Ops whose result is their first operand."""
+
+
+def same_value(op: str, inputs: Sequence[int]) -> int | None:
+    """Of the operands of an op, the one that its result is whatever they are."""
+    if op in ("stop_gradient", "clip_gradient"):
+        return inputs[0]
+    return inputs[1] if op == "where" and inputs[1] == inputs[2] else None
 
 
 def _mean(v: Any) -> Any:

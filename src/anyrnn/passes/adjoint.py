@@ -31,8 +31,8 @@ class OuterProduct:
 class Adjoint:
     """`nodes` extends the graph's own nodes. The rest are indices into it.
 
-    `inputs` and `states` give the cotangents of the step's inputs and of the states before the step: zeros for what nothing
-    depends on. `products` and `sums` lead to the gradients of what the step reads from the parameter phase.
+    `inputs` and `states` give the cotangents of the step's inputs that are vectors and of the states before the step: zeros for
+    what nothing depends on. `products` and `sums` lead to the gradients of what the step reads from the parameter phase.
     """
 
     graph: Graph
@@ -58,8 +58,8 @@ def adjoint(graph: Graph) -> Adjoint:
     cotangents: dict[int, Symbol] = {}
     products: list[OuterProduct] = []
     sums: dict[int, Symbol] = {}
-    choices: dict[int, tuple[int, int]] = {}
-    """of first operands of random choices: the choice, and the cotangent that it passes on"""
+    chosen: dict[int, tuple[int, int]] = {}
+    """of what a choice (at random, or by a test) may choose first: the choice, and the cotangent that it passes on"""
 
     def give(index: int, value: Symbol | None) -> None:
         """Add to the cotangent of a node."""
@@ -100,15 +100,16 @@ def adjoint(graph: Graph) -> Adjoint:
                 offset = offset + size
         elif node.op == "fill":
             give(node.inputs[0], g)
-        elif node.row.arity == 1 and index in choices and choices[index][1] == g.index:  # nothing else reads it
-            choice = choices[index][0]
+        elif node.row.arity == 1 and index in chosen and chosen[index][1] == g.index:  # nothing else reads it
+            choice = chosen[index][0]
             give(node.inputs[0], _through_choice(builder, node, choice, cotangents[choice]))
         else:
             assert node.row.derivative is not None, f"op {node.op} has no derivative"
             symbols = [builder.symbol(s) for s in node.inputs]
             values = node.row.derivative(g, builder.symbol(index), *symbols)
-            if node.op == "choose":
-                choices[node.inputs[0]] = index, values[0].index
+            if node.op in ("choose", "where"):
+                first = node.inputs[-2]
+                chosen[first] = index, values[-2].index
             for source, value in zip(node.inputs, values, strict=True):
                 give(source, value)
 
@@ -117,22 +118,24 @@ def adjoint(graph: Graph) -> Adjoint:
     def found(op: str, name: str, shape: Shape) -> tuple[str, int]:
         return name, (made[op, name] if (op, name) in made else _zeros(builder, shape)).index
 
-    inputs = tuple(found("input", name, shape) for name, shape in graph.inputs)
+    inputs = tuple(found("input", name, shape) for name, shape in graph.inputs if shape)
     states = tuple(found("state", state.name, state.shape) for state in graph.states)
     pairs = tuple((index, value.index) for index, value in sums.items())
     return Adjoint(graph, tuple(builder.nodes), inputs, states, tuple(products), pairs)
 
 
 def _through_choice(builder: Builder, node: Node, choice: int, d_choice: Symbol) -> Symbol | None:
-    """The cotangent of the operand of a function whose result goes to a random choice alone. Where it is chosen the choice has
-    its value, and elsewhere there is no cotangent; so what the choice gave, which is often a state, is kept instead.
+    """The cotangent of the operand of a function whose result goes to a choice alone. Where it is chosen the choice has its
+    value, and elsewhere there is no cotangent; so what the choice gave, which is often a state, is kept instead.
     """
     assert node.row.derivative is not None, f"op {node.op} has no derivative"
     result = builder.symbol(choice)
     (value,) = node.row.derivative(d_choice, result, builder.symbol(node.inputs[0]))
     if value is None:
         return None
-    return builder.make("choose", [value, builder.constant(0.0)], result.shape, builder.nodes[choice].attributes)
+    chosen = builder.nodes[choice]
+    test = [builder.symbol(i) for i in chosen.inputs[:-2]]
+    return builder.make(chosen.op, [*test, value, builder.constant(0.0)], result.shape, chosen.attributes)
 
 
 def _zeros(builder: Builder, shape: Shape) -> Symbol:

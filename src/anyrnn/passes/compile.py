@@ -8,7 +8,7 @@ from functools import lru_cache
 from anyrnn._cache import remembered
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Builder, Graph, Node
-from anyrnn.ir.ops import SAME_VALUE
+from anyrnn.ir.ops import same_value
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
 from anyrnn.passes.plan import Buffer, Program
@@ -116,8 +116,9 @@ def _without_same_values(step: Step) -> Step:
     builder = Builder()
     made: list[int] = []
     for node in step.nodes:
-        same = node.op in SAME_VALUE
-        made.append(made[node.inputs[0]] if same else builder.add(replace(node, inputs=tuple(made[s] for s in node.inputs))))
+        inputs = tuple(made[s] for s in node.inputs)
+        same = same_value(node.op, inputs)
+        made.append(builder.add(replace(node, inputs=inputs)) if same is None else same)
     states = tuple((name, made[i]) for name, i in step.states)
     return replace(
         step, nodes=tuple(builder.nodes), states=states, outputs=tuple((n, role, made[i]) for n, role, i in step.outputs)

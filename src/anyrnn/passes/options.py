@@ -10,6 +10,7 @@ from functools import partial
 
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts
 from anyrnn.ir.symbol import Symbol
+from anyrnn.passes.adjoint import differentiable
 
 Change = Callable[[Symbol], Symbol]
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus")
@@ -85,6 +86,52 @@ def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> G
 def with_all_states(graph: Graph) -> Graph:
     """The new states are outputs too."""
     return replace(graph, outputs=(*graph.outputs, *((f"{s.name}.all", graph.output(s.name)) for s in graph.states)))
+
+
+MARK = "step.mark"
+"""The per-step input that says whether a sample has a step, which no cell has by this name."""
+
+
+def with_held_states(graph: Graph) -> Graph:
+    """Where the input `MARK`, one number a sample, is not above zero, states stay as they are and everything else is zero.
+
+    What is made in such a step may be anything, so it must meet no gradient: not even zero times it is zero. So what the step
+    reads from outside gets gradients of other steps alone, and so does each sum of products; and what products read that is made
+    in the step is zero. Inputs and states are taken for numbers.
+    """
+    builder, mapped, wanted = Builder(), dict[int, int](), differentiable(graph.nodes)
+    mark = builder.leaf("input", MARK)
+
+    def where(value: Symbol, otherwise: Symbol) -> Symbol:
+        there = builder.constant(0.0) < builder.stretch(mark, value.shape)
+        return builder.apply("where", there, value, otherwise)
+
+    def marked(value: Symbol) -> Symbol:
+        """The same value, with gradients of steps that are there."""
+        return where(value, builder.apply("stop_gradient", value))
+
+    def read(reader: Node, i: int) -> Symbol:
+        value, node = builder.symbol(mapped[i]), graph.nodes[i]
+        from_outside = node.row.kind == "leaf" or not node.per_sample
+        if not reader.per_sample or node.row.boolean or not wanted[i]:
+            return value
+        if reader.op == "affine":
+            return value if from_outside else where(value, builder.constant(0.0))
+        return marked(value) if from_outside else value
+
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        mapped[i] = builder.add(replace(node, inputs=tuple(read(node, s).index for s in node.inputs)))
+        if node.op == "affine" and node.per_sample:
+            mapped[i] = marked(builder.symbol(mapped[i])).index
+    held: dict[str, int] = {}
+    for state in graph.states:
+        new, before = builder.symbol(mapped[graph.output(state.name)]), builder.leaf("state", state.name, state.shape)
+        held[state.name] = where(new, before).index
+    shown = mapped | {graph.output(name): i for name, i in held.items()}  # so that one value is kept of both
+    others = {name: where(builder.symbol(shown[i]), builder.constant(0.0)).index for name, i in graph.outputs if name not in held}
+    outputs = tuple((name, (held | others)[name]) for name, _ in graph.outputs)
+    return replace(graph, nodes=tuple(builder.nodes), outputs=outputs, inputs=(*graph.inputs, (MARK, ())))
 
 
 def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]]) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anyrnn.ir.graph import Builder, Node, reachable
-from anyrnn.ir.ops import SAME_VALUE
+from anyrnn.ir.ops import same_value
 from anyrnn.passes.adjoint import Adjoint
 
 INFINITE = 1000
@@ -112,9 +112,9 @@ def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Bac
         if node.op == "cotangent":
             name = node.attributes[0]
             return builder.leaf_load("d_" + name, 1 if name in state_shapes else 0, node)
-        if node.op in SAME_VALUE:
-            return get(node.inputs[0])
-        return builder.add(replace(node, inputs=tuple(get(s) for s in node.inputs)))
+        inputs = tuple(get(s) for s in node.inputs)
+        same = same_value(node.op, inputs)
+        return builder.add(replace(node, inputs=inputs)) if same is None else same
 
     states = tuple((name, get(i)) for name, i in adjoint.states)
     inputs = tuple((name, get(i)) for name, i in adjoint.inputs)

@@ -15,7 +15,8 @@ from anyrnn.ir.graph import Graph, Node, Parameter
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
-from anyrnn.passes.options import with_all_states
+from anyrnn.passes.options import with_all_states, with_held_states
+from anyrnn.passes.simplify import simplify
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
 
@@ -96,6 +97,11 @@ class Network:
     def with_all_states(self) -> Network:
         """The same, whose steps give their states too."""
         return replace(self, graph=with_all_states(self.graph))
+
+    @cached_property
+    def held(self) -> Network:
+        """The same, with a further input that says whether a sample has a step (see `with_held_states`)."""
+        return replace(self, graph=with_held_states(simplify(self.graph)))
 
     @property
     def merges(self) -> bool:
@@ -189,7 +195,7 @@ class Network:
     @cached_property
     def further_inputs(self) -> tuple[tuple[str, int], ...]:
         """The per-step inputs beside the first, which every layer gets, with their features."""
-        return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:])
+        return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:] if shape)
 
 
 def merged(y: Any, merge: str) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Real
 from typing import Any
 
@@ -156,8 +157,13 @@ class StepsGiven:
     """Where the input is not `mask_value`, once a front-end has looked."""
 
     def segments(self, sides: tuple[int, ...], batch_first: bool) -> Segments | None:
-        """Of a batch whose masks are of these sides: [T, N], [N, T] with `batch_first`, or [T] without a batch. None where all
-        steps are there and none is reset.
+        """Of a batch; see `steps`. None where all steps are there and none is reset."""
+        there, resets = self.steps(sides, batch_first)
+        return None if resets is None and there.all() else segments(there, resets)
+
+    def steps(self, sides: tuple[int, ...], batch_first: bool) -> tuple[Booleans, Booleans | None]:
+        """The steps that are there and those before which states begin anew, if any; [T, N] both. Masks are of these sides:
+        [T, N], [N, T] with `batch_first`, or [T] without a batch.
 
         Raises: TypeError for what is of another kind; ValueError for another shape, or lengths that cannot be.
         """
@@ -165,17 +171,18 @@ class StepsGiven:
         def by_step(mask: Booleans) -> Booleans:
             return mask.T if batch_first and mask.ndim > 1 else mask.reshape(len(mask), -1)
 
-        there = by_step(np.ones(sides, np.bool_))
+        count, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
+        within = None
         if self.lengths is not None:
-            there = np.arange(len(there))[:, None] < checked_lengths(self.lengths, *there.shape)
+            within = np.arange(count)[:, None] < checked_lengths(self.lengths, count, samples)
         resets = None
         if self.reset is not None:
-            resets = by_step(checked_mask(self.reset, "reset", sides)) & there
-        for mask in self._masks(sides):
-            there = there & by_step(mask)
-        if there.all() and (resets is None or not resets.any()):
-            return None
-        return segments(there, resets)
+            resets = by_step(checked_mask(self.reset, "reset", sides))
+            resets = resets if within is None else resets & within
+        masks = [] if within is None else [within]
+        masks += map(by_step, self._masks(sides))
+        there = reduce(np.logical_and, masks[1:], masks[0].copy()) if masks else np.ones((count, samples), np.bool_)
+        return there, resets if resets is not None and resets.any() else None
 
     def joined(self, rows: int) -> tuple[Segments, Integers, Integers | None]:
         """Of samples one after the other in so many rows, with masks [rows]; the row of each packed row; and if outputs are held,

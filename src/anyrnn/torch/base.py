@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 DERIVED = (
     "network",
     "_modes",
+    "_held_modes",
     "_parameter_names",
     "_no_kernels",
     "_tensors",
@@ -121,7 +123,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _derive(self) -> None:
         """Set the attributes that follow from the others."""
-        self._modes = self._made_modes(self.dropout)
+        self._changed()
         self.network = network = self._modes[False].network
         self._parameter_names = [[self._named(network, p.name, unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
@@ -149,20 +151,38 @@ class RecurrentBase(Layer, torch.nn.Module):
     def _made_modes(self, dropout: float) -> dict[bool, Mode]:
         """By whether a call trains."""
         networks = self._networks(dropout)
-        found = {}
-        for trains, network in ((False, networks.evaluation), (True, networks.training)):
-            names = [self._named(network, n, unit) for unit in network.units for n in network.sources]
-            shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
-            # made now, since torch.compile cannot make a cached property
-            _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
-            draws = trains and network != networks.evaluation
-            found[trains] = Mode(network, draws, self._handles(network), not network.plan.phase.computed, names, shapes)
-        return found
+        draws = networks.training != networks.evaluation
+        return {
+            False: self._made_mode(networks.evaluation, networks.evaluation.with_all_states, False),
+            True: self._made_mode(networks.training, networks.training.with_all_states, draws),
+        }
 
-    def _handles(self, network: Network) -> dict[tuple[bool, bool], list[int]]:
+    def _made_mode(self, network: Network, with_all_states: Network, draws: bool) -> Mode:
+        names = [self._named(network, n, unit) for unit in network.units for n in network.sources]
+        shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+        # made now, since torch.compile cannot make a cached property
+        _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
+        plain_sources = not network.plan.phase.computed
+        return Mode(network, draws, self._handles(network, with_all_states), plain_sources, names, shapes)
+
+    @property
+    def _mode(self) -> Mode:
+        return self._modes[self.training]
+
+    @property
+    def _held_mode(self) -> Mode:
+        """The mode of calls whose samples have nearly all steps; made when there is one, as few modules have such calls."""
+        mode = self._held_modes.get(self.training)
+        if mode is None:
+            plain = self._mode
+            mode = self._made_mode(plain.network.held, plain.network.with_all_states.held, plain.draws)
+            self._held_modes[self.training] = mode
+        return mode
+
+    def _handles(self, network: Network, with_all_states: Network) -> dict[tuple[bool, bool], list[int]]:
         """See `Mode.numbers`."""
         found = {}
-        for all_states, net in enumerate((network, network.with_all_states)):
+        for all_states, net in enumerate((network, with_all_states)):
             budgets = llvm.shares(net.parts, self.memory_budget)
             for ends in (False, True):
                 last = [*[False] * (len(net.parts) - 1), ends]
@@ -176,7 +196,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
 
     def _changed(self) -> None:
-        self._modes = self._made_modes(self.dropout)
+        self._modes, self._held_modes = self._made_modes(self.dropout), dict[bool, Mode]()
 
     def reset_parameters(self) -> None:
         """Draw new initial values, in the order of torch.nn's modules."""
@@ -229,7 +249,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             self._check_fallback(reason)
         given = input.data if isinstance(input, PackedSequence) else input
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (given, *self.parameters()))
-        network = self._modes[self.training].network
+        network = self._mode.network
         return Seen(
             layer=f"{self._label}({self.extra_repr()})",
             programs=dict.fromkeys(("training", "backward") if trains else ("inference",), network),
@@ -257,6 +277,11 @@ class RecurrentBase(Layer, torch.nn.Module):
             return f"device {tensor.device} has no kernels (cpu has)"
         return self._no_kernels[dtype]
 
+    def _kernels_run(self, weight: Tensor) -> bool:
+        """Whether kernels run a call, now and here."""
+        transformed = are_functorch_transforms_active() or forward_ad._current_level >= 0
+        return not transformed and self._why_not_native(weight) is None
+
     def _weight(self, input: Tensor) -> Tensor:
         """A parameter, which tells dtype and device."""
         names = self._parameter_names[0]
@@ -279,11 +304,10 @@ class RecurrentBase(Layer, torch.nn.Module):
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self._label}: {error}") from None
 
-    def _checked_sources(self, input: Tensor, weight: Tensor) -> tuple[Sequence[Tensor], Tensor | None, bool]:
+    def _checked_sources(self, mode: Mode, input: Tensor, weight: Tensor) -> tuple[Sequence[Tensor], Tensor | None, bool]:
         """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
         contiguous. Last of all checks, as it draws and computes.
         """
-        mode = self._modes[self.training]
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
         sources = self._sources(mode, seed, input)
         plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
@@ -348,6 +372,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _run(
         self,
+        mode: Mode,
         inputs: Sequence[Tensor],
         first: Sequence[Tensor],
         sources: Sequence[Tensor],
@@ -361,7 +386,6 @@ class RecurrentBase(Layer, torch.nn.Module):
         """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
         of it, if that is not all. With a `scatter` the output is all rows of the caller.
         """
-        mode = self._modes[self.training]
         network, numbers = mode.network, mode.numbers[all_states, ends is not None and packing is None]
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)

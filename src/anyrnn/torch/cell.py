@@ -100,8 +100,8 @@ class RecurrentCell(RecurrentBase):
         if steps or self._further_inputs:
             further = self._tensors.further(steps, input, weight)
             inputs += [self._tensors.time_major(t.unsqueeze(0), batched, weight) for t in further]
-        sources, seed, plain_sources = self._checked_sources(input, weight)
-        output, last = self._run(inputs, first, sources, seed, None, plain_sources, False, None)
+        sources, seed, plain_sources = self._checked_sources(self._mode, input, weight)
+        output, last = self._run(self._mode, inputs, first, sources, seed, None, plain_sources, False, None)
         dtype = input.dtype
 
         def shown(tensor: Tensor) -> Tensor:

@@ -112,11 +112,23 @@ class Recurrent(RecurrentBase):
         UnsupportedError when an explicit backend or a `memory_budget` cannot be had.
         """
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
-        all_states, of_ends = return_states == "all", return_outputs != "all"
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         if which is not None or not isinstance(input, Tensor):
             found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
+        return self._forward_evenly(input, hx, return_outputs, return_states, steps)
+
+    def _forward_evenly(
+        self,
+        input: Tensor,
+        hx: States | None,
+        return_outputs: Any,
+        return_states: Any,
+        steps: dict[str, Any],
+        there: Tensor | None = None,
+    ) -> tuple[Any, Any]:
+        """The same of samples that have all steps, or those that are marked `there`, [T, N, 1]."""
+        all_states, of_ends = return_states == "all", return_outputs != "all"
         state = hx if isinstance(hx, RecurrentState) else None
         weight = self._weight(input)
         batched = self._tensors.check_input(input, weight)
@@ -127,9 +139,13 @@ class Recurrent(RecurrentBase):
         inputs = [x]
         if steps or self._further_inputs:
             inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
-        sources, seed, plain_sources = self._checked_sources(input, weight)
+        mode = self._mode
+        if there is not None:
+            mode = self._held_mode
+            inputs.append(there)
+        sources, seed, plain_sources = self._checked_sources(mode, input, weight)
         ends = partial(operators.ends, self.network) if of_ends else None
-        output, last = self._run(inputs, first, sources, seed, None, plain_sources, all_states, ends)
+        output, last = self._run(mode, inputs, first, sources, seed, None, plain_sources, all_states, ends)
         if input.dtype is not output.dtype:  # under autocast
             output, last = output.to(input.dtype), [s.to(input.dtype) for s in last]
         if batched and self.batch_first:
@@ -203,20 +219,24 @@ class Recurrent(RecurrentBase):
             batch = self._labelled(uneven.in_joined_rows, given, which)
         else:
             batched = tensors.check_input(given, weight)
-            batch = self._labelled(uneven.in_tensor, given, which, self.batch_first)
-            if batch is None:
-                return Recurrent.forward(self, input, hx, return_outputs=return_outputs, return_states=return_states, **steps)
+            plain = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
+            may_hold = plain and self._kernels_run(weight)
+            found = self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
+            if not isinstance(found, uneven.InTensor):
+                return self._forward_evenly(input, hx, return_outputs, return_states, steps, found)
+            batch = found
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
-        sources, seed, plain_sources = self._checked_sources(given, weight)
+        mode = self._mode
+        sources, seed, plain_sources = self._checked_sources(mode, given, weight)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
         states_of = uneven.StatesOfSegments(self.network, batch.segments, self._own_states(weight))
         kept, packing = states_of.entering(first), batch.segments.packing
         ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
         scatter = None if of_ends or not packing.counts else batch.scatter_of_output
         if packing.counts:
-            output, last = self._run(inputs, kept, sources, seed, packing, plain_sources, all_states, ends, scatter)
+            output, last = self._run(mode, inputs, kept, sources, seed, packing, plain_sources, all_states, ends, scatter)
         else:
             output, last = uneven.nothing(self.network, inputs, kept, sources, batch.segments.samples if of_ends else 0)
         output = output.to(given.dtype)
