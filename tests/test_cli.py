@@ -121,7 +121,7 @@ def test_an_interrupted_run_says_so_in_its_status(
 
     answers = iter([False, True])
     real = loop.train
-    monkeypatch.setattr(loop, "train", lambda model, dataset, options, stop: real(model, dataset, options, lambda: next(answers)))
+    monkeypatch.setattr(loop, "train", lambda m, d, options, stop, *rest: real(m, d, options, lambda: next(answers), *rest))
     assert run("train", "digits", *QUICK, "--output", tmp_path, "--json") == 130
     printed = capsys.readouterr()
     summary = json.loads(printed.out)

@@ -84,6 +84,8 @@ def _train(chosen: argparse.Namespace) -> int:
     from anyrnn.train import program
 
     summary = program.run(request)
+    if not summary:
+        return 0
     if chosen.json:
         print(json.dumps(summary, allow_nan=False))
     else:

@@ -11,9 +11,10 @@ from anyrnn.datasets import digits
 from anyrnn.train import loop
 from anyrnn.train.errors import DivergedError
 from anyrnn.train.layers import find_layers
-from anyrnn.train.loop import Record, batches, learning_rate
+from anyrnn.train.loop import batches, learning_rate
 from anyrnn.train.model import build
 from anyrnn.train.options import Options
+from anyrnn.train.record import Record
 
 
 def never() -> bool:
@@ -101,7 +102,7 @@ def test_a_request_at_the_last_step_changes_nothing(options: Callable[..., Optio
 
 def test_divergence_is_an_error(options: Callable[..., Options]) -> None:
     with pytest.raises(
-        DivergedError, match=r"the loss is (nan|inf) at step \d+: training has diverged; try a smaller --lr\. Nothing"
+        DivergedError, match=r"the loss is (nan|inf) at step \d+: training has diverged; try a smaller --lr\. No weights"
     ):
         trained(options(cell="rnn_relu", learning_rate=1e30, layers_from="torch"))
 

@@ -26,7 +26,7 @@ def test_defaults_of_each_data_set() -> None:
 def test_every_argument() -> None:
     text = (
         "mnist --cell gru --hidden 3 --layers 2 --bidirectional --batch 5 --steps 7 --lr 0.5 --head last --seed 11 --threads 2 "
-        "--data there --output here --layers-from torch --json"
+        "--data there --output here --layers-from torch --save-every 9 --resume --json"
     )
     assert parse(*text.split()) == Options(
         dataset="mnist",
@@ -43,6 +43,8 @@ def test_every_argument() -> None:
         data=Path("there"),
         output=Path("here"),
         layers_from="torch",
+        save_every=9,
+        resume=True,
     )
 
 

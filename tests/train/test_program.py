@@ -96,7 +96,7 @@ def test_ctrl_c_saves_what_there_is(
     summary = run(options(steps=5000))
     assert summary["interrupted"] is True
     assert (summary["steps"], summary["steps_asked"]) == (7, 5000)
-    assert len(list(options().output.iterdir())) == 4
+    assert len(list(options().output.iterdir())) == 5
     assert f"interrupted after 7 of 5000 steps: saving what there is in {options().output}" in capsys.readouterr().err
 
 
@@ -108,13 +108,13 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_whole_files(
     with pytest.raises(KeyboardInterrupt):
         run(options(steps=5000))
     left = sorted(file.name for file in options().output.iterdir())
-    assert left == ["learning-curve.png", "model.safetensors", "summary.json"]
+    assert left == ["checkpoint.pt", "learning-curve.png", "model.safetensors", "summary.json"]
 
 
 def test_ctrl_c_while_saving_saves_all(options: Callable[..., Options], monkeypatch: pytest.MonkeyPatch) -> None:
     press(monkeypatch, results, "confusion_picture", when=1)
     assert run(options(steps=3))["interrupted"] is False
-    assert len(list(options().output.iterdir())) == 4
+    assert len(list(options().output.iterdir())) == 5
 
 
 def write_mnist(folder: Path, images: int) -> None:

@@ -13,6 +13,7 @@ from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Options
 from anyrnn.train.pictures import confusion_picture
 from anyrnn.train.program import run
+from anyrnn.train.record import Record
 from anyrnn.train.results import check_output, confusion_matrix, title
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -22,6 +23,7 @@ def test_what_a_run_leaves(options: Callable[..., Options]) -> None:
     choice = options(steps=30, bidirectional=True, head="last", threads=1)
     summary = run(choice)
     assert sorted(file.name for file in choice.output.iterdir()) == [
+        "checkpoint.pt",
         "confusion-matrix.png",
         "learning-curve.png",
         "model.safetensors",
@@ -81,7 +83,7 @@ def test_the_weights_read_the_digits_again(options: Callable[..., Options]) -> N
     data = digits()
     model = build(find_layers(options(layers=2, seed=99)), data, choice)
     model.load_state_dict(safetensors.torch.load_file(file))
-    record = loop.Record()
+    record = Record()
     loop.evaluate(model, data.test, record)
     assert record.evaluations[0].accuracy == summary["test_accuracy"]
     with safetensors.safe_open(file, framework="pt") as opened:
@@ -102,7 +104,7 @@ def test_a_second_run_replaces_the_first(options: Callable[..., Options]) -> Non
     run(options(steps=2))
     summary = run(options(steps=3))
     assert json.loads((options().output / "summary.json").read_text())["steps"] == summary["steps"] == 3
-    assert len(list(options().output.iterdir())) == 4
+    assert len(list(options().output.iterdir())) == 5
 
 
 def test_confusion_matrix() -> None:

@@ -222,8 +222,10 @@ class Recurrent(RecurrentBase):
             plain = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
             may_hold = plain and self._kernels_run(weight)
             found = self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
-            if not isinstance(found, uneven.InTensor):
-                return self._forward_evenly(input, hx, return_outputs, return_states, steps, found)
+            if isinstance(found, uneven.Held):
+                return self._forward_evenly(found.sequence, hx, return_outputs, return_states, steps, found.there)
+            if found is None:
+                return self._forward_evenly(input, hx, return_outputs, return_states, steps)
             batch = found
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []

@@ -117,10 +117,17 @@ class InPackedSequence:
 Batch = InTensor | InPackedSequence
 
 
-def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: bool) -> InTensor | Tensor | None:
+@dataclass(frozen=True)
+class Held:
+    """Sequences with marks [T, N, 1] of the steps that are there, for a network that is `held`."""
+
+    sequence: Tensor
+    there: Tensor
+
+
+def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: bool) -> InTensor | Held | None:
     """Of sequences [T, N, D], [N, T, D] with `batch_first`, or [T, D]. None when all samples have all steps, without a reset. If
-    states `may_hold` and there are nearly all steps, marks [T, N, 1] of those that are there, for a network that is `held`: then
-    a call takes less time with steps that nobody asked for than packed.
+    states `may_hold` and nearly all steps are there, they are not packed: the others take less time than packing.
 
     Raises: TypeError and ValueError for what cannot be.
     """
@@ -132,8 +139,9 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: boo
     if may_hold and resets is None and count >= HELD_FROM * there.size:
         gone = ~there.T if batch_first and len(sides) > 1 else ~there.reshape(sides)
         numbers = input.detach().numpy()
-        if math.isfinite(numbers[gone].sum()):  # products would spread what is not
-            return torch.from_numpy(there[..., None].astype(numbers.dtype))
+        if not math.isfinite(numbers[gone].sum()):  # products would spread it
+            input = input.masked_fill(torch.from_numpy(gone)[..., None], 0.0)
+        return Held(input, torch.from_numpy(there[..., None].astype(numbers.dtype)))
     found = segments(there, resets)
     steps, samples = found.there.shape
     step, sample = found.packing.step, found.packing.sample

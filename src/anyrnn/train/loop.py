@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -16,37 +15,15 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from anyrnn.datasets import Dataset, Sequences
+from anyrnn.train.checkpoint import Checkpoint, save
 from anyrnn.train.errors import DivergedError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
+from anyrnn.train.processes import ALONE, Processes
+from anyrnn.train.record import Evaluation, Record
 
 EVALUATIONS = 10
 EVALUATION_BATCH = 1000
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How the held-out sequences were read after `step` training steps: mean cross-entropy, each one's class (int64 [N])."""
-
-    step: int
-    loss: float
-    predictions: NDArray[np.int64]
-    accuracy: float
-
-
-@dataclass
-class Record:
-    """What happened: the loss of each training step, the evaluations, and the time.
-
-    `seconds` is that of the training steps (compiling kernels and taking batches included), `evaluation_seconds` that of the
-    evaluations.
-    """
-
-    losses: list[float] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
-    seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-    interrupted: bool = False
 
 
 def learning_rate(initial: float, step: int) -> float:
@@ -68,31 +45,54 @@ def batches(count: int, size: int, seed: int) -> Iterator[NDArray[np.int64]]:
         waiting = waiting[size:]
 
 
-def train(model: Reader, dataset: Dataset, options: Options, stop: Callable[[], bool]) -> Record:
-    """Train by Adam on the cross-entropy, evaluating now and then on the way; `stop` is asked after each step.
+def train(
+    model: Reader,
+    dataset: Dataset,
+    options: Options,
+    stop: Callable[[], bool],
+    processes: Processes = ALONE,
+    checkpoint: Checkpoint | None = None,
+) -> Record:
+    """Train by Adam on the cross-entropy, from a checkpoint on if there is one, evaluating and saving checkpoints now and then on
+    the way; `stop` is asked at each step, for after it. Several processes take their parts of each batch, and the first
+    evaluates and saves.
 
     Raises: DivergedError as soon as a loss is not finite, before it reaches the weights.
     """
-    record = Record()
-    inputs, lengths, labels = _tensors(dataset.train)
     optimiser = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
+    record = Record() if checkpoint is None else checkpoint.restore(model, optimiser)
+    together = processes.together(model)
+    inputs, lengths, labels = _tensors(dataset.train)
     order = batches(len(dataset.train), options.batch, options.seed)
-    every = math.ceil(options.steps / EVALUATIONS)
-    with tqdm(total=options.steps, unit="step", desc=f"{options.dataset} {options.cell}", disable=not sys.stderr.isatty()) as bar:
-        for step in range(options.steps):
+    done, every = len(record.losses), math.ceil(options.steps / EVALUATIONS)
+    for _ in range(done):
+        next(order)
+    about = {"total": options.steps, "initial": done, "unit": "step", "desc": f"{options.dataset} {options.cell}"}
+    with tqdm(**about, disable=not (processes.leads and sys.stderr.isatty())) as bar:
+        for step in range(done, options.steps):
             start = perf_counter()
             optimiser.param_groups[0]["lr"] = learning_rate(options.learning_rate, step)
-            batch = torch.from_numpy(next(order))
+            batch = torch.from_numpy(processes.part(next(order)))
             some = inputs[batch], None if lengths is None else lengths[batch]
-            record.losses.append(_step(model, optimiser, some, labels[batch], step))
+            loss = cross_entropy(together(*some), labels[batch], reduction="sum") / options.batch
+            value, stops = processes.sums(float(loss.detach()), stop())
+            _check(value, step)
+            optimiser.zero_grad()
+            (loss * processes.count).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            record.losses.append(value)
             record.seconds += perf_counter() - start
-            bar.set_postfix(loss=f"{record.losses[-1]:.4f}", held_out=_shown(record), refresh=False)
+            bar.set_postfix(loss=f"{value:.4f}", held_out=_shown(record), refresh=False)
             bar.update()
-            if stop():
+            if stops:
                 record.interrupted = step + 1 < options.steps
                 break
-            if (step + 1) % every == 0 and step + 1 < options.steps:
+            if (step + 1) % every == 0 and step + 1 < options.steps and processes.leads:
                 evaluate(model, dataset.test, record)
+            if (step + 1) % (options.save_every or every) == 0 and processes.leads:
+                save(model, optimiser, record, options)
+    if processes.leads:
+        save(model, optimiser, record, options)
     return record
 
 
@@ -118,19 +118,11 @@ def _tensors(some: Sequences) -> tuple[Tensor, Tensor | None, Tensor]:
     return torch.from_numpy(some.inputs), lengths, torch.from_numpy(some.labels)
 
 
-def _step(
-    model: Reader, optimiser: torch.optim.Optimizer, some: tuple[Tensor, Tensor | None], labels: Tensor, step: int
-) -> float:
-    loss = cross_entropy(model(*some), labels)
-    value = float(loss.detach())
-    if not math.isfinite(value):
+def _check(loss: float, step: int) -> None:
+    if not math.isfinite(loss):
         raise DivergedError(
-            f"the loss is {value} at step {step + 1}: training has diverged; try a smaller --lr. Nothing was saved"
+            f"the loss is {loss} at step {step + 1}: training has diverged; try a smaller --lr. No weights were saved"
         )
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-    return value
 
 
 def _shown(record: Record) -> str:

@@ -47,7 +47,9 @@ DEFAULTS: dict[DatasetName, Defaults] = {
 
 @dataclass(frozen=True)
 class Options:
-    """One run, complete. `data` is the folder of the data's files, `threads` None is torch's own choice."""
+    """One run, complete. `data` is the folder of the data's files, `threads` None is torch's own choice, `save_every` None is a
+    tenth of the steps.
+    """
 
     dataset: DatasetName
     cell: str
@@ -63,6 +65,8 @@ class Options:
     data: Path | None
     output: Path
     layers_from: LayersFrom
+    save_every: int | None = None
+    resume: bool = False
 
     @property
     def directions(self) -> int:
@@ -117,6 +121,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="anyrnn",
         help="torch: the same run with torch.nn's layers, from the same initial weights, for comparison (default: %(default)s)",
     )
+    parser.add_argument(
+        "--save-every", type=_positive, metavar="STEPS", help="training steps between two checkpoints (default: a tenth of them)"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint in the output folder, as if the run had not ended there; with more --steps if asked",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as one line of JSON instead of text")
 
 
@@ -150,6 +162,8 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         data=arguments.data,
         output=arguments.output or default_output(dataset, arguments.cell, arguments.layers_from),
         layers_from=arguments.layers_from,
+        save_every=arguments.save_every,
+        resume=arguments.resume,
     )
 
 

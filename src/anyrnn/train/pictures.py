@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from anyrnn.datasets import Dataset
-from anyrnn.train.loop import Record
+from anyrnn.train.record import Record
 
 SMOOTHING = 50
 

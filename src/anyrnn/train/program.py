@@ -14,7 +14,8 @@ from anyrnn.train.requirements import require
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Train, evaluate, and leave summary.json, model.safetensors and two pictures in `options.output`. Gives the summary.
+    """Train, evaluate, and leave summary.json, model.safetensors, checkpoint.pt and two pictures in `options.output`. Gives the
+    summary; an empty one in all processes but the first, where torchrun has started several.
 
     Ctrl-C ends the training after the step at hand; what there is is evaluated and saved, and the summary says `interrupted`.
 
@@ -22,20 +23,26 @@ def run(options: Options) -> dict[str, Any]:
     for a second Ctrl-C, or one before the training.
     """
     require(options.dataset)
-    from anyrnn.train import loop, results
+    from anyrnn.train import checkpoint, loop, results
     from anyrnn.train.interrupt import stop_requests
     from anyrnn.train.layers import find_layers
     from anyrnn.train.model import build
+    from anyrnn.train.processes import joined
 
     layers = find_layers(options)
     results.check_output(options.output)
+    before = checkpoint.load(options) if options.resume else None
     dataset = _load(options)
     if options.batch > len(dataset.train):
         raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
-    with _threads(options.threads):
+    with _threads(options.threads), joined() as processes:
+        if options.batch < processes.count:
+            raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         model = build(layers, dataset, options)
         with stop_requests() as stop:
-            record = loop.train(model, dataset, options, stop)
+            record = loop.train(model, dataset, options, stop, processes, before)
+            if not processes.leads:
+                return {}
             if record.interrupted:
                 done = f"{len(record.losses)} of {options.steps} steps"
                 print(f"interrupted after {done}: saving what there is in {options.output}", file=sys.stderr)

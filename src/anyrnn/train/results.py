@@ -15,11 +15,12 @@ import torch
 import anyrnn
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
+from anyrnn.train.checkpoint import CHECKPOINT
 from anyrnn.train.errors import UsageError
-from anyrnn.train.loop import Record
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
 from anyrnn.train.pictures import confusion_picture, learning_picture
+from anyrnn.train.record import Record
 
 RECENT = 100
 FILES = WEIGHTS, SUMMARY, LEARNING, CONFUSION = (
@@ -42,7 +43,7 @@ def check_output(folder: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(f"--output {folder}: the folder {str(existing)!r} cannot be written to: {error.strerror}") from error
-    for name in FILES:
+    for name in (*FILES, CHECKPOINT):
         if (folder / name).is_dir():
             raise UsageError(f"--output {folder}: {name!r} is a folder there, and would be a file")
 
