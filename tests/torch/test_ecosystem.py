@@ -90,8 +90,9 @@ class Encoded(Dataset[Tensor]):
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork\\(\\) may lead to deadlocks:DeprecationWarning")
-def test_workers_of_a_data_loader() -> None:
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_of_a_data_loader(start: str) -> None:
     data = Encoded()
     expected = torch.stack([data[k] for k in range(8)])
-    found = torch.cat(list(DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context="fork")))
+    found = torch.cat(list(DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context=start)))
     assert torch.equal(found, expected)
