@@ -174,8 +174,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         """The mode of calls whose samples have nearly all steps; made when there is one, as few modules have such calls."""
         mode = self._held_modes.get(self.training)
         if mode is None:
-            plain = self._mode
-            mode = self._made_mode(plain.network.held, plain.network.with_all_states.held, plain.draws)
+            of_all = self._mode
+            mode = self._made_mode(of_all.network.held, of_all.network.with_all_states.held, of_all.draws)
             self._held_modes[self.training] = mode
         return mode
 

@@ -85,7 +85,7 @@ class Recurrent(RecurrentBase):
                 order, or a `RecurrentState`; by default the cell's own initial values, mostly zero. Without a batch,
                 [layers * directions, H].
             lengths: how many steps each sample has, N integers from 0 to T in any order: a list, an array, a tensor of any
-                device. Nothing beyond is read, nor computed. Each direction begins at its own end of a sample.
+                device. Nothing beyond has an effect. Each direction begins at its own end of a sample.
             cu_seqlens: N + 1 integers from 0 to the rows of the input; sample n has those from `cu_seqlens[n]` up to
                 `cu_seqlens[n + 1]`, maybe none.
             mask: bool, [T, N] in the layout of the input ([T] without a batch, [rows] with `cu_seqlens`): False for steps that a
@@ -209,7 +209,7 @@ class Recurrent(RecurrentBase):
         weight = self._weight(given)
         if which is not None:
             self._labelled(which.check, weight.dtype, torch.finfo(weight.dtype).max)
-        batch: uneven.Batch | None
+        batch: uneven.Batch | uneven.Held | None
         batched = True
         if which is None:
             tensors.check_rows(given, weight, "of a PackedSequence")
@@ -219,14 +219,13 @@ class Recurrent(RecurrentBase):
             batch = self._labelled(uneven.in_joined_rows, given, which)
         else:
             batched = tensors.check_input(given, weight)
-            plain = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
-            may_hold = plain and self._kernels_run(weight)
-            found = self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
-            if isinstance(found, uneven.Held):
-                return self._forward_evenly(found.sequence, hx, return_outputs, return_states, steps, found.there)
-            if found is None:
+            usual = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
+            may_hold = usual and self._kernels_run(weight)
+            batch = self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
+            if isinstance(batch, uneven.Held):
+                return self._forward_evenly(batch.sequence, hx, return_outputs, return_states, steps, batch.there)
+            if batch is None:
                 return self._forward_evenly(input, hx, return_outputs, return_states, steps)
-            batch = found
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)

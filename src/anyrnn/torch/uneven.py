@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
+from anyrnn.torch import plain
 from anyrnn.torch.rows import Places, Scatter, taken
 
 HELD_FROM = 0.97
@@ -136,10 +137,13 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: boo
     count = np.count_nonzero(there)
     if resets is None and count == there.size:
         return None
-    if may_hold and resets is None and count >= HELD_FROM * there.size:
+    may_hold = may_hold and resets is None and plain.direct(input)
+    if (
+        may_hold and count >= HELD_FROM * there.size and there.any(0).all()
+    ):  # whose state is no number has no step that would tell
         gone = ~there.T if batch_first and len(sides) > 1 else ~there.reshape(sides)
         numbers = input.detach().numpy()
-        if not math.isfinite(numbers[gone].sum()):  # products would spread it
+        if not np.isfinite(numbers[gone]).all():  # products would spread it
             input = input.masked_fill(torch.from_numpy(gone)[..., None], 0.0)
         return Held(input, torch.from_numpy(there[..., None].astype(numbers.dtype)))
     found = segments(there, resets)
