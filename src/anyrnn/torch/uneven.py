@@ -137,10 +137,8 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: boo
     count = np.count_nonzero(there)
     if resets is None and count == there.size:
         return None
-    may_hold = may_hold and resets is None and plain.direct(input)
-    if (
-        may_hold and count >= HELD_FROM * there.size and there.any(0).all()
-    ):  # whose state is no number has no step that would tell
+    all_have_steps = bool(there.any(0).all())  # or a state that is no number may never be read
+    if may_hold and resets is None and plain.direct(input) and count >= HELD_FROM * there.size and all_have_steps:
         gone = ~there.T if batch_first and len(sides) > 1 else ~there.reshape(sides)
         numbers = input.detach().numpy()
         if not np.isfinite(numbers[gone]).all():  # products would spread it
