@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,55 @@ def test_barriers(cell: str, barriers: int) -> None:
     assert str(forward) == f"2 threads, each with its columns: {waits}"
     (forward, _) = explain(anyrnn.torch.Recurrent(cell, 64, 256), torch.zeros(20, 400, 64)).passes
     assert str(forward) == "2 threads, each with its samples: no barriers"
+
+
+RAGGED = {
+    "held": ({"lengths": [50] * 11 + [40]}, "states are held at 10 of 600 steps, which are not there"),
+    "packed": ({"lengths": [50] * 6 + [20] * 6}, "packed: 420 of 600 steps, in 12 runs"),
+    "reset": ({"reset": torch.arange(50)[:, None].eq(7).expand(50, 12)}, "packed: 600 of 600 steps, in 24 runs"),
+    "all": ({"lengths": [50] * 12, "return_states": "all"}, ""),
+}
+
+
+@pytest.mark.parametrize(("call", "batch"), RAGGED.values(), ids=RAGGED)
+@pytest.mark.usefixtures("two_threads")
+def test_calls_whose_samples_have_different_steps(call: dict[str, Any], batch: str, runs: list[Any]) -> None:
+    layer, x, hx = anyrnn.torch.GRU(16, 128), torch.randn(50, 12, 16), torch.zeros(1, 12, 128)
+    told = explain(layer, x, hx, **call)
+    assert told.batch == batch
+    assert (batch in str(told)) is True
+    kept: list[int] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.nbytes if tensor.dtype == torch.uint8 else 0)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        layer(x, hx, **call)[0].sum().backward()
+    assert 0 <= told.kept_bytes - sum(kept) < 64  # from an aligned place on
+    assert [p.threads for p in told.passes] == [threads for _, threads, _ in runs]
+
+
+WRONG = [
+    ({"lengths": [6, 1]}, "lengths should be from 0 to the 5 steps of the input, got 6"),
+    ({"mask": np.ones(3, bool)}, "mask should have shape"),
+    ({"return_states": "some"}, "return_states should be"),
+    ({"lengths": [1, 1], "cu_seqlens": [0, 5]}, "give lengths or cu_seqlens, not both"),
+]
+
+
+def test_what_a_call_would_refuse() -> None:
+    layers = [(anyrnn.torch.GRU(3, 4), torch.zeros(5, 2, 3)), (anyrnn.Recurrent("gru", 3, 4), np.zeros((5, 2, 3), np.float32))]
+    for layer, x in layers:
+        for call, words in WRONG:
+            for run in (layer, partial(explain, layer)):
+                with pytest.raises(ValueError, match=words):
+                    run(x, **call)
+        with pytest.raises(TypeError, match=r"has no per-step input 'lengts' .did you mean 'lengths'"):
+            explain(layer, x, lengts=[1, 1])
+    assert explain(layers[1][0], layers[1][1], lengths=[5, 2]).batch == "packed: 7 of 10 steps, in 2 runs"
+    with pytest.raises(RuntimeError, match="Expected hidden size"):
+        explain(*layers[0], torch.zeros(1, 3, 4))
+    cell = anyrnn.torch.GRUCell(3, 4)
+    with pytest.raises(RuntimeError, match="state h of hx"):
+        explain(cell, torch.zeros(2, 3), torch.zeros(2, 5))

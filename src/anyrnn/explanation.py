@@ -33,6 +33,8 @@ class Seen:
     """what runs where no kernels do"""
     beside: str
     """what is always run by it"""
+    batch: str = ""
+    """how samples that have different steps are taken"""
 
     @property
     def total(self) -> int:
@@ -80,6 +82,7 @@ class Explanation:
         kept_bytes: what a training call keeps for its backward pass.
         interpreter: what runs where no kernels do.
         beside: what it always runs.
+        batch: how samples that have different steps are taken; empty where all have all steps.
     """
 
     call: str
@@ -89,27 +92,30 @@ class Explanation:
     kept_bytes: int
     interpreter: str
     beside: str
+    batch: str = ""
 
     def __str__(self) -> str:
         if self.why_not_native:
             rows = [("backend", f"{self.backend}: {self.interpreter}, because {self.why_not_native}")]
         else:
-            rows = [("backend", f"{self.backend}: native kernels"), *((p.name, str(p)) for p in self.passes)]
+            rows = [("backend", f"{self.backend}: native kernels")]
+            rows += [("batch", self.batch)] if self.batch else []
+            rows += [(p.name, str(p)) for p in self.passes]
             rows += [("kept", f"{_bytes(self.kept_bytes)} for the backward pass")] if self.kept_bytes else []
             rows += [("work", f"{_bytes(max(p.work_bytes for p in self.passes))} while it runs")]
             rows += [("beside", f"{self.beside} run on {self.interpreter}")] if self.beside and self.kept_bytes else []
         return "\n".join([self.call, *(f"  {name:<10}{text}" for name, text in rows)])
 
 
-def explain(layer: Any, input: Any) -> Explanation:
-    """How a call of a layer with an input alone would run now, and why no faster. Nothing is computed, but kernels are compiled.
+def explain(layer: Any, input: Any, /, *more: Any, **call: Any) -> Explanation:
+    """How a call of a layer would run now, and why no faster. Nothing is computed, but kernels are compiled.
 
     Args:
         layer: a layer or module of anyrnn, for NumPy or torch.
-        input: what it would be called with. Of torch's, whether gradients are asked for counts.
+        input, more, call: what it would be called with. Of torch's, whether gradients are asked for counts.
 
-    Returns: an Explanation; print it. Raises: what a call with this input would raise for its shape, its dtype, the backend or
-    the memory budget; TypeError for a layer that is none of ours.
+    Returns: an Explanation; print it. Raises: what such a call would raise for shapes, dtypes, steps, the backend or the memory
+    budget; TypeError for a layer that is none of ours.
 
     Example:
         >>> import anyrnn, numpy as np
@@ -129,16 +135,16 @@ def explain(layer: Any, input: Any) -> Explanation:
             else ""
         )
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
-    seen: Seen = look(input)
+    seen: Seen = look(input, *more, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
-    call = f"{seen.layer}, {seen.steps} step{'s' * (seen.steps != 1)} of {samples}, {seen.dtype}"
+    told = f"{seen.layer}, {seen.steps} step{'s' * (seen.steps != 1)} of {samples}, {seen.dtype}"
     if seen.why_not_native:
-        return Explanation(call, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside)
+        return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:
         kept = backends.native().kept_by_parts(seen.programs["training"], seen.dtype, seen.total, seen.rows, seen.memory_budget)
-    return Explanation(call, "llvm", None, passes, kept, seen.interpreter, seen.beside)
+    return Explanation(told, "llvm", None, passes, kept, seen.interpreter, seen.beside, seen.batch)
 
 
 def _pass(seen: Seen, program: str, network: Network) -> Pass:

@@ -122,22 +122,49 @@ class Recurrent(Layer):
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
-    def _seen(self, x: Array) -> Seen:
-        view = self._sequence(x)[0]
-        reason, of_training = self._why_not_native(), dict.fromkeys(("training", "backward"), self.training_network)
+    def _seen(
+        self,
+        x: Array,
+        state: States | None = None,
+        *,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        mask: Any = None,
+        mask_value: Any = None,
+        reset: Any = None,
+        padding: Any = 0.0,
+        return_outputs: str = "all",
+        return_states: str = "last",
+        **steps: Any,
+    ) -> Seen:
+        check_wanted(self.network, "", return_outputs, return_states)
+        which, arrays = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding), self._arrays()
+        view, batched = self._sequence(x, joined=cu_seqlens is not None)
+        arrays.further(steps, view, batched)
+        batch = None if which is None else batch_of(self.network, view, x.shape[:-1], self.batch_first, which, ())
+        several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
+        arrays.states(state, samples, several, "state")
+        count, rows, counts, told = *view.shape[:2], None, ""
+        if batch is not None:
+            packing = batch.packing
+            count, rows, counts = len(packing.counts), packing.rows, packing.counts
+            told = f"packed: {packing.total} of {view.shape[0] * view.shape[1]} steps, in {packing.rows} runs"
+        networks = [n.with_all_states if return_states == "all" else n for n in (self.network, self.training_network)]
+        reason, of_training = self._why_not_native(), dict.fromkeys(("training", "backward"), networks[1])
         if reason and self.memory_budget is not None:
             of_training = {}  # which are refused
         return Seen(
             layer=repr(self),
-            programs={"inference": self.network, **of_training},
+            programs={"inference": networks[0], **of_training},
             dtype=self.dtype.name,
-            steps=view.shape[0],
-            rows=view.shape[1],
-            counts=None,
+            steps=count,
+            rows=rows,
+            counts=counts,
             memory_budget=self.memory_budget,
             why_not_native=reason,
             interpreter="the interpreter on NumPy",
             beside="",
+            batch=told,
         )
 
     def _sequence(self, x: Array, joined: bool = False) -> tuple[Array, bool]:

@@ -74,6 +74,18 @@ class Mode:
     source_shapes: list[tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class Described:
+    """A call for `explain`: see `Seen`. `weight` is a parameter."""
+
+    weight: Tensor
+    network: Network
+    steps: int
+    rows: int
+    counts: tuple[int, ...] | None = None
+    batch: str = ""
+
+
 def _drawn(*what: int) -> Tensor:
     """A mask of weights."""
     return torch.from_numpy(llvm.draw(*what))
@@ -242,30 +254,31 @@ class RecurrentBase(Layer, torch.nn.Module):
         """Why calls run no native kernels, as the parameters are now; None where they do."""
         return self._why_not_native(next(self.parameters(), torch.empty(0)))
 
-    def _seen(self, input: Any) -> Seen:
-        weight, steps, rows, counts = self._described(input)
+    def _seen(self, input: Any, *more: Any, **call: Any) -> Seen:
+        described = self._described(input, *more, **call)
+        weight = described.weight
         reason = self._why_not_native(weight)
         if reason is not None:
             self._check_fallback(reason)
         given = input.data if isinstance(input, PackedSequence) else input
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in (given, *self.parameters()))
-        network = self._mode.network
         return Seen(
             layer=f"{self._label}({self.extra_repr()})",
-            programs=dict.fromkeys(("training", "backward") if trains else ("inference",), network),
+            programs=dict.fromkeys(("training", "backward") if trains else ("inference",), described.network),
             dtype=operators.DTYPES.get(weight.dtype, str(weight.dtype)),
-            steps=steps,
-            rows=rows,
-            counts=counts,
+            steps=described.steps,
+            rows=described.rows,
+            counts=described.counts,
             memory_budget=self.memory_budget if trains else None,
             why_not_native=reason,
             interpreter="the interpreter on torch",
             beside="second derivatives, forward mode and vmap",
+            batch=described.batch,
         )
 
     @abstractmethod
-    def _described(self, input: Any) -> tuple[Tensor, int, int, tuple[int, ...] | None]:
-        """Of a call, checked: a parameter, steps, samples, and how many samples have each step where not all have."""
+    def _described(self, *given: Any, **call: Any) -> Described:
+        """A call, checked."""
 
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":

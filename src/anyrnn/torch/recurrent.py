@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.torch import operators, uneven
-from anyrnn.torch.base import RecurrentBase
+from anyrnn.torch.base import Described, RecurrentBase
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States
 
@@ -155,18 +156,45 @@ class Recurrent(RecurrentBase):
             output, last = output.squeeze(-2), [s.squeeze(-2) for s in last]
         return self._shown(output, return_outputs), self._shown_states(last, state, all_states)
 
-    def _described(self, input: Any) -> tuple[Tensor, int, int, tuple[int, ...] | None]:
-        if isinstance(input, PackedSequence):
-            weight = self._weight(input.data)
-            self._tensors.check_rows(input.data, weight, "of a PackedSequence")
-            packing = uneven.in_packed_sequence(input, self._label).segments.packing
-            return weight, len(packing.counts), packing.rows, packing.counts
-        if not isinstance(input, Tensor):
-            raise self._tensors.no_tensor(input)
-        weight = self._weight(input)
-        if not self._tensors.check_input(input, weight):
-            return weight, input.size(0), 1, None
-        return weight, input.size(int(self.batch_first)), input.size(int(not self.batch_first)), None
+    def _described(
+        self,
+        input: Any,
+        hx: Any = None,
+        *,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        mask: Any = None,
+        mask_value: Any = None,
+        reset: Any = None,
+        padding: Any = 0.0,
+        return_outputs: Any = "all",
+        return_states: Any = "last",
+        **steps: Any,
+    ) -> Described:
+        check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
+        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        batch: uneven.Batch | uneven.Held | None = None
+        if which is None and isinstance(input, Tensor):
+            given, weight = input, self._weight(input)
+            batched = self._tensors.check_input(input, weight)
+        else:
+            given, weight, batched, batch = self._batch(input, which, return_outputs != "all")
+        network = self._mode.network.with_all_states if return_states == "all" else self._mode.network
+        if batch is None or isinstance(batch, uneven.Held):
+            count, rows = self._tensors.time_major(given, batched, weight).shape[:2]
+            about = Described(weight, network, count, rows)
+            if batch is not None:
+                told = f"states are held at {int((batch.there == 0).sum())} of {count * rows} steps, which are not there"
+                about = replace(about, network=network.held, batch=told)
+            samples = rows
+        else:
+            packing, samples = batch.segments.packing, batch.segments.samples
+            told = f"packed: {packing.total} of {given.shape[:-1].numel()} steps, in {packing.rows} runs"
+            about = Described(weight, network, len(packing.counts), packing.rows, packing.counts, told)
+            steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
+        self._tensors.further(steps, given, weight)
+        self._tensors.states(hx, samples, weight, batched)
+        return about
 
     def _shown_states(self, states: Sequence[Any], given: RecurrentState | None, all_states: bool) -> Any:
         """States as the caller gets them: the last in the form that the first were given in."""
@@ -196,36 +224,12 @@ class Recurrent(RecurrentBase):
     ) -> tuple[Any, Any]:
         """The same of samples that have different steps."""
         all_states, of_ends = return_states == "all", return_outputs != "all"
-        tensors, packed = self._tensors, isinstance(input, PackedSequence)
-        given = input.data if packed else input
-        if not isinstance(given, Tensor):
-            raise tensors.no_tensor(input)
-        if packed and which is not None:
-            what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
-            sides = (
-                f"give no {what} with it; `torch.nn.utils.rnn.pad_packed_sequence` gives an input and lengths that go with them"
-            )
-            raise ValueError(f"{self._label}: a PackedSequence says which steps there are; {sides}")
-        weight = self._weight(given)
-        if which is not None:
-            self._labelled(which.check, weight.dtype, torch.finfo(weight.dtype).max)
-        batch: uneven.Batch | uneven.Held | None
-        batched = True
-        if which is None:
-            tensors.check_rows(given, weight, "of a PackedSequence")
-            batch = uneven.in_packed_sequence(input, self._label)
-        elif which.cu_seqlens is not None:
-            tensors.check_rows(given, weight, "with cu_seqlens")
-            batch = self._labelled(uneven.in_joined_rows, given, which)
-        else:
-            batched = tensors.check_input(given, weight)
-            usual = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
-            may_hold = usual and self._kernels_run(weight)
-            batch = self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
-            if isinstance(batch, uneven.Held):
-                return self._forward_evenly(batch.sequence, hx, return_outputs, return_states, steps, batch.there)
-            if batch is None:
-                return self._forward_evenly(input, hx, return_outputs, return_states, steps)
+        given, weight, batched, batch = self._batch(input, which, of_ends)
+        if isinstance(batch, uneven.Held):
+            return self._forward_evenly(batch.sequence, hx, return_outputs, return_states, steps, batch.there)
+        if batch is None:
+            return self._forward_evenly(input, hx, return_outputs, return_states, steps)
+        tensors = self._tensors
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
@@ -253,6 +257,35 @@ class Recurrent(RecurrentBase):
             shown = shown.squeeze(0) if of_ends else shown
         state = hx if isinstance(hx, RecurrentState) else None
         return self._shown(shown, return_outputs), self._shown_states(states, state, all_states)
+
+    def _batch(
+        self, input: Any, which: StepsGiven | None, of_ends: bool
+    ) -> tuple[Tensor, Tensor, bool, uneven.Batch | uneven.Held | None]:
+        """Of samples that have different steps, checked: the tensor of the input, a parameter, whether there is a batch, and how
+        it is taken; None where all have all steps.
+        """
+        tensors, packed = self._tensors, isinstance(input, PackedSequence)
+        given = input.data if packed else input
+        if not isinstance(given, Tensor):
+            raise tensors.no_tensor(input)
+        if packed and which is not None:
+            what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
+            sides = (
+                f"give no {what} with it; `torch.nn.utils.rnn.pad_packed_sequence` gives an input and lengths that go with them"
+            )
+            raise ValueError(f"{self._label}: a PackedSequence says which steps there are; {sides}")
+        weight = self._weight(given)
+        if which is None:
+            tensors.check_rows(given, weight, "of a PackedSequence")
+            return given, weight, True, uneven.in_packed_sequence(input, self._label)
+        self._labelled(which.check, weight.dtype, torch.finfo(weight.dtype).max)
+        if which.cu_seqlens is not None:
+            tensors.check_rows(given, weight, "with cu_seqlens")
+            return given, weight, True, self._labelled(uneven.in_joined_rows, given, which)
+        batched = tensors.check_input(given, weight)
+        usual = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
+        may_hold = usual and self._kernels_run(weight)
+        return given, weight, batched, self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
 
     def initial_state(self, batch_size: int | None = None) -> RecurrentState:
         """The states that sequences begin with, on the device and of the dtype of the parameters: learned ones if the module has
