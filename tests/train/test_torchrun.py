@@ -47,6 +47,7 @@ def check_like_one_process(folder: Path, alone: Options) -> None:
     assert losses(folder) == pytest.approx(losses(alone.output), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_learn_as_one(options: Callable[..., Options], tmp_path: Path) -> None:
     """With batches that they cannot share evenly. One of them speaks, and saves."""
     output, errors = torchrun("--steps", 12, "--output", tmp_path / "two").communicate(timeout=200)
