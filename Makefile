@@ -27,7 +27,7 @@ test: $(VENV)/installed-dev ## the tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not timing"
 	$(BIN)/python -m pytest -m "timing and not slow" || test $$? -eq 5
 
-test-all: $(VENV)/installed-dev ## the tests, and the slow ones: whole grids, fuzzers, soaks
+test-all: $(VENV)/installed-frameworks ## the tests, and the slow ones: whole grids, fuzzers, soaks
 	$(BIN)/python -m pytest $(WORKERS) -o faulthandler_timeout=1800 --hypothesis-profile=thorough -m "not timing"
 	$(BIN)/python -m pytest -o faulthandler_timeout=1800 -m "timing" || test $$? -eq 5
 
@@ -55,6 +55,11 @@ $(VENV)/installed-demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/installed-dev: $(VENV)/installed-demo
 	@echo "Installing what the tests and checks need."
 	@$(INSTALL) --group dev || $(FAILED)
+	@touch $@
+
+$(VENV)/installed-frameworks: $(VENV)/installed-dev
+	@echo "Installing the frameworks that all tests train in."
+	@$(INSTALL) --group frameworks || $(FAILED)
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed-dev
