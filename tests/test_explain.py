@@ -184,8 +184,8 @@ def test_barriers(cell: str, barriers: int) -> None:
 
 RAGGED = {
     "held": ({"lengths": [50] * 11 + [40]}, "states are held at 10 of 600 steps, which are not there"),
-    "packed": ({"lengths": [50] * 6 + [20] * 6}, "packed: 420 of 600 steps, in 12 runs"),
-    "reset": ({"reset": torch.arange(50)[:, None].eq(7).expand(50, 12)}, "packed: 600 of 600 steps, in 24 runs"),
+    "packed": ({"lengths": [50] * 6 + [20] * 6}, "packed: 420 steps in 12 segments"),
+    "reset": ({"reset": torch.arange(50)[:, None].eq(7).expand(50, 12)}, "packed: 600 steps in 24 segments"),
     "all": ({"lengths": [50] * 12, "return_states": "all"}, ""),
 }
 
@@ -226,9 +226,80 @@ def test_what_a_call_would_refuse() -> None:
                     run(x, **call)
         with pytest.raises(TypeError, match=r"has no per-step input 'lengts' .did you mean 'lengths'"):
             explain(layer, x, lengts=[1, 1])
-    assert explain(layers[1][0], layers[1][1], lengths=[5, 2]).batch == "packed: 7 of 10 steps, in 2 runs"
+    assert explain(layers[1][0], layers[1][1], lengths=[5, 2]).batch == "packed: 7 steps in 2 segments"
     with pytest.raises(RuntimeError, match="Expected hidden size"):
         explain(*layers[0], torch.zeros(1, 3, 4))
     cell = anyrnn.torch.GRUCell(3, 4)
     with pytest.raises(RuntimeError, match="state h of hx"):
         explain(cell, torch.zeros(2, 3), torch.zeros(2, 5))
+
+
+def test_batches_without_a_step() -> None:
+    ours, x = anyrnn.torch.GRU(3, 4), torch.zeros(5, 2, 3)
+    for told in (
+        explain(ours, x, lengths=[0, 0]),
+        explain(ours, x, lengths=[0, 0], return_outputs="last"),
+        explain(ours, x[:0, 0], cu_seqlens=[0, 0]),
+        explain(anyrnn.Recurrent("gru", 3, 4), x.numpy(), lengths=[0, 0]),
+    ):
+        assert str(told).endswith("backend   llvm: nothing to compute, as no sample has a step")
+    assert len(explain(ours, x[:, :0]).passes) == 2  # of no samples
+
+
+@pytest.mark.parametrize("of", ["hx", "the input", "a parameter", "nothing"])
+def test_whether_gradients_are_asked_for(of: str) -> None:
+    layer = anyrnn.torch.GRU(3, 4).requires_grad_(False)
+    layer.weight_hh_l0.requires_grad_(of == "a parameter")
+    x, hx = torch.zeros(5, 2, 3, requires_grad=of == "the input"), torch.zeros(1, 2, 4, requires_grad=of == "hx")
+    expected = ["inference"] if of == "nothing" else ["forward", "backward"]
+    for call in ({}, {"lengths": [5, 2]}):
+        assert [p.name for p in explain(layer, x, hx, **call).passes] == expected
+
+
+def test_transforms_that_have_no_kernels() -> None:
+    layer, x = anyrnn.torch.GRU(3, 4), torch.zeros(6, 5, 3)
+    seen: list[anyrnn.Explanation] = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        seen.append(explain(layer, x))
+        return x.sum()
+
+    torch.vmap(run)(x)
+    torch.func.jvp(run, (x,), (x,))
+    with torch.autograd.forward_ad.dual_level():
+        run(x)
+    assert [told.backend for told in seen] == ["reference"] * 3
+    assert all("no kernels" in str(told) for told in seen)
+    torch.func.grad(run)(x)
+    assert seen.pop().backend == "llvm"
+
+
+class Scaled(anyrnn.torch.GRU):
+    """Whose calls take more than ours do."""
+
+    def forward(self, input: torch.Tensor, scale: float) -> Any:  # type: ignore[override]
+        return super().forward(input * scale)
+
+
+def test_nothing_changes() -> None:
+    """Neither generators, nor parameters that change when they are asked for; subclasses are called as they are."""
+    layer = torch.nn.utils.parametrizations.spectral_norm(
+        anyrnn.torch.LSTM(3, 4, 2, dropout=0.5, weight_dropout=0.2), "weight_hh_l0"
+    )
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    generator = torch.get_rng_state()
+    assert explain(layer, input=torch.zeros(5, 2, 3)).kept_bytes
+    assert torch.get_rng_state().equal(generator)
+    assert all(value.equal(before[name]) for name, value in layer.state_dict().items())
+    assert explain(Scaled(3, 4), torch.zeros(5, 2, 3), scale=2.0).backend == "llvm"
+    ours, out = anyrnn.Recurrent("gru", 3, 4), np.ones((5, 2, 4), np.float32)
+    assert explain(ours, np.zeros((5, 2, 3), np.float32), out=out).backend == "llvm"
+    assert (out == 1).all()
+
+
+def test_parameters_of_another_form() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    layer.weight_hh_l0 = torch.nn.Parameter(torch.zeros(5, 4))
+    for run in (layer, partial(explain, layer)):
+        with pytest.raises(RuntimeError, match=r"weight_hh_l0: expected \[12, 4\] of torch.float32, got \[5, 4\]"):
+            run(torch.zeros(5, 2, 3))

@@ -21,7 +21,8 @@ class Seen:
 
     layer: str
     programs: Mapping[str, Network]
-    """that are run, each for its network: inference, or training and backward, or all that may be"""
+    """that the call may run, each with the network that it runs: inference, or training and backward, or all three; none where
+    no sample has a step"""
     dtype: str
     steps: int
     rows: int
@@ -40,6 +41,18 @@ class Seen:
     def total(self) -> int:
         """Rows of all steps."""
         return self.steps * self.rows if self.counts is None else sum(self.counts)
+
+
+class Stopped(BaseException):
+    """Ends a call that is made to be seen alone, before its first step."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+
+def packed(rows: int, segments: int) -> str:
+    """How `explain` tells of a batch whose samples' steps are run as packed rows."""
+    return f"packed: {rows} steps in {segments} segment{'s' * (segments != 1)}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class Explanation:
         backend: `llvm` or `reference`.
         why_not_native: why no native kernels run, or None.
         passes: of native kernels, one after the other.
-        kept_bytes: what a training call keeps for its backward pass.
+        kept_bytes: what a training call keeps for its backward pass; 0 where no gradient is asked for.
         interpreter: what runs where no kernels do.
         beside: what it always runs.
         batch: how samples that have different steps are taken; empty where all have all steps.
@@ -97,6 +110,8 @@ class Explanation:
     def __str__(self) -> str:
         if self.why_not_native:
             rows = [("backend", f"{self.backend}: {self.interpreter}, because {self.why_not_native}")]
+        elif not self.passes:
+            rows = [("backend", f"{self.backend}: nothing to compute, as no sample has a step")]
         else:
             rows = [("backend", f"{self.backend}: native kernels")]
             rows += [("batch", self.batch)] if self.batch else []
@@ -107,15 +122,15 @@ class Explanation:
         return "\n".join([self.call, *(f"  {name:<10}{text}" for name, text in rows)])
 
 
-def explain(layer: Any, input: Any, /, *more: Any, **call: Any) -> Explanation:
-    """How a call of a layer would run now, and why no faster. Nothing is computed, but kernels are compiled.
+def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
+    """How a call of a layer would run now, and why no faster. No step is computed, but kernels are compiled.
 
     Args:
         layer: a layer or module of anyrnn, for NumPy or torch.
-        input, more, call: what it would be called with. Of torch's, whether gradients are asked for counts.
+        given, call: what it would be called with. Of torch's, whether gradients are asked for counts.
 
-    Returns: an Explanation; print it. Raises: what such a call would raise for shapes, dtypes, steps, the backend or the memory
-    budget; TypeError for a layer that is none of ours.
+    Returns: an Explanation; print it. Raises: what such a call would raise before its first step; TypeError for a layer that is
+    none of ours.
 
     Example:
         >>> import anyrnn, numpy as np
@@ -135,7 +150,7 @@ def explain(layer: Any, input: Any, /, *more: Any, **call: Any) -> Explanation:
             else ""
         )
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
-    seen: Seen = look(input, *more, **call)
+    seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     told = f"{seen.layer}, {seen.steps} step{'s' * (seen.steps != 1)} of {samples}, {seen.dtype}"
     if seen.why_not_native:

@@ -95,9 +95,7 @@ def results(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any]) -
     return flat
 
 
-def movement(
-    layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any], expected: dict[str, Any]
-) -> dict[str, float]:
+def movement(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
     """How far one rounding of every parameter and of the input moves what `layer` gives, by name.
 
     A normalisation of equal features magnifies what rounding leaves of their differences 300 times, and another

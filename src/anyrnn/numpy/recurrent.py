@@ -14,7 +14,7 @@ import numpy.typing as npt
 from anyrnn import backends, cells
 from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
-from anyrnn.explanation import Seen
+from anyrnn.explanation import Seen, Stopped, packed
 from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
@@ -122,49 +122,36 @@ class Recurrent(Layer):
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
-    def _seen(
-        self,
-        x: Array,
-        state: States | None = None,
-        *,
-        lengths: Any = None,
-        cu_seqlens: Any = None,
-        mask: Any = None,
-        mask_value: Any = None,
-        reset: Any = None,
-        padding: Any = 0.0,
-        return_outputs: str = "all",
-        return_states: str = "last",
-        **steps: Any,
-    ) -> Seen:
-        check_wanted(self.network, "", return_outputs, return_states)
-        which, arrays = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding), self._arrays()
-        view, batched = self._sequence(x, joined=cu_seqlens is not None)
-        arrays.further(steps, view, batched)
-        batch = None if which is None else batch_of(self.network, view, x.shape[:-1], self.batch_first, which, ())
-        several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
-        arrays.states(state, samples, several, "state")
-        count, rows, counts, told = *view.shape[:2], None, ""
-        if batch is not None:
-            packing = batch.packing
-            count, rows, counts = len(packing.counts), packing.rows, packing.counts
-            told = f"packed: {packing.total} of {view.shape[0] * view.shape[1]} steps, in {packing.rows} runs"
-        networks = [n.with_all_states if return_states == "all" else n for n in (self.network, self.training_network)]
-        reason, of_training = self._why_not_native(), dict.fromkeys(("training", "backward"), networks[1])
+    def _seen(self, *given: Any, **call: Any) -> Seen:
+        twin = copy(self)
+        twin.__dict__["_fill"] = self._stop
+        try:
+            twin.forward_inference(*given, **call)
+        except Stopped as stopped:
+            return stopped.seen
+        raise AssertionError("a call fills its output")
+
+    def _stop(self, reserve: Reserve, output: Array, first: Any, all_states: bool, keep: bool, memory: Any) -> None:
+        """In the place of `_fill`, for `explain`."""
+        reason, batch = self._why_not_native(), reserve.batch
+        trained = self.training_network.with_all_states if all_states else self.training_network
+        of_training = dict.fromkeys(("training", "backward"), trained)
         if reason and self.memory_budget is not None:
             of_training = {}  # which are refused
-        return Seen(
-            layer=repr(self),
-            programs={"inference": networks[0], **of_training},
-            dtype=self.dtype.name,
-            steps=count,
-            rows=rows,
-            counts=counts,
-            memory_budget=self.memory_budget,
-            why_not_native=reason,
-            interpreter="the interpreter on NumPy",
-            beside="",
-            batch=told,
+        raise Stopped(
+            Seen(
+                layer=repr(self),
+                programs={"inference": reserve.network, **of_training} if reserve.steps else {},
+                dtype=self.dtype.name,
+                steps=reserve.steps,
+                rows=reserve.rows,
+                counts=reserve.counts,
+                memory_budget=self.memory_budget,
+                why_not_native=reason,
+                interpreter="the interpreter on NumPy",
+                beside="",
+                batch="" if batch is None else packed(batch.packing.total, batch.packing.rows),
+            )
         )
 
     def _sequence(self, x: Array, joined: bool = False) -> tuple[Array, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +14,6 @@ from torch._C import _are_functorch_transforms_active as are_functorch_transform
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.utils import parametrize
-from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import backends, cells
 from anyrnn.backends.llvm import run as llvm
@@ -28,6 +26,7 @@ from anyrnn.sequence.network import Network, Networks, check_arguments, check_bu
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, operators, packed, plain
+from anyrnn.torch.look import seen
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.rows import Scatter
 from anyrnn.torch.tensors import Tensors, is_cast
@@ -63,6 +62,7 @@ class Mode:
     """What calls run that train, or those that do not."""
 
     network: Network
+    with_all_states: Network
     draws: bool
     """whether there are random choices"""
     numbers: dict[tuple[bool, bool], list[int]]
@@ -72,18 +72,6 @@ class Mode:
     """whether steps read parameters as they are"""
     source_names: list[str]
     source_shapes: list[tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Described:
-    """A call for `explain`: see `Seen`. `weight` is a parameter."""
-
-    weight: Tensor
-    network: Network
-    steps: int
-    rows: int
-    counts: tuple[int, ...] | None = None
-    batch: str = ""
 
 
 def _drawn(*what: int) -> Tensor:
@@ -175,7 +163,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         # made now, since torch.compile cannot make a cached property
         _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
         plain_sources = not network.plan.phase.computed
-        return Mode(network, draws, self._handles(network, with_all_states), plain_sources, names, shapes)
+        return Mode(network, with_all_states, draws, self._handles(network, with_all_states), plain_sources, names, shapes)
 
     @property
     def _mode(self) -> Mode:
@@ -254,31 +242,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         """Why calls run no native kernels, as the parameters are now; None where they do."""
         return self._why_not_native(next(self.parameters(), torch.empty(0)))
 
-    def _seen(self, input: Any, *more: Any, **call: Any) -> Seen:
-        described = self._described(input, *more, **call)
-        weight = described.weight
-        reason = self._why_not_native(weight)
-        if reason is not None:
-            self._check_fallback(reason)
-        given = input.data if isinstance(input, PackedSequence) else input
-        trains = torch.is_grad_enabled() and any(t.requires_grad for t in (given, *self.parameters()))
-        return Seen(
-            layer=f"{self._label}({self.extra_repr()})",
-            programs=dict.fromkeys(("training", "backward") if trains else ("inference",), described.network),
-            dtype=operators.DTYPES.get(weight.dtype, str(weight.dtype)),
-            steps=described.steps,
-            rows=described.rows,
-            counts=described.counts,
-            memory_budget=self.memory_budget if trains else None,
-            why_not_native=reason,
-            interpreter="the interpreter on torch",
-            beside="second derivatives, forward mode and vmap",
-            batch=described.batch,
-        )
-
-    @abstractmethod
-    def _described(self, *given: Any, **call: Any) -> Described:
-        """A call, checked."""
+    def _seen(self, *given: Any, **call: Any) -> Seen:
+        return seen(self, given, call)
 
     def _why_not_native(self, tensor: Tensor) -> str | None:
         if self.backend == "reference":

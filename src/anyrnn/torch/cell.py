@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
-from anyrnn.torch.base import Described, RecurrentBase
+from anyrnn.torch.base import RecurrentBase
 from anyrnn.torch.tensors import is_like
 from anyrnn.trace import Cell
 
@@ -121,13 +121,6 @@ class RecurrentCell(RecurrentBase):
         given, weight = input.unsqueeze(0), self._weight(input)
         self._tensors.check_input(given, weight)
         return given, weight
-
-    def _described(self, input: Any, hx: Any = None, **steps: Any) -> Described:
-        given, weight = self._checked(input)
-        batched = input.dim() == 2
-        self._first(hx, self._tensors.time_major(given, batched, weight), batched)
-        self._tensors.further(steps, input, weight)
-        return Described(weight, self._mode.network, 1, input.size(0) if batched else 1)
 
     def _first(self, hx: Tensor | tuple[Tensor, ...] | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The states that a call begins with, checked, as those of sequences; nothing when they are the cell's own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.torch import operators, uneven
-from anyrnn.torch.base import Described, RecurrentBase
+from anyrnn.torch.base import RecurrentBase
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States
 
@@ -155,46 +154,6 @@ class Recurrent(RecurrentBase):
         if not batched:
             output, last = output.squeeze(-2), [s.squeeze(-2) for s in last]
         return self._shown(output, return_outputs), self._shown_states(last, state, all_states)
-
-    def _described(
-        self,
-        input: Any,
-        hx: Any = None,
-        *,
-        lengths: Any = None,
-        cu_seqlens: Any = None,
-        mask: Any = None,
-        mask_value: Any = None,
-        reset: Any = None,
-        padding: Any = 0.0,
-        return_outputs: Any = "all",
-        return_states: Any = "last",
-        **steps: Any,
-    ) -> Described:
-        check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
-        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        batch: uneven.Batch | uneven.Held | None = None
-        if which is None and isinstance(input, Tensor):
-            given, weight = input, self._weight(input)
-            batched = self._tensors.check_input(input, weight)
-        else:
-            given, weight, batched, batch = self._batch(input, which, return_outputs != "all")
-        network = self._mode.network.with_all_states if return_states == "all" else self._mode.network
-        if batch is None or isinstance(batch, uneven.Held):
-            count, rows = self._tensors.time_major(given, batched, weight).shape[:2]
-            about = Described(weight, network, count, rows)
-            if batch is not None:
-                told = f"states are held at {int((batch.there == 0).sum())} of {count * rows} steps, which are not there"
-                about = replace(about, network=network.held, batch=told)
-            samples = rows
-        else:
-            packing, samples = batch.segments.packing, batch.segments.samples
-            told = f"packed: {packing.total} of {given.shape[:-1].numel()} steps, in {packing.rows} runs"
-            about = Described(weight, network, len(packing.counts), packing.rows, packing.counts, told)
-            steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
-        self._tensors.further(steps, given, weight)
-        self._tensors.states(hx, samples, weight, batched)
-        return about
 
     def _shown_states(self, states: Sequence[Any], given: RecurrentState | None, all_states: bool) -> Any:
         """States as the caller gets them: the last in the form that the first were given in."""

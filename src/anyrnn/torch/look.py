@@ -1,0 +1,108 @@
+"""A call of a module that stops before its first step, for `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.autograd import forward_ad
+
+from anyrnn.explanation import Seen, Stopped, packed
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch import operators
+
+if TYPE_CHECKING:
+    from anyrnn.torch.base import Mode, RecurrentBase
+
+
+def seen(module: RecurrentBase, given: Sequence[Any], call: dict[str, Any]) -> Seen:
+    """What a call is to its module. Nothing is drawn, no parameter is computed, and the module stays as it is.
+
+    Raises: what the call raises before its first step.
+    """
+    twin = object.__new__(type(module))
+    twin.__dict__ = module.__dict__ | {"_run": partial(_stop, module), "_sources": partial(_sources, module)}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            twin.forward(*given, **call)
+    except Stopped as stopped:
+        return stopped.seen
+    weight = next(module.parameters(), torch.empty(0))
+    return _seen(module, {}, weight.dtype, module.why_not_native)
+
+
+def _sources(module: RecurrentBase, mode: Mode, seed: Tensor | None, input: Tensor) -> list[Tensor]:
+    """What the steps read where that is parameters, else tensors that are like it."""
+    if mode.plain and all(name in module._parameters for name in mode.source_names):
+        return module._sources(mode, seed, input)
+    trains = any(p.requires_grad for p in module.parameters())
+    like = module._weight(input)
+    return [like.new_empty(shape).requires_grad_(trains) for shape in mode.source_shapes]
+
+
+def _stop(
+    module: RecurrentBase,
+    mode: Mode,
+    inputs: Sequence[Tensor],
+    first: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    seed: Tensor | None,
+    packing: Packing | None,
+    plain_sources: bool,
+    all_states: bool,
+    *_: Any,
+) -> None:
+    """In the place of `_run`."""
+    x, network = inputs[0], mode.with_all_states if all_states else mode.network
+    reason = module._why_not_native(x)
+    if reason is None:
+        reason = _transform()
+    else:
+        module._check_fallback(reason)
+    trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
+    programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
+    if packing is not None:
+        told = packed(packing.total, packing.rows)
+        raise Stopped(_seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told))
+    steps, rows = x.shape[:2]
+    told = ""
+    if mode is not module._mode:
+        told = f"states are held at {int((inputs[-1] == 0).sum())} of {steps * rows} steps, which are not there"
+    raise Stopped(_seen(module, programs, x.dtype, reason, steps, rows, None, told))
+
+
+def _transform() -> str | None:
+    """Why kernels cannot run now, if it is one of torch's transforms."""
+    if any(i.key() in (TransformType.Vmap, TransformType.Jvp) for i in retrieve_all_functorch_interpreters()):
+        return "vmap and forward mode have no kernels"
+    return None if forward_ad._current_level < 0 else "forward mode has no kernels"
+
+
+def _seen(
+    module: RecurrentBase,
+    programs: dict[str, Any],
+    dtype: torch.dtype,
+    reason: str | None,
+    steps: int = 0,
+    rows: int = 0,
+    counts: tuple[int, ...] | None = None,
+    batch: str = "",
+) -> Seen:
+    return Seen(
+        layer=f"{module._label}({module.extra_repr()})",
+        programs=programs,
+        dtype=operators.DTYPES.get(dtype, str(dtype)),
+        steps=steps,
+        rows=rows,
+        counts=counts,
+        memory_budget=module.memory_budget if "training" in programs else None,
+        why_not_native=reason,
+        interpreter="the interpreter on torch",
+        beside="second derivatives, forward mode and vmap",
+        batch=batch,
+    )
