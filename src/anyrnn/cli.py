@@ -30,17 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except (UsageError, MissingExtraError, CellError, UnsupportedError) as error:
-        return _complain(chosen, error, WRONG_USAGE)
+        return _complain(chosen, f"error: {error}", WRONG_USAGE)
     except DivergedError as error:
-        return _complain(chosen, error, FAILED)
+        return _complain(chosen, f"error: {error}", FAILED)
     except KeyboardInterrupt:
-        print(f"anyrnn {chosen.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _complain(chosen, "interrupted", INTERRUPTED)
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
         _write_no_more()
         return FAILED
     except OSError as error:  # a full disk, a folder that is gone
-        _complain(chosen, error, FAILED)
+        print(f"anyrnn {chosen.command}: error: {error}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
@@ -84,8 +83,8 @@ def _train(chosen: argparse.Namespace) -> int:
     from anyrnn.train import program
 
     summary = program.run(request)
-    if not summary:
-        return 0
+    if summary is None:
+        return 0  # whatever happened, or torchrun would end the process that still saves
     if chosen.json:
         print(json.dumps(summary, allow_nan=False))
     else:
@@ -123,6 +122,8 @@ def _write_no_more() -> None:
     os.close(nowhere)
 
 
-def _complain(chosen: argparse.Namespace, error: Exception, status: int) -> int:
-    print(f"anyrnn {chosen.command}: error: {error}", file=sys.stderr)
+def _complain(chosen: argparse.Namespace, what: str, status: int) -> int:
+    """Of the processes that torchrun has started on a machine, which all meet the same, the first speaks."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"anyrnn {chosen.command}: {what}", file=sys.stderr)
     return status

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from anyrnn.train import loop
+from anyrnn import datasets
+from anyrnn.train import checkpoint, loop
 from anyrnn.train.checkpoint import CHECKPOINT
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Options
@@ -19,9 +21,14 @@ from anyrnn.train.program import run
 from tests.train.test_program import press
 
 Make = Callable[..., Options]
+OWN_CELL = """
+from anyrnn import State, affine, cell, tanh
 
-
-rate = loop.learning_rate
+@cell
+def mine(x, h):
+    h = tanh(affine("g", x, h))
+    return h, State(h=h)
+"""
 
 
 def left_by(choice: Options) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -31,6 +38,7 @@ def left_by(choice: Options) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def check_same(ours: Options, expected: Options, evaluations: bool = True) -> None:
+    """Of runs that were evaluated after the same steps, the evaluations too."""
     (weights, record), (of_expected, expected_record) = left_by(ours), left_by(expected)
     assert weights.keys() == of_expected.keys()
     assert all(weights[name].equal(of_expected[name]) for name in weights)
@@ -40,21 +48,24 @@ def check_same(ours: Options, expected: Options, evaluations: bool = True) -> No
         assert [e["loss"] for e in record["evaluations"]] == [e["loss"] for e in expected_record["evaluations"]]
 
 
-@pytest.mark.parametrize("layers_from", ["anyrnn", "torch"])
+@pytest.mark.parametrize(("layers_from", "when"), [("anyrnn", 17), ("anyrnn", 18), ("torch", 17)])
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bits(
-    options: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers_from: str
+    options: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers_from: str, when: int
 ) -> None:
     whole = options(steps=30, bidirectional=True, layers_from=layers_from, output=tmp_path / "whole")
     parts = replace(whole, output=tmp_path / "parts")
     expected = run(whole)
     with monkeypatch.context() as patch:
-        press(patch, loop, "learning_rate", when=17)
+        press(patch, loop, "learning_rate", when=when)
         interrupted = run(parts)
-    assert (interrupted["steps"], interrupted["interrupted"]) == (17, True)
+    assert interrupted is not None
+    assert (interrupted["steps"], interrupted["interrupted"]) == (when, True)
+    assert [e["step"] for e in interrupted["evaluations"]] == [3, 6, 9, 12, 15, when]
     found = run(replace(parts, resume=True))
+    assert found is not None
     assert (found["steps"], found["interrupted"]) == (30, False)
-    assert found["test_loss"] == expected["test_loss"]
-    check_same(parts, whole, evaluations=False)  # an interrupted run evaluates once more
+    assert found["evaluations"] == expected["evaluations"]
+    check_same(parts, whole)
 
 
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
@@ -63,6 +74,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
     whole = options(steps=30, save_every=4, output=tmp_path / "whole")
     parts = replace(whole, output=tmp_path / "parts")
     run(whole)
+    rate = loop.learning_rate
     with monkeypatch.context() as patch:
         patch.setattr(loop, "learning_rate", lambda initial, step: rate(initial, step) if step < 15 else 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -111,19 +123,42 @@ def test_what_is_no_checkpoint(options: Make) -> None:
     assert not choice.output.exists()
     choice.output.mkdir()
     file = choice.output / CHECKPOINT
-    file.write_bytes(b"no zip file")
-    with pytest.raises(UsageError, match=r"--resume: .*checkpoint\.pt cannot be read: "):
-        run(choice)
-    torch.save({"format": 0}, file)
-    with pytest.raises(UsageError, match=r"checkpoint\.pt is no checkpoint of this version of anyrnn"):
-        run(choice)
+    for content in (b"", b"no checkpoint"):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged, or no checkpoint of this version of anyrnn$"):
+            run(choice)
+    run(replace(choice, resume=False))
+    whole, random = file.read_bytes(), np.random.default_rng(0)
+    for place in random.integers(0, len(whole), 50).tolist():
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(random.integers(8))
+        file.write_bytes(flipped)
+        with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged, or no checkpoint of this version of anyrnn$"):
+            run(choice)
+    file.write_bytes(whole)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT + 1)
+        with pytest.raises(UsageError, match=r"checkpoint\.pt is no checkpoint of this version of anyrnn$"):
+            run(choice)
 
 
 def test_a_cell_that_has_changed(options: Make, tmp_path: Path) -> None:
-    text = "from anyrnn import *\n\n@cell\ndef mine(x, h):\n    h = tanh(affine('{}', x, h))\n    return h, State(h=h)\n"
+    """In what it computes, not in how it is written."""
     file = tmp_path / "cells.py"
-    file.write_text(text.format("one"))
-    run(options(cell=f"{file}:mine", steps=3))
-    file.write_text(text.format("one two").replace("affine('one two', x, h)", "sum(split(affine('one two', x, h), 2))"))
-    with pytest.raises(UsageError, match=r"--resume: .*checkpoint\.pt is of another model: .*size mismatch"):
-        run(options(cell=f"{file}:mine", steps=5, resume=True))
+    file.write_text(OWN_CELL)
+    choice = options(cell=f"{file}:mine", steps=3)
+    run(choice)
+    file.write_text(OWN_CELL.replace("h = tanh", "h = 2 * tanh"))
+    with pytest.raises(UsageError, match=r"--resume: .*checkpoint\.pt is of a run whose cell .*:mine had other equations$"):
+        run(replace(choice, resume=True))
+    file.write_text(f"# the same\n{OWN_CELL}")
+    run(replace(choice, resume=True))
+
+
+def test_other_data(options: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(options(steps=3))
+    data = datasets.digits()
+    data.train.labels[0] += 1
+    monkeypatch.setattr(datasets, "digits", lambda: data)
+    with pytest.raises(UsageError, match=r"checkpoint\.pt is of a run with other training data$"):
+        run(options(steps=3, resume=True))

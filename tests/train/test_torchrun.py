@@ -86,3 +86,36 @@ def test_when_one_of_two_is_killed_the_other_ends_and_the_run_goes_on_later(
     output, errors = torchrun("--steps", done + 7, "--save-every", 5, "--resume", "--output", folder).communicate(timeout=200)
     assert json.loads(output)["steps"] == done + 7, errors
     check_like_one_process(folder, options(batch=33, output=tmp_path / "one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--cell", "nothing"), "anyrnn train: error: --cell: unknown cell 'nothing'"),
+        (("--batch", "1"), "anyrnn train: error: --batch 1: there are 2 processes, and each takes a part"),
+        (("--lr", "1e30", "--cell", "rnn_relu"), "try a smaller --lr"),
+    ],
+    ids=str,
+)
+def test_an_error_that_all_meet_is_told_once(tmp_path: Path, wrong: tuple[str, ...], message: str) -> None:
+    running = torchrun(*wrong, "--output", tmp_path / "two")
+    output, errors = running.communicate(timeout=200)
+    assert (running.returncode, output, errors.count(message)) == (1, "", 1), errors
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    running = torchrun("--steps", 10**6, "--save-every", 5, "--output", folder)
+    deadline = time.monotonic() + 200
+    while not (folder / CHECKPOINT).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=60)
+    summary = json.loads(output)
+    assert summary["interrupted"] is True, errors
+    assert len(losses(folder)) == summary["steps"]
+    assert errors.count("saving what there is") == 1

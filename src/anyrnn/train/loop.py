@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from anyrnn.datasets import Dataset, Sequences
-from anyrnn.train.checkpoint import Checkpoint, save
+from anyrnn.train.checkpoint import Checkpoints
 from anyrnn.train.errors import DivergedError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
@@ -50,25 +50,25 @@ def train(
     dataset: Dataset,
     options: Options,
     stop: Callable[[], bool],
+    checkpoints: Checkpoints,
     processes: Processes = ALONE,
-    checkpoint: Checkpoint | None = None,
 ) -> Record:
-    """Train by Adam on the cross-entropy, from a checkpoint on if there is one, evaluating and saving checkpoints now and then on
-    the way; `stop` is asked at each step, for after it. Several processes take their parts of each batch, and the first
-    evaluates and saves.
+    """Train by Adam on the cross-entropy, from the last checkpoint on if the options say so, evaluating and saving checkpoints
+    now and then on the way and one at the end; `stop` is asked at each step, for after it. Several processes take their parts of
+    each batch, and the first evaluates and saves.
 
     Raises: DivergedError as soon as a loss is not finite, before it reaches the weights.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
-    record = Record() if checkpoint is None else checkpoint.restore(model, optimiser)
+    record = checkpoints.load().restore(model, optimiser) if options.resume else Record()
     together = processes.together(model)
     inputs, lengths, labels = _tensors(dataset.train)
     order = batches(len(dataset.train), options.batch, options.seed)
     done, every = len(record.losses), math.ceil(options.steps / EVALUATIONS)
     for _ in range(done):
         next(order)
-    about = {"total": options.steps, "initial": done, "unit": "step", "desc": f"{options.dataset} {options.cell}"}
-    with tqdm(**about, disable=not (processes.leads and sys.stderr.isatty())) as bar:
+    hidden, what = not (processes.leads and sys.stderr.isatty()), f"{options.dataset} {options.cell}"
+    with tqdm(total=options.steps, initial=done, unit="step", desc=what, disable=hidden) as bar:
         for step in range(done, options.steps):
             start = perf_counter()
             optimiser.param_groups[0]["lr"] = learning_rate(options.learning_rate, step)
@@ -84,20 +84,21 @@ def train(
             record.seconds += perf_counter() - start
             bar.set_postfix(loss=f"{value:.4f}", held_out=_shown(record), refresh=False)
             bar.update()
-            if stops:
-                record.interrupted = step + 1 < options.steps
-                break
-            if (step + 1) % every == 0 and step + 1 < options.steps and processes.leads:
+            ends = step + 1 == options.steps
+            record.interrupted = bool(stops) and not ends
+            if processes.leads and (step + 1) % every == 0 and not ends:
                 evaluate(model, dataset.test, record)
-            if (step + 1) % (options.save_every or every) == 0 and processes.leads:
-                save(model, optimiser, record, options)
-    if processes.leads:
-        save(model, optimiser, record, options)
+            if processes.leads and ((step + 1) % (options.save_every or every) == 0 or ends or stops):
+                checkpoints.save(model, optimiser, record)
+            if stops:
+                break
     return record
 
 
 def evaluate(model: Reader, held_out: Sequences, record: Record) -> None:
-    """Read what is held out with the weights after the last step, and add the evaluation to the record."""
+    """Read what is held out with the weights after the last step, and add the evaluation to the record if it is not there."""
+    if record.evaluations and record.evaluations[-1].step == len(record.losses):
+        return
     start = perf_counter()
     inputs, lengths, labels = _tensors(held_out)
     model.eval()
@@ -120,9 +121,7 @@ def _tensors(some: Sequences) -> tuple[Tensor, Tensor | None, Tensor]:
 
 def _check(loss: float, step: int) -> None:
     if not math.isfinite(loss):
-        raise DivergedError(
-            f"the loss is {loss} at step {step + 1}: training has diverged; try a smaller --lr. No weights were saved"
-        )
+        raise DivergedError(f"the loss is {loss} at step {step + 1}: training has diverged; try a smaller --lr")
 
 
 def _shown(record: Record) -> str:

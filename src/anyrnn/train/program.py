@@ -13,9 +13,9 @@ from anyrnn.train.options import Options
 from anyrnn.train.requirements import require
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> dict[str, Any] | None:
     """Train, evaluate, and leave summary.json, model.safetensors, checkpoint.pt and two pictures in `options.output`. Gives the
-    summary; an empty one in all processes but the first, where torchrun has started several.
+    summary; None in all processes but the first, where torchrun has started several.
 
     Ctrl-C ends the training after the step at hand; what there is is evaluated and saved, and the summary says `interrupted`.
 
@@ -31,7 +31,6 @@ def run(options: Options) -> dict[str, Any]:
 
     layers = find_layers(options)
     results.check_output(options.output)
-    before = checkpoint.load(options) if options.resume else None
     dataset = _load(options)
     if options.batch > len(dataset.train):
         raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
@@ -40,9 +39,9 @@ def run(options: Options) -> dict[str, Any]:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         model = build(layers, dataset, options)
         with stop_requests() as stop:
-            record = loop.train(model, dataset, options, stop, processes, before)
+            record = loop.train(model, dataset, options, stop, checkpoint.of_run(model, dataset, options), processes)
             if not processes.leads:
-                return {}
+                return None
             if record.interrupted:
                 done = f"{len(record.losses)} of {options.steps} steps"
                 print(f"interrupted after {done}: saving what there is in {options.output}", file=sys.stderr)
