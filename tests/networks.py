@@ -17,6 +17,7 @@ from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.trace import Cell
+from tests.budget import rounded
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]
@@ -51,6 +52,14 @@ class Problem:
     @property
     def rows(self) -> int:
         return self.inputs[0].shape[1]
+
+    def rounded(self, random: np.random.Generator) -> Problem:
+        """The same of neighbouring numbers."""
+        return replace(
+            self,
+            inputs=[rounded(a, random) for a in self.inputs],
+            parameters=[{name: rounded(a, random) for name, a in unit.items()} for unit in self.parameters],
+        )
 
     def of_samples(self, rows: slice) -> Problem:
         """The same for some of the samples."""

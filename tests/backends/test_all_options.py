@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 import anyrnn
 from anyrnn import cells
+from tests.budget import MOVED, movement, rounded
 from tests.options import options_of
 
 EXAMPLES = 1000 if settings.get_current_profile_name() == "thorough" else 30
@@ -95,21 +98,13 @@ def results(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any]) -
     return flat
 
 
-def movement(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
-    """How far one rounding of every parameter and of the input moves what `layer` gives, by name.
-
-    A normalisation of equal features magnifies what rounding leaves of their differences 300 times, and another
-    300 times in every step before: no kernel can be held to more digits than a problem has.
-    """
-    moved = dict.fromkeys(expected, 0.0)
-    before = dict(layer.parameters)
-    for seed in range(3):
-        random = np.random.default_rng(seed)
-        for name, value in before.items():
-            layer.parameters[name] = np.nextafter(value, random.choice([-np.inf, np.inf], value.shape))
-        for name, value in results(layer, np.nextafter(x, random.choice([-np.inf, np.inf], x.shape)), state, call).items():
-            moved[name] = max(moved[name], np.abs(value - expected[name]).max(initial=0.0))
-    return moved
+def rounded_results(
+    layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any], random: np.random.Generator
+) -> dict[str, Any]:
+    """Those of neighbouring parameters and inputs."""
+    near = copy(layer)
+    near.parameters = {name: rounded(value, random) for name, value in layer.parameters.items()}
+    return results(near, rounded(x, random), state, call)
 
 
 @pytest.mark.usefixtures("quick_compile")
@@ -133,9 +128,9 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
     found, expected = (results(layer, x, state, call) for layer in layers)
     assert found.keys() == expected.keys()
     wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=1e-9, atol=1e-9)]
-    moved = movement(layers[1], x, state, call, expected) if wrong else {}
+    moved = movement(expected, partial(rounded_results, layers[1], x, state, call)) if wrong else {}
     for name in wrong:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9 + 10 * moved[name], err_msg=name)
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9 + MOVED * moved[name], err_msg=name)
 
 
 def test_no_option_is_left_out() -> None:

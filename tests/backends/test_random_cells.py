@@ -16,7 +16,7 @@ from anyrnn.ir.ops import TABLE
 from anyrnn.passes.check import check_phase, check_program
 from anyrnn.sequence.network import Network
 from anyrnn.torch import Recurrent
-from tests.budget import assert_relative
+from tests.budget import assert_agree, assert_relative
 from tests.networks import on_llvm, on_reference, on_torch, problem
 from tests.random_cells import BINARY, REDUCTIONS, UNARY, cell_of, sources
 
@@ -59,9 +59,8 @@ def agree(source: str, sizes: tuple[int, ...]) -> Network:
         check_program(getattr(p.network.plan, which))
     check_phase(p.network.plan.phase)
     expected, autograd, fast = on_reference(p), on_torch(p, torch.float64), on_llvm(p)
-    for name, value in expected.items():
-        assert_relative(autograd[name], value, "random cells, float64", f"autograd: {name}", 1e-4)
-        assert_relative(fast[name], value, "random cells, float64", f"llvm: {name}", 1e-4)
+    for who, found in (("autograd", autograd), ("llvm", fast)):
+        assert_agree(found, expected, "random cells, float64", who, 1e-4, lambda random: on_reference(p.rounded(random)))
     return p.network
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,4 +58,5 @@ def joined() -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
+        gc.collect()  # of what still holds the group, or torch may end its threads too late, and abort
         dist.destroy_process_group()
