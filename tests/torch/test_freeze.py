@@ -42,6 +42,15 @@ def test_numbers_are_not_looked_at(layer: anyrnn.torch.LSTM) -> None:
     assert torch.equal(run(layer, X[:2]), before[:2]), "a call of another shape"
 
 
+def test_what_was_packed_before_is_not_trusted() -> None:
+    """Torch has not counted the change between the last call and the promise."""
+    layer = anyrnn.torch.LSTM(3, 40).eval()
+    run(layer)
+    layer.weight_hh_l0.data += 1.0
+    layer.freeze()
+    assert torch.equal(run(layer), fresh(layer))
+
+
 def test_biases_and_states_are_read(layer: anyrnn.torch.LSTM) -> None:
     before = run(layer)
     layer.bias_hh_l0.data += 1.0

@@ -116,22 +116,16 @@ class Plain(torch.autograd.Function):
         return _gradients(ctx, d_output, d_last, PlainGradient)
 
 
-def _wanted_kinds(shape: Shape, wanted: Sequence[bool]) -> list[bool]:
-    inputs, first, sources, _ = shape.parts(wanted)
-    return [any(inputs), any(first), any(sources)]
-
-
 def _run_gradient(
     shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
-    d_output, d_last, given, reserve = tensors[0], tensors[1 : 1 + states], tensors[1 + states : -1], tensors[-1]
-    inputs, first, sources, seed = shape.parts(cast("Tensors", given))  # only cotangents may be missing
-    kinds = _wanted_kinds(shape, wanted)
-    assert reserve is not None
-    present = [d for d in (d_output, *d_last) if d is not None]
+    d_output, d_last = tensors[0], tensors[1 : 1 + states]
+    *given, reserve = cast("Tensors", tensors[1 + states :])  # only cotangents may be missing
+    inputs, first, sources, seed = shape.parts(given)
+    kinds = [any(some) for some in shape.parts(wanted)[:3]]
     rest = (reserve, d_output, list(d_last), shape.number, kinds)
-    if direct(reserve, *present, *inputs, *first, *sources):
+    if direct(reserve, *[d for d in tensors[: 1 + states] if d is not None], *inputs, *first, *sources):
         d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest, shape.scatter)
     else:
         d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(

@@ -224,6 +224,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """
         if self.training:
             raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
+        packed.forget(self.parameters())  # what was packed before may be of other numbers, by changes that torch does not count
         self._frozen = True
         return self
 

@@ -121,13 +121,6 @@ def handle(call: Call) -> int:
 # memory of the caller
 
 
-def sequence_like(steps: int, rows: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
-    """A new [T, N, features] tensor; with `batch_first` it is the transpose of a contiguous [N, T, features] one."""
-    if batch_first:
-        return like.new_empty(rows, steps, features).transpose(0, 1)
-    return like.new_empty(steps, rows, features)  # quicker than with a tuple
-
-
 def paged(new: Tensor) -> Tensor:
     """The same new tensor; if it is large, its memory will come in large pages."""
     if new.nbytes >= LARGE:
@@ -155,10 +148,15 @@ def strides_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
-    """A new tensor for as many features in every step of every sample as `like` has samples and steps."""
-    if like.dim() == 2:
-        return new_rows(like.size(0), features, like)
-    return sequence_like(like.size(0), like.size(1), features, like, batch_first)
+    """A new tensor for as many features in every step of every sample as `like` has samples and steps; with `batch_first` it is
+    the transpose of a contiguous [N, T, features] one.
+    """
+    sides = like.shape
+    if len(sides) == 2:
+        return new_rows(sides[0], features, like)
+    if batch_first:
+        return like.new_empty(sides[1], sides[0], features).transpose(0, 1)
+    return like.new_empty(sides[0], sides[1], features)  # quicker than with a tuple
 
 
 def new_sequences(units: int, features: int, like: Tensor, batch_first: bool) -> Tensor:
@@ -256,7 +254,7 @@ def run_forward(
     if pool is None:
         llvm.forward_in_windows(network, shape, addresses, randomness)
     else:
-        weights = None if keep else packed.find(number, sources, at) or packed.remember(number, sources, at)
+        weights = None if keep else packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
         pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
     if scatter is not None:
         output.index_fill_(0, scatter.places.others, scatter.padding)
@@ -291,45 +289,44 @@ def run_backward(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     rows = x.size(1) if packing is None else packing.rows
-    inputs = [readable(t) for t in inputs]
-    sources = [t if t.is_contiguous() else t.contiguous() for t in sources]
-    d_output = readable(d_output) if d_output is not None else None
-    d_ends = [readable(d) if d is not None else None for d in d_last[: len(call.state_sizes)]]
+    states = len(call.state_sizes)
     d_more = [
         x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
-        for d, size in zip(d_last[len(d_ends) :], call.more_sizes, strict=True)
+        for d, size in zip(d_last[states:], call.more_sizes, strict=True)
     ]
-    d_more = [readable(d) for d in d_more]
+    cotangents = [d_output, *d_last[:states]]
+    given = [d for d in cotangents if d is not None]
+    strides = list(map(Tensor.stride, (*inputs, *given, *d_more)))
+    for stride in strides:
+        if stride[-1] != 1:
+            inputs, given, d_more = list(map(readable, inputs)), list(map(readable, given)), list(map(readable, d_more))
+            strides = list(map(Tensor.stride, (*inputs, *given, *d_more)))
+            break
+    if not all(map(Tensor.is_contiguous, sources)):
+        sources = [t.contiguous() for t in sources]
     if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call, sources) if wanted[2] else []
-    given = [t for t in (d_output, *d_ends) if t is not None]
-    key = (
-        number,
-        x.dtype,
-        x.shape,
-        packing and packing.counts,
-        scatter is None,
-        *wanted,
-        *[t.stride() for t in inputs],
-        *[None if t is None else t.stride() for t in (d_output, *d_ends, *d_more)],
-    )
+    absent = [d is None for d in cotangents]
+    key = (number, x.dtype, x.shape, packing and packing.counts, scatter is None, *wanted, *absent, *strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     further = () if scatter is None else (scatter.places.further,)
     tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *further, *sources, *d_sources, reserve)
-    addresses, randomness = [t.data_ptr() for t in tensors], call.randomness(seed, packing)
+    addresses, randomness = list(map(Tensor.data_ptr, tensors)), call.randomness(seed, packing)
     if pool is None:
         extent = extent_of(x, packing)
+        of_given = iter(given)
+        of_output, *of_ends = [None if none else strides_of(next(of_given)) for none in absent]
         shape = CallShape(
             "backward",
             DTYPES[x.dtype],
             extent,
             tuple([strides_of(t) for t in inputs]),
-            strides_of(d_output) if d_output is not None else None,
-            tuple([strides_of(d) if d is not None else None for d in d_ends]),
+            of_output,
+            tuple(of_ends),
             tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
             (0, extent.steps),
             tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),

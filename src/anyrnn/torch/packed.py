@@ -1,8 +1,8 @@
 """What inference calls have packed of a module's weights, kept for the next call with the same weights.
 
-Weights may be the same when they are the same tensors, at the same addresses, with the same versions. Torch does not count every
-change (`p.data`, fused optimisers), so the native code looks at the numbers too: reading them is far less work than packing them.
-It does not look at those of a module that is frozen, once they are packed.
+Weights may be the same when they stand at the same addresses. Torch does not count every change (`p.data`, fused optimisers), so
+the native code looks at the numbers: reading them is far less work than packing them. It does not look at those of a module that
+is frozen, once they are packed: then they have to be the same tensors, with the same versions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Weights:
     """The weights of one module, and their packed form. Gone as soon as one of the tensors is."""
 
     def __init__(self, key: Key, sources: Sequence[Tensor], addresses: list[int]) -> None:
-        self.places, self.versions = [*addresses, *map(id, sources)], list(map(VERSION, sources))
+        self.addresses, self.tensors, self.versions = addresses, list(map(id, sources)), list(map(VERSION, sources))
         self.packed: Packed | None = None
         self.alive = [weakref.ref(source, lambda _: self._forget(key)) for source in sources]
 
@@ -51,25 +51,23 @@ def make_room() -> None:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
-def find(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
-    """The weights that may be packed already; None when nothing is known of them."""
+def find(number: int, sources: Sequence[Tensor], addresses: list[int], frozen: bool) -> Weights | None:
+    """The weights that may be packed already; None when nothing is known of them. `frozen`: nobody will look at their numbers."""
     if not sources:
         return None
     found = KNOWN.get((number, sources[0].dtype, id(sources[0])))
-    if (
-        found is not None
-        and found.places == [*addresses, *map(id, sources)]
-        and found.versions == list(map(VERSION, sources))  # the same tensors, which therefore have versions
-    ):
-        return found
-    return None
+    if found is None or found.addresses != addresses:
+        return None
+    if frozen and (found.tensors != list(map(id, sources)) or found.versions != list(map(VERSION, sources))):
+        return None
+    return found
 
 
 def forget(parameters: Iterable[Tensor]) -> None:
     """Let go of all that is known of weights among these, and of the references to them that go with it."""
     gone = set(map(id, parameters))
     for key, weights in list(KNOWN.items()):
-        if not gone.isdisjoint(weights.places[len(weights.alive) :]):
+        if not gone.isdisjoint(weights.tensors):
             KNOWN.pop(key, None)
             weights.alive.clear()
 

@@ -40,7 +40,12 @@ class Ends:
         with thread.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
             checked = b.compare("eq", kept, i64(CHECKED), "checked")
             for pack in self.matrices:
-                self._pack(pack, checked)
+                if pack.like_rows is None:
+                    self._pack(pack, checked)
+                    continue
+                stands = b.compare("eq", thread.pack(pack.name), thread.weight(pack.like_rows)[0], "stands")
+                with thread.only_if(b.binary("xor", stands, Value("true", "i1")), "pack"):
+                    self._pack(pack, checked)
         if self.biases:
             with thread.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()

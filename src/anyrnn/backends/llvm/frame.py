@@ -354,6 +354,9 @@ class Frame:
                 self.table.append((start + word, self.sources + u * count + source, offset))
                 if self.shape.gradients:
                     self.table.append((start + word + 2, self.d_sources + u * count + source, offset))
+            stand_at = {word: (self.sources + u * count + source, offset) for word, source, offset in unit.weights}
+            for word, weight in unit.standing:
+                self.table.append((start + word, *stand_at[unit.layout.weight(weight)]))
 
     def _finish(self) -> None:
         """Give the native code the table and the bases."""

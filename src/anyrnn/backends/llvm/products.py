@@ -19,8 +19,8 @@ from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.target import machine
 
-OPERAND_WORDS = 5
-"""address, weights, depth, bytes from row to row, bytes from panel to panel"""
+OPERAND_WORDS = 6
+"""address, weights, depth, bytes from row to row, bytes from panel to panel, bytes from feature to feature in the weights"""
 BLOCK_FEATURES = 128
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 
@@ -48,6 +48,7 @@ class Products:
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
         self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else None
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
+        self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
@@ -60,6 +61,14 @@ class Products:
         b, kernel = self.b, self.kernel
         not_given = b.compare("eq", kernel.word(kernel.layout.buffer(first_of(operand.buffer)), "first"), i64(0), "not_given")
         return b.binary("and", b.compare("eq", kernel.t, i64(0), "is_first"), not_given, "is_zero")
+
+    def _standing(self, operand: Operand, pack: Value) -> tuple[Value, Value] | None:
+        """Whether weights are read where they stand, and bytes from row to row there; None where they never are."""
+        if operand.like_rows is None:
+            return None
+        b, kernel, index = self.b, self.kernel, self.kernel.layout.weight(operand.like_rows)
+        stands = b.compare("eq", pack, kernel.pointer(index, operand.like_rows), "stands")
+        return stands, kernel.word(index + 1, "weight_bytes")
 
     def _depth(self, operand: Operand, size: Value, is_zero: Value | None) -> Value:
         """How far a product goes: not at all if it was hoisted, or if others are; with zeros as far as what is packed for it."""
@@ -85,9 +94,10 @@ class Products:
 
     def _alike(self) -> list[tuple[list[int], Value]]:
         """Operands whose products go to the same sums by the same code, with room for their addresses: see `note`."""
-        together: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+        together: dict[tuple[tuple[int, ...], bool, bool], list[int]] = {}
         for k, operand in enumerate(self.shaped.operands):
-            together.setdefault((operand.accumulators, is_callers(self.kernel.program, operand.buffer)), []).append(k)
+            like_rows = operand.like_rows is not None
+            together.setdefault((operand.accumulators, is_callers(self.kernel.program, operand.buffer), like_rows), []).append(k)
         return [
             (some, self.b.value(PTR, f"alloca [{(len(some) + 1) * OPERAND_WORDS} x i64], align 64", "operands"))
             for some in together.values()
@@ -113,12 +123,23 @@ class Products:
                 operand, depth = self.shaped.operands[k], self.depths[k]
                 count = len(operand.accumulators) * self.shaped.width * e.panel_row
                 before = b.mul(group.number, b.add(self.whole_depths[k], OF_ZEROS))
-                is_zero = self.zeros[k]
+                is_zero, standing, weight_bytes = self.zeros[k], self.standing[k], i64(count)
                 if is_zero is not None:
                     before = b.add(before, b.select(is_zero, self.whole_depths[k], i64(0), "skipped"))
+                if standing is not None:
+                    stands, apart = standing
+                    before = b.select(stands, group.number, before, "before")
+                    weight_bytes = b.select(stands, apart, weight_bytes, "weight_bytes")
                 weights = kernel.advance(self.packs[k], b.mul(before, count), operand.pack)
                 key = operand.buffer, operand.later
-                words = [kernel.bases[key], weights, depth, kernel.row_bytes[key], kernel.panel_bytes[operand.buffer]]
+                words = [
+                    kernel.bases[key],
+                    weights,
+                    depth,
+                    kernel.row_bytes[key],
+                    kernel.panel_bytes[operand.buffer],
+                    weight_bytes,
+                ]
                 for word, value in enumerate(words):
                     b.store(value, b.at(place, word, I64))
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
@@ -188,7 +209,9 @@ class Products:
         panel_bytes = b.load(I64, b.at(words, 4, I64), "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
-        weight_bytes = len(operand.accumulators) * shaped.width * e.panel_row
+        weight_bytes: Value | int = len(operand.accumulators) * shaped.width * e.panel_row
+        if operand.like_rows is not None:
+            weight_bytes = b.load(I64, b.at(words, 5, I64), "weight_bytes")
         weights = advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
         before = self._before(which, block.index, row)
@@ -243,14 +266,14 @@ class Products:
         row_bytes: Value,
         panel_bytes: Value,
         weights: Value,
-        weight_bytes: int,
+        weight_bytes: Value | int,
         features: Value,
         vectors: list[int],
         names: list[str],
         first_row: Value,
     ) -> list[Value]:
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
-        of the pack, whose features are `weight_bytes` apart; `names` has a name for each.
+        of the weights, whose features are `weight_bytes` apart; `names` has a name for each.
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
@@ -268,7 +291,8 @@ class Products:
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         k = b.loop("k", 0, stop, 1, carried, once=True)
         here = k.values[0]
-        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", e.panel_row) for v in vectors]
+        aligned = e.panel_row if isinstance(weight_bytes, int) else e.bytes
+        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned) for v in vectors]
         if ahead is not None:
             coming = b.at(here, ahead, "i8", "coming")
             for v in vectors:

@@ -51,6 +51,12 @@ class MatrixPack:
     depth: Dim
     width: int
 
+    @property
+    def like_rows(self) -> str | None:
+        """The weight whose rows are what is packed, in pieces: then kernels can read it where it stands."""
+        ((weight, transposed), *others) = self.weights
+        return weight if transposed and not others else None
+
 
 @dataclass(frozen=True)
 class BiasPack:
@@ -64,7 +70,7 @@ class BiasPack:
 @dataclass(frozen=True)
 class Operand:
     """A vector in memory that a kernel multiplies, and the accumulators that its products go to. `zeros_first`: where the caller
-    gives no array for it, it is zero in the first step.
+    gives no array for it, it is zero in the first step. `like_rows`: see MatrixPack.
     """
 
     buffer: str
@@ -74,6 +80,7 @@ class Operand:
     accumulators: tuple[int, ...]
     pack: str
     zeros_first: bool
+    like_rows: str | None
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,8 @@ class Shaper:
             assert kernel.dim is not None
             pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width)
             zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
-            operands.append(Operand(key[0], key[1], depths[key], key[2], tuple(p for p, _, _ in uses), pack, zeros))
+            accumulators_of = tuple(p for p, _, _ in uses)
+            operands.append(Operand(*key[:2], depths[key], key[2], accumulators_of, pack.name, zeros, pack.like_rows))
         return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
@@ -172,8 +180,8 @@ class Shaper:
             self.biases[key] = BiasPack(f"bias{len(self.biases)}", weights, size)
         return self.biases[key].name
 
-    def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int) -> str:
+    def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int) -> MatrixPack:
         key = (weights, size, depth, width)
         if key not in self.packs:
             self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width)
-        return self.packs[key].name
+        return self.packs[key]

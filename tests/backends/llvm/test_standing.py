@@ -1,0 +1,68 @@
+"""Weights that a backward pass of few rows multiplies where they stand: the bits are those of packed ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn.backends.llvm import run, unit
+from anyrnn.backends.llvm.frame import Frame
+from anyrnn.backends.llvm.target import machine
+
+
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many weights stand, of each frame that is made."""
+    found: list[int] = []
+    make = Frame.__init__
+
+    def noted(frame: Frame, *given: Any) -> None:
+        make(frame, *given)
+        found.append(sum(len(one.standing) for one in frame.units))
+
+    monkeypatch.setattr(Frame, "__init__", noted)
+    run.POOLS.known.clear()
+    return found
+
+
+def gradients(layer: anyrnn.Recurrent, steps: int, rows: int) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(steps, rows, layer.network.input_size)).astype(np.float32)
+    first = [np.ones((len(layer.network.units), rows, size), np.float32) for size in layer.network.state_sizes]
+    y, last, reserve = layer.forward_training(x, first)
+    last = last if isinstance(last, tuple) else (last,)
+    d_x, d_first, found = layer.backward(reserve, np.cos(y), [np.sin(s) for s in last])
+    return {"d x": d_x, "d first": np.concatenate(d_first if isinstance(d_first, tuple) else [d_first], -1), **found}
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "gru_before", "lstm_layernorm", "indrnn"])
+@pytest.mark.parametrize(("sizes", "stand"), [((64, 128), True), ((128, 64), True), ((70, 60), False), ((3, 64), True)])
+def test_the_bits_are_those_of_packed_weights(
+    cell: str, sizes: tuple[int, int], stand: bool, standing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, hidden = sizes
+    layer = anyrnn.Recurrent(cell, features, hidden, num_layers=2, bidirectional=features == 64, seed=0)
+    for steps, rows in ((1, 1), (3, 2)):
+        standing.clear()
+        found = gradients(layer, steps, rows)
+        if machine().lanes(4) == 16:
+            assert standing[0] == 0
+            assert (standing[-1] > 0) is stand
+        with monkeypatch.context() as patch:
+            patch.setattr(unit, "STANDING_ROWS", 0)
+            run.POOLS.known.clear()
+            standing.clear()
+            expected = gradients(layer, steps, rows)
+            assert not any(standing)
+        run.POOLS.known.clear()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_many_rows_are_worth_packing(standing: list[int]) -> None:
+    gradients(anyrnn.Recurrent("gru", 64, 64, seed=0), unit.STANDING_ROWS + 1, 1)
+    assert len(standing) == 2
+    assert not any(standing)
