@@ -272,6 +272,19 @@ class TransformedGradient(torch.autograd.Function):
         return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
 
 
+def trained_again(
+    number: int, inputs: int, first: int
+) -> Callable[[Tensor, Tensors, Tensors, bool], tuple[Tensor, Sequence[Tensor]]]:
+    """What runs calls with a gradient, of one input and plain sources, in eager mode."""
+    shape = known_shape(number, inputs, first, False, None, None)
+
+    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: bool) -> tuple[Tensor, Sequence[Tensor]]:
+        output, *last = Plain.apply(shape, x, *first, *sources)
+        return output, last
+
+    return run
+
+
 def call_network(
     number: int,
     inputs: Tensors,

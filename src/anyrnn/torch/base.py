@@ -26,6 +26,7 @@ from anyrnn.sequence.network import Network, Networks, check_arguments, check_bu
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, operators, packed, plain
+from anyrnn.torch.again import Earlier
 from anyrnn.torch.look import seen
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.rows import Scatter
@@ -46,6 +47,7 @@ DERIVED = (
     "_learned_state",
     "_as_before",
     "_likenesses",
+    "_earlier",
 )
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
 MOST_LIKENESSES = 16
@@ -130,6 +132,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = plain.unknown, MOST_LIKENESSES
+        self._earlier = Earlier()
 
     def _named(self, network: Network, parameter: str, unit: tuple[int, int]) -> str:
         """What a parameter of a layer and direction is called in this module."""
@@ -140,7 +143,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         packed.forget(self.parameters())  # torch exchanges no tensor that somebody refers to weakly
-        self._as_before = plain.unknown
+        self._as_before, self._earlier = plain.unknown, Earlier()
         super()._apply(fn, recurse)
         return self
 
@@ -225,7 +228,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if self.training:
             raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
         packed.forget(self.parameters())  # what was packed before may be of other numbers, by changes that torch does not count
-        self._frozen = True
+        self._frozen, self._earlier = True, Earlier()  # a call with gradients has to end it
         return self
 
     def train(self, mode: bool = True) -> Self:

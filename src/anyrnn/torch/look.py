@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from anyrnn.explanation import Seen, Stopped, packed
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import operators
+from anyrnn.torch.again import Earlier
 
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
@@ -26,7 +27,8 @@ def seen(module: RecurrentBase, given: Sequence[Any], call: dict[str, Any]) -> S
     Raises: what the call raises before its first step.
     """
     twin = object.__new__(type(module))
-    twin.__dict__ = module.__dict__ | {"_run": partial(_stop, module), "_sources": partial(_sources, module)}
+    instead = {"_run": partial(_stop, module), "_sources": partial(_sources, module), "_earlier": Earlier()}
+    twin.__dict__ = module.__dict__ | instead
     try:
         with torch.random.fork_rng(devices=[]):
             twin.forward(*given, **call)

@@ -1,0 +1,263 @@
+"""Calls like one that was made before are not looked at again: they give the same, and whatever is different is seen."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils import parametrizations, prune
+
+import anyrnn.torch
+from anyrnn.torch import again, packed
+
+X = torch.randn(5, 2, 3)
+
+
+@pytest.fixture(autouse=True)
+def hits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For every call in which an earlier one was looked up, whether it was like it."""
+    found: list[bool] = []
+    call = again.Again.__call__
+
+    def noted(self: again.Again, *given: Any) -> Any:
+        result = call(self, *given)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(again.Again, "__call__", noted)
+    return found
+
+
+def flat(found: Any) -> list[torch.Tensor]:
+    output, states = found
+    return [output, *(states if isinstance(states, tuple) else (states,))]
+
+
+def forgetful(layer: Any, *given: Any) -> Any:
+    """What the layer gives when it remembers nothing."""
+    kept, layer._earlier = layer._earlier, again.Earlier()
+    packed.KNOWN.clear()
+    found = layer(*given)
+    layer._earlier = kept
+    return found
+
+
+def check(layer: Any, *given: Any, hit: bool | None, hits: list[bool]) -> None:
+    """A call gives what it would give if nothing were remembered."""
+    hits.clear()
+    found = layer(*given)
+    if hit is not None:
+        assert hits == ([hit] if hits else []), hits
+        assert bool(hits) or not hit
+    for ours, theirs in zip(flat(found), flat(forgetful(layer, *given)), strict=True):
+        assert ours.equal(theirs)
+        assert ours.stride() == theirs.stride()
+        assert ours.requires_grad is theirs.requires_grad
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "lstm_layernorm", "gru_before"])
+@pytest.mark.parametrize("more", [{}, {"batch_first": True}, {"num_layers": 2, "bidirectional": True}], ids=str)
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_third_call_is_not_looked_at(cell: str, more: dict[str, Any], grad: bool, hits: list[bool]) -> None:
+    layer = anyrnn.torch.Recurrent(cell, 3, 4, **more)
+    states = layer.initial_state(5 if layer.batch_first else 2)
+    first = tuple(torch.randn_like(s) for s in states)
+    for given in ((), (first if len(first) > 1 else first[0],), (first,)):
+        with torch.set_grad_enabled(grad):
+            for _ in range(2):
+                layer(X, *given)
+            check(layer, X.clone(), *given, hit=True, hits=hits)
+
+
+def test_gradients_are_those_of_other_calls(hits: list[bool]) -> None:
+    layer, found = anyrnn.torch.LSTM(3, 4), []
+    for _ in range(4):
+        layer.zero_grad()
+        x = X.clone().requires_grad_()
+        output, (h, _) = layer(x)
+        (output.square().sum() + h.sin().sum()).backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters())])
+    assert hits == [True, True]
+    for gradients in found[1:]:
+        assert all(a.equal(b) for a, b in zip(gradients, found[0], strict=True))
+
+
+def doubled(layer: Any) -> None:
+    layer.weight_hh_l0.data.mul_(2)
+
+
+def replaced(layer: Any) -> None:
+    layer.weight_hh_l0 = torch.nn.Parameter(torch.randn(12, 4))
+
+
+def with_dropout(layer: Any) -> None:
+    layer.dropout = 0.0
+
+
+CHANGES: dict[str, tuple[Callable[[Any], Any], bool | None]] = {
+    "data": (doubled, True),
+    "replaced": (replaced, True),
+    "load_state_dict": (lambda layer: layer.load_state_dict(anyrnn.torch.GRU(3, 4, 2, dropout=0.3).state_dict()), True),
+    "parametrised": (lambda layer: parametrizations.weight_norm(layer, "weight_hh_l0"), False),
+    "pruned": (lambda layer: prune.l1_unstructured(layer, "weight_ih_l0", 0.5), False),
+    "interpreter": (lambda layer: setattr(layer, "backend", "reference"), False),
+    "budget": (lambda layer: setattr(layer, "memory_budget", 10**9), False),
+    "dropout": (with_dropout, False),
+    "frozen": (lambda layer: layer.freeze(), None),
+    "requires_grad": (lambda layer: layer.requires_grad_(False), None),
+}
+
+
+@pytest.mark.parametrize(("change", "hit"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_changes_of_the_module_are_seen(change: Callable[[Any], Any], hit: bool | None, grad: bool, hits: list[bool]) -> None:
+    layer = anyrnn.torch.GRU(3, 4, 2, dropout=0.3).eval()
+    with torch.set_grad_enabled(grad):
+        for _ in range(3):
+            layer(X)
+        assert hits == [True]
+        change(layer)
+        for _ in range(3):
+            check(layer, X, hit=hit, hits=hits)
+            hit = None
+
+
+def test_training_mode_is_another_call(hits: list[bool]) -> None:
+    layer = anyrnn.torch.GRU(3, 4, 2, dropout=0.5).eval()
+    for _ in range(3):
+        still = layer(X)[0]
+    layer.train()
+    outputs = [layer(X)[0] for _ in range(5)]
+    assert hits == [True] + [False] * 5
+    assert all(not a.equal(b) for a, b in zip(outputs, [*outputs[1:], still], strict=True))
+
+
+def test_a_promise_to_freeze_ends_with_gradients(hits: list[bool]) -> None:
+    layer = anyrnn.torch.LSTM(3, 40).eval()
+    for _ in range(3):
+        layer(X)[0].sum().backward()
+    assert hits == [True]
+    layer.freeze()
+    with torch.no_grad():
+        for _ in range(3):
+            layer(X)
+    layer(X)[0].sum().backward()
+    layer.weight_hh_l0.data += 1.0  # as a fused optimiser does
+    with torch.no_grad():
+        check(layer, X, hit=True, hits=hits)
+
+
+OTHERS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "steps": lambda: (torch.randn(6, 2, 3),),
+    "samples": lambda: (torch.randn(5, 3, 3),),
+    "no samples": lambda: (torch.randn(5, 0, 3),),
+    "strides": lambda: (torch.randn(2, 5, 3).transpose(0, 1),),
+    "features apart": lambda: (torch.randn(5, 3, 2).transpose(1, 2),),
+    "without a batch": lambda: (torch.randn(5, 3),),
+    "negative": lambda: (torch.imag(torch.randn(5, 2, 3, dtype=torch.complex64).conj()),),
+    "gradient": lambda: (torch.randn(5, 2, 3, requires_grad=True),),
+    "state": lambda: (X, torch.randn(1, 2, 4)),
+    "states": lambda: (X, (torch.randn(1, 2, 4),)),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_other_calls_are_seen(other: Callable[[], tuple[Any, ...]], grad: bool, hits: list[bool]) -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    with torch.set_grad_enabled(grad):
+        for _ in range(3):
+            layer(X)
+        given = other()
+        for hit in (False, None, None):
+            check(layer, *given, hit=hit, hits=hits)
+
+
+WRONG: dict[str, tuple[tuple[Any, ...], type[Exception]]] = {
+    "dtype": ((X.double(),), ValueError),
+    "no steps": ((X[:0],), RuntimeError),
+    "features": ((X[..., :2],), RuntimeError),
+    "a list": (([1],), TypeError),
+    "nothing": ((None,), TypeError),
+    "samples": ((X, torch.zeros(1, 3, 4)), RuntimeError),
+    "states": ((X, (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))), RuntimeError),
+    "a list of states": ((X, [1]), TypeError),
+    "a number": ((X, 3), TypeError),
+}
+
+
+@pytest.mark.parametrize(("wrong", "error"), WRONG.values(), ids=WRONG)
+def test_what_is_refused_is_still_refused(wrong: tuple[Any, ...], error: type[Exception]) -> None:
+    layer, other = anyrnn.torch.GRU(3, 4), anyrnn.torch.GRU(3, 4)
+    for _ in range(3):
+        layer(X)
+    with pytest.raises(error) as expected:
+        other(*wrong)
+    with pytest.raises(error) as found:
+        layer(*wrong)
+    assert str(found.value) == str(expected.value)
+
+
+def test_further_arguments_are_heeded() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    for _ in range(3):
+        output = layer(X)[0]
+    assert layer(X, lengths=[5, 2])[0][3, 1].eq(0).all()
+    assert layer(X, return_outputs="last")[0].equal(output[-1])
+    assert layer(X, return_states="all")[1].shape == (1, 5, 2, 4)
+    with pytest.raises(TypeError, match="no per-step input 'lengts'"):
+        layer(X, lengts=[1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, while it compiles
+def test_transforms_and_modes_are_seen() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    for _ in range(3):
+        output = layer(X)[0]
+    for _ in range(2):
+        assert torch.allclose(torch.vmap(lambda x: layer(x)[0])(torch.stack([X, X]))[1], output)
+        (gradient,) = torch.autograd.grad(layer(X.requires_grad_())[0].sum(), X)
+        X.requires_grad_(False)
+        assert torch.func.grad(lambda x: layer(x)[0].sum())(X).equal(gradient)
+        tangent = torch.func.jvp(lambda x: layer(x)[0].sum(), (X,), (torch.ones_like(X),))[1]
+        assert torch.allclose(tangent, gradient.sum(), atol=1e-5)
+        with torch.autograd.forward_ad.dual_level():
+            dual = layer(torch.autograd.forward_ad.make_dual(X, torch.ones_like(X)))[0].sum()
+            assert torch.allclose(torch.autograd.forward_ad.unpack_dual(dual).tangent, gradient.sum(), atol=1e-5)
+        values = {name: 2 * value for name, value in layer.state_dict().items()}
+        other = copy.deepcopy(layer)
+        other.load_state_dict(values)
+        assert torch.func.functional_call(layer, values, (X,))[0].equal(other(X)[0])
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(X.bfloat16())[0].dtype == torch.bfloat16
+        with torch.inference_mode():
+            assert layer(X)[0].equal(output)
+            assert layer(X)[0].is_inference()
+        assert torch.compile(layer, backend="eager", fullgraph=True)(X)[0].equal(output)
+
+
+def test_copies_remember_nothing_of_their_own(hits: list[bool]) -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    for _ in range(3):
+        layer(X)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), copy.copy(layer)):
+        hits.clear()
+        with torch.no_grad():
+            other.weight_hh_l0.mul_(1.0)
+        other(X)
+        assert not hits
+    layer.double()
+    layer(X.double())
+    assert not hits
+
+
+def test_calls_that_are_never_alike_are_not_remembered_for_ever(hits: list[bool]) -> None:
+    layer, state = anyrnn.torch.LSTM(3, 4), torch.zeros(1, 2, 4)
+    with torch.no_grad():
+        for _ in range(again.MOST_CALLS + 5):
+            layer(X, (state, state))  # one tensor twice
+    assert not any(hits)
+    assert layer._earlier.left == 0
