@@ -1,4 +1,4 @@
-"""Weights that a backward pass of few rows multiplies where they stand: the bits are those of packed ones."""
+"""Weights that few rows are multiplied by where they stand: the bits are those of packed ones."""
 
 from __future__ import annotations
 
@@ -28,14 +28,20 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def gradients(layer: anyrnn.Recurrent, steps: int, rows: int) -> dict[str, Any]:
+def results(layer: anyrnn.Recurrent, steps: int, rows: int, from_zero: bool = False) -> dict[str, Any]:
     random = np.random.default_rng(0)
     x = random.normal(size=(steps, rows, layer.network.input_size)).astype(np.float32)
     first = [np.ones((len(layer.network.units), rows, size), np.float32) for size in layer.network.state_sizes]
-    y, last, reserve = layer.forward_training(x, first)
+    y, last, reserve = layer.forward_training(x, None if from_zero else first)
     last = last if isinstance(last, tuple) else (last,)
     d_x, d_first, found = layer.backward(reserve, np.cos(y), [np.sin(s) for s in last])
-    return {"d x": d_x, "d first": np.concatenate(d_first if isinstance(d_first, tuple) else [d_first], -1), **found}
+    return {
+        "y": y,
+        "last": np.concatenate(last, -1),
+        "d x": d_x,
+        "d first": np.concatenate(d_first if isinstance(d_first, tuple) else [d_first], -1),
+        **found,
+    }
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "gru_before", "lstm_layernorm", "indrnn"])
@@ -45,17 +51,17 @@ def test_the_bits_are_those_of_packed_weights(
 ) -> None:
     features, hidden = sizes
     layer = anyrnn.Recurrent(cell, features, hidden, num_layers=2, bidirectional=features == 64, seed=0)
-    for steps, rows in ((1, 1), (3, 2)):
+    for steps, rows, from_zero in ((1, 1, False), (1, 1, True), (3, 2, False)):
         standing.clear()
-        found = gradients(layer, steps, rows)
+        found = results(layer, steps, rows, from_zero)
         if machine().lanes(4) == 16:
-            assert standing[0] == 0
+            assert (standing[0] > 0) is (stand and steps == 1)
             assert (standing[-1] > 0) is stand
         with monkeypatch.context() as patch:
-            patch.setattr(unit, "STANDING_ROWS", 0)
+            patch.setattr(unit, "STANDING_ROWS", {})
             run.POOLS.known.clear()
             standing.clear()
-            expected = gradients(layer, steps, rows)
+            expected = results(layer, steps, rows, from_zero)
             assert not any(standing)
         run.POOLS.known.clear()
         for name, value in expected.items():
@@ -63,6 +69,6 @@ def test_the_bits_are_those_of_packed_weights(
 
 
 def test_many_rows_are_worth_packing(standing: list[int]) -> None:
-    gradients(anyrnn.Recurrent("gru", 64, 64, seed=0), unit.STANDING_ROWS + 1, 1)
+    results(anyrnn.Recurrent("gru", 64, 64, seed=0), max(unit.STANDING_ROWS.values()) + 1, 1)
     assert len(standing) == 2
     assert not any(standing)

@@ -22,6 +22,7 @@ from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
+from anyrnn.backends.llvm.products import add_squares
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
 from anyrnn.backends.llvm.stack import emit_stack
@@ -69,7 +70,7 @@ class Driver:
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         zeros = {state for state in program.states if not state_values.get(state, 0.0)}
-        shaper = Shaper(program, machine, frozenset(zeros if not program.reverse else ()))
+        shaper = Shaper(program, machine, frozenset(zeros if not program.reverse else ()), not keeps and not program.reverse)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:
@@ -136,6 +137,8 @@ class Driver:
             else:
                 shaped = self.shaped[id(kernel)]
                 ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique))
+        if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
+            add_squares(self.module, self.element)
         self.names = names
         self.outer_names = [self.gradients.outer(p.right[0]) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}

@@ -40,10 +40,10 @@ class Ends:
         with thread.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
             checked = b.compare("eq", kept, i64(CHECKED), "checked")
             for pack in self.matrices:
-                if pack.like_rows is None:
+                if pack.stands is None:
                     self._pack(pack, checked)
                     continue
-                stands = b.compare("eq", thread.pack(pack.name), thread.weight(pack.like_rows)[0], "stands")
+                stands = b.compare("eq", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "stands")
                 with thread.only_if(b.binary("xor", stands, Value("true", "i1")), "pack"):
                     self._pack(pack, checked)
         if self.biases:

@@ -13,16 +13,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
-from anyrnn.backends.llvm.emitter import Emitter, is_callers
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
+from anyrnn.backends.llvm.copies import transposed_square
+from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.target import machine
 
 OPERAND_WORDS = 6
-"""address, weights, depth, bytes from row to row, bytes from panel to panel, bytes from feature to feature in the weights"""
+"""address, weights, depth, bytes from row to row, bytes from panel to panel, bytes from feature to feature in the weights; behind
+them, where weights may be read in squares, the address of each (the first is 0 where they are packed) and bytes from row to row
+"""
 BLOCK_FEATURES = 128
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
+
+
+SQUARES = "add_squares"
+
+
+def add_squares(module: Module, e: Element) -> None:
+    """`void(ptr rows, i64 row bytes, ptr factors, i64 panel bytes, i64 features, ptr before, ptr sum)`: before and a vector of
+    products of one row, by weights of which one matrix row goes to each lane. The bits are those of packed weights.
+    """
+    parameters = [("ptr", "rows"), ("i64", "row_bytes"), ("ptr", "factors"), ("i64", "panel_bytes"), ("i64", "features")]
+    b = module.function(SQUARES, [*parameters, ("ptr", "before"), ("ptr", "sum")])
+    rows, row_bytes, factors, panel_bytes, features, before, target = b.arguments
+    square = b.loop("square", 0, features, e.lanes, [("panel", factors), ("sum", const(e.vector, 0.0))], once=True)
+    panel, total = square.values
+    column = b.at(rows, square.index, e.type, "column")
+    lines = [b.at(column, b.mul(row_bytes, lane), "i8", f"row.{lane}") for lane in range(e.lanes)]
+    weights = transposed_square(b, [b.load(e.vector, line, "weights", e.bytes) for line in lines])
+    for k, weight in enumerate(weights):
+        factor = b.splat(b.load(e.type, b.at(panel, k, e.type), "factor"), e.lanes, "factor")
+        total = b.fma(factor, weight, total, "sum")
+    _, total = b.end(square, [b.at(panel, panel_bytes, "i8", "panel"), total])
+    b.store(b.fadd(b.load(e.vector, before, "before", e.panel_row), total), target, e.panel_row)
+    b.ret()
 
 
 @dataclass(frozen=True)
@@ -44,30 +70,33 @@ class Products:
         vectors = len(shaped.accumulators) * shaped.width * shaped.heights[0]
         self.tile = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "tile")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
-        self.zeros = [self._is_zero(o) for o in shaped.operands]
-        self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else None
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
+        self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
+        self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else None
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         self.alike = self._alike()
 
-    def _is_zero(self, operand: Operand) -> Value | None:
-        """Whether an operand is zero now: a state in the first step that the caller gave no first value for."""
+    def _is_zero(self, operand: Operand, standing: tuple[Value, Value] | None) -> Value | None:
+        """Whether an operand is zero now, and its weights are packed: a state in the first step that the caller gave no first
+        value for.
+        """
         if not operand.zeros_first:
             return None
         b, kernel = self.b, self.kernel
         not_given = b.compare("eq", kernel.word(kernel.layout.buffer(first_of(operand.buffer)), "first"), i64(0), "not_given")
-        return b.binary("and", b.compare("eq", kernel.t, i64(0), "is_first"), not_given, "is_zero")
+        is_zero = b.binary("and", b.compare("eq", kernel.t, i64(0), "is_first"), not_given, "is_zero")
+        return b.select(standing[0], Value("false", "i1"), is_zero, "is_zero") if standing else is_zero
 
     def _standing(self, operand: Operand, pack: Value) -> tuple[Value, Value] | None:
         """Whether weights are read where they stand, and bytes from row to row there; None where they never are."""
-        if operand.like_rows is None:
+        if operand.stands is None:
             return None
-        b, kernel, index = self.b, self.kernel, self.kernel.layout.weight(operand.like_rows)
-        stands = b.compare("eq", pack, kernel.pointer(index, operand.like_rows), "stands")
+        b, kernel, index = self.b, self.kernel, self.kernel.layout.weight(operand.weights[0])
+        stands = b.compare("eq", pack, kernel.pointer(index, operand.weights[0]), "stands")
         return stands, kernel.word(index + 1, "weight_bytes")
 
     def _depth(self, operand: Operand, size: Value, is_zero: Value | None) -> Value:
@@ -94,14 +123,17 @@ class Products:
 
     def _alike(self) -> list[tuple[list[int], Value]]:
         """Operands whose products go to the same sums by the same code, with room for their addresses: see `note`."""
-        together: dict[tuple[tuple[int, ...], bool, bool], list[int]] = {}
+        together: dict[tuple[tuple[int, ...], bool, str | None], list[int]] = {}
         for k, operand in enumerate(self.shaped.operands):
-            like_rows = operand.like_rows is not None
-            together.setdefault((operand.accumulators, is_callers(self.kernel.program, operand.buffer), like_rows), []).append(k)
-        return [
-            (some, self.b.value(PTR, f"alloca [{(len(some) + 1) * OPERAND_WORDS} x i64], align 64", "operands"))
-            for some in together.values()
-        ]
+            callers = is_callers(self.kernel.program, operand.buffer)
+            together.setdefault((operand.accumulators, callers, operand.stands), []).append(k)
+        words = [(len(some) + 1) * self._words(self.shaped.operands[some[0]]) for some in together.values()]
+        tables = [self.b.value(PTR, f"alloca [{count} x i64], align 64", "operands") for count in words]
+        return list(zip(together.values(), tables, strict=True))
+
+    def _words(self, operand: Operand) -> int:
+        """Of an operand's entry in its table."""
+        return OPERAND_WORDS + (len(operand.weights) + 1 if operand.stands == "squares" else 0)
 
     def tile_at(self, accumulator: int, panel: Value | int, row: int) -> Value:
         """The address of one vector of the tile."""
@@ -126,7 +158,7 @@ class Products:
                 is_zero, standing, weight_bytes = self.zeros[k], self.standing[k], i64(count)
                 if is_zero is not None:
                     before = b.add(before, b.select(is_zero, self.whole_depths[k], i64(0), "skipped"))
-                if standing is not None:
+                if standing is not None and operand.stands == "rows":
                     stands, apart = standing
                     before = b.select(stands, group.number, before, "before")
                     weight_bytes = b.select(stands, apart, weight_bytes, "weight_bytes")
@@ -142,14 +174,26 @@ class Products:
                 ]
                 for word, value in enumerate(words):
                     b.store(value, b.at(place, word, I64))
+                if standing is not None and operand.stands == "squares":
+                    self._note_squares(operand, *standing, b.at(place, OPERAND_WORDS, I64), group)
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
                 panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
-                following = b.at(place, OPERAND_WORDS, I64, "place")
+                following = b.at(place, self._words(operand), I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
             self.blocks.append(blocks)
         self.starts = [self._starts(place) for place in self.begins_at]
         self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    def _note_squares(self, operand: Operand, stands: Value, row_bytes: Value, place: Value, group: Group) -> None:
+        """Where a group's rows stand in each weight."""
+        b, kernel = self.b, self.kernel
+        before = b.mul(b.mul(group.first_panel, self.element.lanes), row_bytes, "before")
+        for k, weight in enumerate(operand.weights):
+            at = kernel.advance(kernel.pointer(kernel.layout.weight(weight), weight), before, weight)
+            at = b.select(stands, at, Value("null", PTR), weight) if k == 0 else at
+            b.store(at, b.at(place, k, I64))
+        b.store(row_bytes, b.at(place, len(operand.weights), I64))
 
     def _starts(self, place: tuple[Value, Value, Value]) -> list[tuple[Value, Value]]:
         """The addresses of a group's panels in a place of first values, and bytes from row to row."""
@@ -210,7 +254,7 @@ class Products:
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
         weight_bytes: Value | int = len(operand.accumulators) * shaped.width * e.panel_row
-        if operand.like_rows is not None:
+        if operand.stands == "rows":
             weight_bytes = b.load(I64, b.at(words, 5, I64), "weight_bytes")
         weights = advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
@@ -226,6 +270,15 @@ class Products:
                 total = b.fadd(b.load(e.vector, advance(start, b.mul(apart, i), "before"), "before", e.panel_row), value)
                 b.store(total, self.tile_at(a, k, i), e.panel_row)
 
+        squares = operand.stands == "squares" and height == 1
+        if squares:
+            packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
+            standing = b.load(PTR, b.at(words, OPERAND_WORDS, I64), "standing")
+            b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
+            b.place(in_squares)
+            self._add_squares(operand, words, feature, (first, panel_bytes, features), before)
+            b.branch(both)
+            b.place(packed)
         if shaped.width > 1 and height == shaped.heights[0]:
             full, half, done = b.label("full"), b.label("half"), b.label("added")
             b.branch_if(b.compare("sgt", self.group.panels, i64(shaped.width // 2), "needs_all"), full, half)
@@ -236,10 +289,31 @@ class Products:
             b.place(done)
         else:
             add(shaped.width)
+        if squares:
+            b.branch(both)
+            b.place(both)
         feature = b.add(feature, BLOCK_FEATURES, "feature")
         finished = b.compare("sge", feature, depth, "finished")
-        words = b.select(finished, b.at(words, OPERAND_WORDS, I64), words, "operand")
+        words = b.select(finished, b.at(words, self._words(operand), I64), words, "operand")
         b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
+
+    def _add_squares(
+        self,
+        operand: Operand,
+        words: Value,
+        feature: Value,
+        factors: tuple[Value, Value, Value],
+        before: dict[int, list[tuple[Value, Value]]],
+    ) -> None:
+        """Add some products of one row by weights where they stand."""
+        b, e = self.b, self.element
+        place = b.at(words, OPERAND_WORDS, I64)
+        row_bytes = b.load(I64, b.at(place, len(operand.weights), I64), "weight_bytes")
+        for j, a in enumerate(operand.accumulators):
+            here = b.at(b.load(PTR, b.at(place, j, I64), operand.weights[j]), feature, e.type)
+            for k in range(self.shaped.width):
+                rows = self.kernel.advance(here, b.mul(row_bytes, k * e.lanes), "rows")
+                b.call(SQUARES, [rows, row_bytes, *factors, before[a][k][0], self.tile_at(a, k, 0)])
 
     def _before(self, which: int, block: Value, row: Value) -> dict[int, list[tuple[Value, Value]]]:
         """What a block's products are added to: the first values, or what is in the tile; as `_first`."""

@@ -51,11 +51,10 @@ class MatrixPack:
     depth: Dim
     width: int
 
-    @property
-    def like_rows(self) -> str | None:
-        """The weight whose rows are what is packed, in pieces: then kernels can read it where it stands."""
-        ((weight, transposed), *others) = self.weights
-        return weight if transposed and not others else None
+    stands: str | None
+    """How kernels can read weights where they stand: as `rows`, where what is packed are pieces of the rows of one weight, or in
+    `squares` that are transposed in registers; None where they cannot.
+    """
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class BiasPack:
 @dataclass(frozen=True)
 class Operand:
     """A vector in memory that a kernel multiplies, and the accumulators that its products go to. `zeros_first`: where the caller
-    gives no array for it, it is zero in the first step. `like_rows`: see MatrixPack.
+    gives no array for it, it is zero in the first step. `weights` and `stands` are the pack's.
     """
 
     buffer: str
@@ -80,7 +79,8 @@ class Operand:
     accumulators: tuple[int, ...]
     pack: str
     zeros_first: bool
-    like_rows: str | None
+    weights: tuple[str, ...]
+    stands: str | None
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,11 @@ class Init:
 class Shaper:
     """Shapes kernels one by one; collects the packs and the init buffers that they share."""
 
-    def __init__(self, program: Program, machine: Machine, zeros_first: frozenset[str]) -> None:
-        """`zeros_first`: the states that begin as zeros where the caller does not give them."""
-        self.program, self.machine, self.zeros_first = program, machine, zeros_first
+    def __init__(self, program: Program, machine: Machine, zeros_first: frozenset[str], squares: bool) -> None:
+        """`zeros_first`: the states that begin as zeros where the caller does not give them; `squares`: whether weights may be
+        read in squares.
+        """
+        self.program, self.machine, self.zeros_first, self.squares = program, machine, zeros_first, squares
         self.packs: dict[tuple[object, ...], MatrixPack] = {}
         self.biases: dict[tuple[object, ...], BiasPack] = {}
         self.inits: dict[tuple[object, ...], Init] = {}
@@ -161,7 +163,8 @@ class Shaper:
             pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width)
             zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
             accumulators_of = tuple(p for p, _, _ in uses)
-            operands.append(Operand(*key[:2], depths[key], key[2], accumulators_of, pack.name, zeros, pack.like_rows))
+            weights = tuple(w for w, _ in pack.weights)
+            operands.append(Operand(*key[:2], depths[key], key[2], accumulators_of, pack.name, zeros, weights, pack.stands))
         return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
@@ -183,5 +186,7 @@ class Shaper:
     def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int) -> MatrixPack:
         key = (weights, size, depth, width)
         if key not in self.packs:
-            self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width)
+            transposed = [t for _, t in weights]
+            stands = "rows" if transposed == [True] else "squares" if self.squares and not any(transposed) else None
+            self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width, stands)
         return self.packs[key]

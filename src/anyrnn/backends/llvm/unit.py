@@ -17,8 +17,8 @@ from anyrnn.sequence.network import Network
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
-STANDING_ROWS = 8
-"""Up to this many rows of all steps, weights whose rows are packed in pieces only are multiplied where they stand."""
+STANDING_ROWS: dict[str | None, int] = {"rows": 8, "squares": 1}
+"""Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack`."""
 FAR_BYTES = 3 * 2**23
 """Recurrent weights of more bytes come from memory in every step, and are fetched ahead if that pays on this processor (see
 `target.BYTES_AHEAD`). Those that the last cache holds arrive sooner without.
@@ -69,7 +69,7 @@ class Unit:
         for memory, found in ((self.in_reserve, self.kept), (self.in_scratch, placed)):
             for name, where in found.items():
                 memory.append(self._place(name, where))
-        self._matrices(e, extent.total, packed)
+        self._matrices(e, extent, packed)
         self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
@@ -87,7 +87,7 @@ class Unit:
         self.set("chunk", extent.chunk)
         self.set("block_steps", extent.block)
 
-    def _matrices(self, e: Element, total: int, packed: Arena) -> None:
+    def _matrices(self, e: Element, extent: Extent, packed: Arena) -> None:
         """Room for packed weights and their products with zeros, and behind them a number for each weight and group."""
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
@@ -99,8 +99,9 @@ class Unit:
             groups = -(-size // (pack.width * e.lanes))
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
             bytes = groups * depth * k_bytes
-            if pack.like_rows is not None and total <= STANDING_ROWS and groups * k_bytes == size * e.bytes:
-                self.standing.append((index, pack.like_rows))
+            whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
+            if whole and extent.total <= STANDING_ROWS.get(pack.stands, 0):
+                self.standing.append((index, pack.weights[0][0]))
             else:
                 self.words[index] = packed.take(bytes + groups * (OF_ZEROS * k_bytes + 8 * len(pack.weights)))
                 self.in_packed.append(index)
