@@ -121,7 +121,8 @@ class Recurrent(RecurrentBase):
                 return same
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
         if which is not None or not isinstance(input, Tensor):
-            found: tuple[Any, Any] = self._forward_unevenly(input, hx, which, return_outputs, return_states, steps)
+            unevenly = self._forward_unevenly_apart if is_compiling() else self._forward_unevenly
+            found: tuple[Any, Any] = unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
         return self._forward_evenly(input, hx, return_outputs, return_states, steps)
 
@@ -180,7 +181,6 @@ class Recurrent(RecurrentBase):
             return tuple(output._replace(data=half) for half in output.data.chunk(2, -1))
         return output.chunk(2, -1)
 
-    @torch.compiler.disable
     def _forward_unevenly(
         self,
         input: Any,
@@ -225,6 +225,9 @@ class Recurrent(RecurrentBase):
             shown = shown.squeeze(0) if of_ends else shown
         state = hx if isinstance(hx, RecurrentState) else None
         return self._shown(shown, return_outputs), self._shown_states(states, state, all_states)
+
+    _forward_unevenly_apart = torch.compiler.disable(_forward_unevenly)
+    """What is compiled calls it as it is. In eager mode that takes longer than a call."""
 
     def _batch(
         self, input: Any, which: StepsGiven | None, of_ends: bool
