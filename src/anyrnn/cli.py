@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
         _write_no_more()
         return FAILED
-    except OSError as error:  # a full disk, a folder that is gone
-        print(f"anyrnn {chosen.command}: error: {error}", file=sys.stderr)
+    except OSError as error:  # a full disk, a folder that is gone: one process alone may meet it
+        _tell(chosen, f"error: {error}")
         try:
             sys.stdout.flush()
         except OSError:
@@ -123,7 +123,11 @@ def _write_no_more() -> None:
 
 
 def _complain(chosen: argparse.Namespace, what: str, status: int) -> int:
-    """Of the processes that torchrun has started on a machine, which all meet the same, the first speaks."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"anyrnn {chosen.command}: {what}", file=sys.stderr)
+    """Of the processes that torchrun has started on a machine to train, which all meet the same, the first speaks."""
+    if chosen.command != "train" or os.environ.get("LOCAL_RANK", "0") == "0":
+        _tell(chosen, what)
     return status
+
+
+def _tell(chosen: argparse.Namespace, what: str) -> None:
+    print(f"anyrnn {chosen.command}: {what}", file=sys.stderr)

@@ -44,15 +44,15 @@ class Seen:
 
 
 class Stopped(BaseException):
-    """Ends a call that is made to be seen alone, before its first step."""
+    """Ends a call that is made to be seen alone, before its first step; nothing on the way that catches exceptions takes it."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
 
 
-def packed(rows: int, segments: int) -> str:
-    """How `explain` tells of a batch whose samples' steps are run as packed rows."""
-    return f"packed: {rows} steps in {segments} segment{'s' * (segments != 1)}"
+def told_of_packing(steps: int, segments: int) -> str:
+    """What `explain` says of a batch whose samples' steps are run as packed rows."""
+    return f"packed: {steps} steps in {segments} segment{'s' * (segments != 1)}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
 
     Args:
         layer: a layer or module of anyrnn, for NumPy or torch.
-        given, call: what it would be called with. Of torch's, whether gradients are asked for counts.
+        given, call: what it would be called with. For torch's modules it matters whether gradients are enabled.
 
     Returns: an Explanation; print it. Raises: what such a call would raise before its first step; TypeError for a layer that is
     none of ours.
@@ -152,7 +152,8 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
-    told = f"{seen.layer}, {seen.steps} step{'s' * (seen.steps != 1)} of {samples}, {seen.dtype}"
+    steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
+    told = f"{seen.layer}, {steps}, {seen.dtype}"
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())

@@ -128,7 +128,10 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
     found, expected = (results(layer, x, state, call) for layer in layers)
     assert found.keys() == expected.keys()
     wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=1e-9, atol=1e-9)]
-    moved = movement(expected, partial(rounded_results, layers[1], x, state, call)) if wrong else {}
+    normalises = {"sum", "sqrt"} <= {node.op for node in network.graph.nodes}
+    moved = dict.fromkeys(wrong, 0.0)
+    if wrong and normalises:
+        moved = movement(expected, partial(rounded_results, layers[1], x, state, call))
     for name in wrong:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9 + MOVED * moved[name], err_msg=name)
 

@@ -51,6 +51,27 @@ def test_what_was_packed_before_is_not_trusted() -> None:
     assert torch.equal(run(layer), fresh(layer))
 
 
+def test_parameters_that_were_packed_before_the_promise_are_looked_at_when_they_come_back() -> None:
+    layer = anyrnn.torch.LSTM(3, 40).eval()
+    names, before = zip(*layer.named_parameters(), strict=True)
+    others = [torch.nn.Parameter(torch.randn_like(p)) for p in before]
+
+    def put(parameters: Any) -> None:
+        for name, parameter in zip(names, parameters, strict=True):
+            setattr(layer, name, parameter)
+
+    put(others)
+    run(layer)
+    for parameter in others:
+        parameter.data.mul_(2)
+    put(before)
+    layer.freeze()
+    run(layer)
+    put(others)
+    for _ in range(3):
+        assert torch.equal(run(layer), fresh(layer))
+
+
 def test_biases_and_states_are_read(layer: anyrnn.torch.LSTM) -> None:
     before = run(layer)
     layer.bias_hh_l0.data += 1.0
@@ -133,3 +154,13 @@ def test_the_interpreter_needs_no_promise() -> None:
     before = run(layer)
     layer.weight_hh_l0.data += 1.0
     assert not torch.equal(run(layer), before)
+
+
+def test_state_dicts_are_loaded_by_exchange_too(layer: anyrnn.torch.LSTM) -> None:
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        run(layer)
+        layer.load_state_dict(anyrnn.torch.LSTM(3, 40).state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert torch.equal(run(layer), fresh(layer))

@@ -114,7 +114,7 @@ def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate(timeout=60)
+    output, errors = running.communicate(timeout=200)
     summary = json.loads(output)
     assert summary["interrupted"] is True, errors
     assert len(losses(folder)) == summary["steps"]

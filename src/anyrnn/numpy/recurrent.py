@@ -14,7 +14,7 @@ import numpy.typing as npt
 from anyrnn import backends, cells
 from anyrnn._memory import ALIGNMENT
 from anyrnn.errors import UnsupportedError
-from anyrnn.explanation import Seen, Stopped, packed
+from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
@@ -150,7 +150,7 @@ class Recurrent(Layer):
                 why_not_native=reason,
                 interpreter="the interpreter on NumPy",
                 beside="",
-                batch="" if batch is None else packed(batch.packing.total, batch.packing.rows),
+                batch="" if batch is None else told_of_packing(batch.packing.total, batch.packing.rows),
             )
         )
 

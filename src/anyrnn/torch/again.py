@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
 
 MOST_CALLS = 16
-"""How often a module remembers another call, which takes longer than a look. Where calls are never alike for long, it stops."""
+"""How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
+stops.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,12 @@ class Again:
     like: Callable[..., bool]
     """whether input, first states and sources are what they were, in all but their numbers"""
     batch_first: bool
-    run: Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], bool], tuple[Tensor, Sequence[Tensor]]]
-    """the output and the last states, of the input [T, N, D], first states and sources; whether the module is frozen"""
+    run: Callable[[Tensor, Sequence[Tensor], Sequence[Tensor], int], tuple[Tensor, Sequence[Tensor]]]
+    """gives the output and the last states, of the input [T, N, D], first states, sources, and the module's promise"""
 
     def __call__(self, module: RecurrentBase, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
         """What the module gives; None if the call is not like it."""
-        first = () if hx is None else hx if type(hx) is tuple else (hx,)
+        first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
         sources: Any = list(map(module._parameters.get, self.mode.source_names))
         try:
             alike = self.like(input, *first, *sources)
@@ -91,7 +93,7 @@ def _remembered(
     if like is plain.unknown:
         return None
     if grad and any(t.requires_grad for t in tensors):
-        run: Any = autograd.trained_again(number, 1, len(first))
+        run: Any = autograd.trained_again(number, len(first))
     else:
         run = operators.inferred_again(number, x, first)
     return None if run is None else Again(mode, like, module.batch_first, run)

@@ -272,13 +272,11 @@ class TransformedGradient(torch.autograd.Function):
         return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
 
 
-def trained_again(
-    number: int, inputs: int, first: int
-) -> Callable[[Tensor, Tensors, Tensors, bool], tuple[Tensor, Sequence[Tensor]]]:
-    """What runs calls with a gradient, of one input and plain sources, in eager mode."""
-    shape = known_shape(number, inputs, first, False, None, None)
+def trained_again(number: int, first: int) -> Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, Sequence[Tensor]]]:
+    """What runs calls with a gradient, of one input, so many first states and plain sources, in eager mode."""
+    shape = known_shape(number, 1, first, False, None, None)
 
-    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: bool) -> tuple[Tensor, Sequence[Tensor]]:
+    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Sequence[Tensor]]:
         output, *last = Plain.apply(shape, x, *first, *sources)
         return output, last
 
@@ -293,7 +291,7 @@ def call_network(
     seed: Tensor | None,
     packing: Packing | None,
     plain_sources: bool,
-    frozen: bool,
+    frozen: int,
     scatter: Scatter | None = None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for. With a `packing`, inputs and

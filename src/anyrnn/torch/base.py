@@ -65,6 +65,7 @@ class Mode:
 
     network: Network
     with_all_states: Network
+    """the same, whose steps give all states"""
     draws: bool
     """whether there are random choices"""
     numbers: dict[tuple[bool, bool], list[int]]
@@ -116,7 +117,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         check_budget(memory_budget)
         self._memory_budget = memory_budget
         self.options = copied(options)
-        self._frozen = False
+        self._frozen = 0
+        """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
             for (_, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
@@ -146,6 +148,10 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._as_before, self._earlier = plain.unknown, Earlier()
         super()._apply(fn, recurse)
         return self
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        packed.forget(self.parameters())  # see `_apply`
+        super()._load_from_state_dict(*given)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -221,19 +227,18 @@ class RecurrentBase(Layer, torch.nn.Module):
         Such calls keep the parameters packed for the kernels, and look at every number to see whether it changed: of a few
         samples and steps that may take half of the call. Of a frozen module they see what torch counts (`load_state_dict`,
         operations in place) and parameters that are replaced, but not what is written through `.data`, through a NumPy array that
-        shares the memory, or by a fused optimiser. `train()` ends it, and so does a call that parameters get gradients of.
+        shares the memory, or by a fused optimiser. `train()` ends it, and so does a call with gradients of the parameters.
 
         Returns: the module. Raises: RuntimeError in training mode.
         """
         if self.training:
             raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
-        packed.forget(self.parameters())  # what was packed before may be of other numbers, by changes that torch does not count
-        self._frozen, self._earlier = True, Earlier()  # a call with gradients has to end it
+        self._frozen, self._earlier = next(packed.PROMISES), Earlier()  # calls that are remembered would not end it
         return self
 
     def train(self, mode: bool = True) -> Self:
         """As in torch.nn; a module that trains is not frozen."""
-        self._frozen = self._frozen and not mode
+        self._frozen = 0 if mode else self._frozen
         return super().train(mode)
 
     @property
@@ -403,7 +408,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """One call of the operators, or of the interpreter in their place."""
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
-            self._frozen = False  # an optimiser may follow
+            self._frozen = 0  # an optimiser may follow
         if reason is None:
             return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
         self._check_fallback(reason)

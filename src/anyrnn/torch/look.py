@@ -12,7 +12,7 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
-from anyrnn.explanation import Seen, Stopped, packed
+from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import operators
 from anyrnn.torch.again import Earlier
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def seen(module: RecurrentBase, given: Sequence[Any], call: dict[str, Any]) -> Seen:
-    """What a call is to its module. Nothing is drawn, no parameter is computed, and the module stays as it is.
+    """What a call is to its module. Nothing is drawn, nothing that the steps read is computed, and the module stays as it is.
 
     Raises: what the call raises before its first step.
     """
@@ -69,11 +69,11 @@ def _stop(
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
     if packing is not None:
-        told = packed(packing.total, packing.rows)
+        told = told_of_packing(packing.total, packing.rows)
         raise Stopped(_seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told))
     steps, rows = x.shape[:2]
     told = ""
-    if mode is not module._mode:
+    if mode is not module._mode:  # that of held states, whose last input marks the steps that are there
         told = f"states are held at {int((inputs[-1] == 0).sum())} of {steps * rows} steps, which are not there"
     raise Stopped(_seen(module, programs, x.dtype, reason, steps, rows, None, told))
 

@@ -20,6 +20,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.memory import Windows
+from anyrnn.backends.llvm.pools import Pool
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
@@ -191,6 +192,13 @@ def extent_of(x: Tensor, packing: Packing | None) -> Extent:
 # the operators
 
 
+def forward_key(
+    number: int, keep: bool, x: Tensor, packing: Packing | None, scatter: Scatter | None, strides: Sequence[tuple[int, ...]]
+) -> tuple[object, ...]:
+    """Of forward calls that one frame runs."""
+    return (number, keep, x.dtype, x.shape, packing and packing.counts, scatter is None, *strides)
+
+
 def run_forward(
     inputs: Tensors,
     first: Tensors,
@@ -200,13 +208,13 @@ def run_forward(
     number: int,
     keep: bool,
     contiguous_sources: bool = False,
-    frozen: bool = False,
+    frozen: int = 0,
     scatter: Scatter | None = None,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """The output [T, N, S * H], or [N, S * H] of calls for ends; the last states [units, N, size], and behind them what else
     steps give, [units, T, N, size]; the reserve (None unless `keep`). With a `packing`, inputs and output are its rows,
-    [rows, features], and with a `scatter` the output is all rows of the caller. `frozen`: the sources have changed in no way that
-    torch does not count.
+    [rows, features], and with a `scatter` the output is all rows of the caller. `frozen`: the promise that the sources have
+    changed in no way that torch does not count.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -232,7 +240,7 @@ def run_forward(
         bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget)
         reserve = x.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
         addresses.append(reserve.data_ptr())
-    key = (number, keep, x.dtype, x.shape, packing and packing.counts, scatter is None, *strides)
+    key = forward_key(number, keep, x, packing, scatter, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     randomness = call.randomness(seed, packing)
@@ -254,31 +262,49 @@ def run_forward(
     if pool is None:
         llvm.forward_in_windows(network, shape, addresses, randomness)
     else:
-        weights = None if keep else packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
-        pool.call(addresses, randomness, weights.memory if weights is not None else None, frozen)
+        if keep:
+            pool.call(addresses, randomness)
+        else:
+            run_packed(pool, number, addresses, randomness, sources, at, frozen)
     if scatter is not None:
         output.index_fill_(0, scatter.places.others, scatter.padding)
     return output, last, reserve
 
 
+def run_packed(
+    pool: Pool,
+    number: int,
+    addresses: Sequence[int],
+    randomness: Randomness | None,
+    sources: Tensors,
+    at: list[int],
+    frozen: int,
+) -> None:
+    """An inference call, whose weights stay packed for the next one; `at` are the addresses of the sources."""
+    weights = packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
+    if weights is None:
+        pool.call(addresses, randomness)
+    else:
+        pool.call(addresses, randomness, weights.memory, frozen > 0 and weights.looked == frozen)
+        weights.looked = frozen
+
+
 def inferred_again(
     number: int, x: Tensor, first: Tensors
-) -> Callable[[Tensor, Tensors, Tensors, bool], tuple[Tensor, list[Tensor]]] | None:
-    """What runs calls without a gradient like the last one, of one input that is like `x` and contiguous sources; None where
-    there was none.
+) -> Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, list[Tensor]]] | None:
+    """What runs calls without a gradient like the last one, of one input that is like `x` and contiguous sources; None where no
+    frame for such a call is there.
     """
     call, strides = CALLS[number], [t.stride() for t in (x, *first)]
-    pool = llvm.POOLS.get((number, False, x.dtype, x.shape, None, True, *strides))
+    pool = llvm.POOLS.get(forward_key(number, False, x, None, None, strides))
     if pool is None or call.more_sizes or any(stride[-1] != 1 for stride in strides):
         return None
     units, rows, sizes = call.units, x.size(1), call.state_sizes
 
-    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: bool) -> tuple[Tensor, list[Tensor]]:
+    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, list[Tensor]]:
         output, last = new_output(call, x), [x.new_empty(units, rows, size) for size in sizes]
         at = list(map(Tensor.data_ptr, sources))
-        weights = packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
-        addresses = [*map(Tensor.data_ptr, (x, output, *first, *last)), *at]
-        pool.call(addresses, None, None if weights is None else weights.memory, frozen)
+        run_packed(pool, number, [*map(Tensor.data_ptr, (x, output, *first, *last)), *at], None, sources, at, frozen)
         return output, last
 
     return run

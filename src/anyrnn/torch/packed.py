@@ -1,12 +1,13 @@
 """What inference calls have packed of a module's weights, kept for the next call with the same weights.
 
-Weights may be the same when they stand at the same addresses. Torch does not count every change (`p.data`, fused optimisers), so
-the native code looks at the numbers: reading them is far less work than packing them. It does not look at those of a module that
-is frozen, once they are packed: then they have to be the same tensors, with the same versions.
+They are found by their addresses. Torch does not count every change (`p.data`, fused optimisers), so the native code looks at the
+numbers: reading them is far less work than packing them. It does not look at those of a module that is frozen, once it has
+looked since the promise: then they have to be the same tensors, with the same versions.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 
@@ -16,6 +17,8 @@ from torch import Tensor
 from anyrnn.backends.llvm.memory import Packed
 
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
+PROMISES = itertools.count(1)
+"""Numbers for promises that weights stay as they are."""
 MOST_BYTES = 2**30
 """Of all that is kept; the oldest goes first."""
 
@@ -26,6 +29,8 @@ class Weights:
     def __init__(self, key: Key, sources: Sequence[Tensor], addresses: list[int]) -> None:
         self.addresses, self.tensors, self.versions = addresses, list(map(id, sources)), list(map(VERSION, sources))
         self.packed: Packed | None = None
+        self.looked = 0
+        """the last promise under which the numbers were looked at"""
         self.alive = [weakref.ref(source, lambda _: self._forget(key)) for source in sources]
 
     def _forget(self, key: Key) -> None:
@@ -51,8 +56,10 @@ def make_room() -> None:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
-def find(number: int, sources: Sequence[Tensor], addresses: list[int], frozen: bool) -> Weights | None:
-    """The weights that may be packed already; None when nothing is known of them. `frozen`: nobody will look at their numbers."""
+def find(number: int, sources: Sequence[Tensor], addresses: list[int], frozen: int) -> Weights | None:
+    """The weights that may be packed already; None when nothing is known of them. `frozen`: the number of a promise, under which
+    their numbers are looked at once.
+    """
     if not sources:
         return None
     found = KNOWN.get((number, sources[0].dtype, id(sources[0])))
@@ -73,7 +80,7 @@ def forget(parameters: Iterable[Tensor]) -> None:
 
 
 def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
-    """The same for weights that are not known; None for tensors that are no module's parameters."""
+    """Begin to know these weights; None for tensors that are no module's parameters."""
     if not sources or not all(type(source) is torch.nn.Parameter and not source.is_inference() for source in sources):
         return None
     key = (number, sources[0].dtype, id(sources[0]))

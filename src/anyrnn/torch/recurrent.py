@@ -227,7 +227,7 @@ class Recurrent(RecurrentBase):
         return self._shown(shown, return_outputs), self._shown_states(states, state, all_states)
 
     _forward_unevenly_apart = torch.compiler.disable(_forward_unevenly)
-    """What is compiled calls it as it is. In eager mode that takes longer than a call."""
+    """The same for compiled callers, which run it uncompiled; in eager mode the wrapper takes longer than a small call."""
 
     def _batch(
         self, input: Any, which: StepsGiven | None, of_ends: bool

@@ -14,7 +14,6 @@ from torch import nn
 
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
-from anyrnn.ir import show
 from anyrnn.torch import Recurrent
 from anyrnn.train.errors import UsageError
 from anyrnn.train.model import Reader
@@ -23,6 +22,7 @@ from anyrnn.train.record import Evaluation, Record
 
 CHECKPOINT = "checkpoint.pt"
 FORMAT = 2
+DIGEST = hashlib.sha256().digest_size
 MAY_DIFFER = ("steps", "threads", "data", "output", "resume", "save_every")
 """Options that a run may be resumed with other values of; of data, the folder alone."""
 
@@ -50,7 +50,7 @@ class Checkpoints:
 
     options: Options
     equations: str
-    """The cell's; none of torch's layers."""
+    """A digest of the cell's, with its numbers; the same for all of torch's layers."""
     data: str
     """A digest of the training sequences."""
 
@@ -59,7 +59,7 @@ class Checkpoints:
         return self.options.output / CHECKPOINT
 
     def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, record: Record) -> None:
-        """After a step; on the disk when this returns."""
+        """After a step; the numbers are on the disk before the file takes the place of the one before."""
         evaluations = [{**asdict(e), "predictions": torch.from_numpy(e.predictions)} for e in record.evaluations]
         buffer = io.BytesIO()
         torch.save(
@@ -80,46 +80,54 @@ class Checkpoints:
             opened.flush()
             os.fsync(opened.fileno())
 
-    def load(self) -> Checkpoint:
-        """The last one. Raises: UsageError when there is none, it is damaged, or it is that of another run."""
-        content = self._content()
-        for name, value in _fixed(self.options).items():
-            if content["options"][name] != value:
-                raise self._unfit(f"is of a run with {name} {content['options'][name]}, not {value}")
+    def checked(self, content: dict[str, Any]) -> Checkpoint:
+        """Of what was `read`. Raises: UsageError when it is that of another cell, or of other data."""
         if content["equations"] != self.equations:
-            raise self._unfit(f"is of a run whose cell {self.options.cell} had other equations")
+            raise _unfit(self.file, f"is of a run whose cell {self.options.cell} had other equations")
         if content["data"] != self.data:
-            raise self._unfit("is of a run with other training data")
+            raise _unfit(self.file, "is of a run with other training data")
         record = content["record"]
-        done, steps = len(record["losses"]), self.options.steps
-        if done > steps:
-            raise self._unfit(f"is of a run that has done {done} steps, more than the {steps} asked for")
         evaluations = [Evaluation(**{**e, "predictions": e["predictions"].numpy()}) for e in record["evaluations"]]
         return Checkpoint(content["model"], content["optimiser"], Record(**{**record, "evaluations": evaluations}))
-
-    def _content(self) -> dict[str, Any]:
-        if not self.file.is_file():
-            raise UsageError(f"--resume: there is no {self.file}")
-        whole = self.file.read_bytes()
-        content, digest = whole[:-32], whole[-32:]
-        if hashlib.sha256(content).digest() != digest:
-            raise self._unfit("is damaged, or no checkpoint of this version of anyrnn")
-        found: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-        if found["format"] != FORMAT:
-            raise self._unfit("is no checkpoint of this version of anyrnn")
-        return found
-
-    def _unfit(self, why: str) -> UsageError:
-        return UsageError(f"--resume: {self.file} {why}")
 
 
 def of_run(model: Reader, dataset: Dataset, options: Options) -> Checkpoints:
     """The checkpoints of a run."""
-    equations = show.text(model.recurrent.cell.trace()) if isinstance(model.recurrent, Recurrent) else ""
-    digest = hashlib.sha256()
-    for array in (dataset.train.inputs, dataset.train.labels, dataset.train.lengths):
-        digest.update(b"" if array is None else array.tobytes())
-    return Checkpoints(options, equations, digest.hexdigest())
+    equations, data, train = "", hashlib.sha256(), dataset.train
+    if isinstance(model.recurrent, Recurrent):
+        cell = model.recurrent.cell
+        equations = f"{cell.trace().identity} {cell.values({})}"
+    for array in (train.inputs, train.labels, train.lengths):
+        data.update(b"none" if array is None else f"{array.shape} {array.dtype}".encode() + array.tobytes())
+    return Checkpoints(options, hashlib.sha256(equations.encode()).hexdigest(), data.hexdigest())
+
+
+def read(options: Options) -> dict[str, Any]:
+    """The last checkpoint in the run's folder, before anything else is known of the run.
+
+    Raises: UsageError when there is none, it is damaged, or it is that of a run with other options.
+    """
+    file = options.output / CHECKPOINT
+    if not file.is_file():
+        raise UsageError(f"--resume: there is no {file}")
+    whole = file.read_bytes()
+    content, digest = whole[:-DIGEST], whole[-DIGEST:]
+    if hashlib.sha256(content).digest() != digest:
+        raise _unfit(file, "is damaged, or no checkpoint of this version of anyrnn")
+    found: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    if found["format"] != FORMAT:
+        raise _unfit(file, "is no checkpoint of this version of anyrnn")
+    for name, value in _fixed(options).items():
+        if found["options"][name] != value:
+            raise _unfit(file, f"is of a run with {name} {found['options'][name]}, not {value}")
+    done = len(found["record"]["losses"])
+    if done > options.steps:
+        raise _unfit(file, f"is of a run that has done {done} steps, more than the {options.steps} asked for")
+    return found
+
+
+def _unfit(file: Path, why: str) -> UsageError:
+    return UsageError(f"--resume: {file} {why}")
 
 
 def _fixed(options: Options) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from anyrnn.datasets import Dataset, Sequences
-from anyrnn.train.checkpoint import Checkpoints
+from anyrnn.train.checkpoint import Checkpoint, Checkpoints
 from anyrnn.train.errors import DivergedError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
@@ -52,23 +52,29 @@ def train(
     stop: Callable[[], bool],
     checkpoints: Checkpoints,
     processes: Processes = ALONE,
+    before: Checkpoint | None = None,
 ) -> Record:
-    """Train by Adam on the cross-entropy, from the last checkpoint on if the options say so, evaluating and saving checkpoints
-    now and then on the way and one at the end; `stop` is asked at each step, for after it. Several processes take their parts of
+    """Train by Adam on the cross-entropy, from a checkpoint on if there is one, evaluating and saving checkpoints now and then on
+    the way and one at the end; `stop` is asked at each step, for after it. Several processes take their parts of
     each batch, and the first evaluates and saves.
 
     Raises: DivergedError as soon as a loss is not finite, before it reaches the weights.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
-    record = checkpoints.load().restore(model, optimiser) if options.resume else Record()
+    record = Record() if before is None else before.restore(model, optimiser)
     together = processes.together(model)
     inputs, lengths, labels = _tensors(dataset.train)
     order = batches(len(dataset.train), options.batch, options.seed)
     done, every = len(record.losses), math.ceil(options.steps / EVALUATIONS)
     for _ in range(done):
         next(order)
-    hidden, what = not (processes.leads and sys.stderr.isatty()), f"{options.dataset} {options.cell}"
-    with tqdm(total=options.steps, initial=done, unit="step", desc=what, disable=hidden) as bar:
+    with tqdm(
+        total=options.steps,
+        initial=done,
+        unit="step",
+        desc=f"{options.dataset} {options.cell}",
+        disable=not (processes.leads and sys.stderr.isatty()),
+    ) as bar:
         for step in range(done, options.steps):
             start = perf_counter()
             optimiser.param_groups[0]["lr"] = learning_rate(options.learning_rate, step)

@@ -31,6 +31,7 @@ def run(options: Options) -> dict[str, Any] | None:
 
     layers = find_layers(options)
     results.check_output(options.output)
+    content = checkpoint.read(options) if options.resume else None
     dataset = _load(options)
     if options.batch > len(dataset.train):
         raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
@@ -38,8 +39,10 @@ def run(options: Options) -> dict[str, Any] | None:
         if options.batch < processes.count:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         model = build(layers, dataset, options)
+        checkpoints = checkpoint.of_run(model, dataset, options)
+        before = None if content is None else checkpoints.checked(content)
         with stop_requests() as stop:
-            record = loop.train(model, dataset, options, stop, checkpoint.of_run(model, dataset, options), processes)
+            record = loop.train(model, dataset, options, stop, checkpoints, processes, before)
             if not processes.leads:
                 return None
             if record.interrupted:

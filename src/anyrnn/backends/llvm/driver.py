@@ -70,7 +70,8 @@ class Driver:
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         zeros = {state for state in program.states if not state_values.get(state, 0.0)}
-        shaper = Shaper(program, machine, frozenset(zeros if not program.reverse else ()), not keeps and not program.reverse)
+        zeros = zeros if not program.reverse else set()
+        shaper = Shaper(program, machine, frozenset(zeros), squares=not (keeps or program.reverse))
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:

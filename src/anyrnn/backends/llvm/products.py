@@ -5,6 +5,8 @@
         add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them into the
         tile, a piece of stack that stays in cache
 
+A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
+
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
 """
 
@@ -29,11 +31,13 @@ BLOCK_FEATURES = 128
 
 
 SQUARES = "add_squares"
+"""The function that multiplies by weights in squares, see `MatrixPack.stands`."""
 
 
 def add_squares(module: Module, e: Element) -> None:
     """`void(ptr rows, i64 row bytes, ptr factors, i64 panel bytes, i64 features, ptr before, ptr sum)`: before and a vector of
-    products of one row, by weights of which one matrix row goes to each lane. The bits are those of packed weights.
+    products of one row, by weights of which one matrix row goes to each lane: `rows` begins the first of as many as there are
+    lanes, `factors` the row's first panel; `features` is a multiple of the lanes. The bits are those of packed weights.
     """
     parameters = [("ptr", "rows"), ("i64", "row_bytes"), ("ptr", "factors"), ("i64", "panel_bytes"), ("i64", "features")]
     b = module.function(SQUARES, [*parameters, ("ptr", "before"), ("ptr", "sum")])

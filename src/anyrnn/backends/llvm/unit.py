@@ -17,8 +17,10 @@ from anyrnn.sequence.network import Network
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
-STANDING_ROWS: dict[str | None, int] = {"rows": 8, "squares": 1}
-"""Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack`."""
+STANDING_ROWS = {"rows": 8, "squares": 1}
+"""Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
+quarter faster than with packed weights; in squares, each row would be as much work as packing.
+"""
 FAR_BYTES = 3 * 2**23
 """Recurrent weights of more bytes come from memory in every step, and are fetched ahead if that pays on this processor (see
 `target.BYTES_AHEAD`). Those that the last cache holds arrive sooner without.
@@ -92,7 +94,7 @@ class Unit:
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
         self.standing: list[tuple[int, str]] = []
-        """(word, weight) of those that are read where they stand"""
+        """of packs that are read where they stand, the word of the address and the first weight"""
         for pack in self.code.matrices:
             index = self.layout.pack(pack.name)
             size = pack.size.evaluate(self.sizes)
@@ -100,7 +102,7 @@ class Unit:
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
             bytes = groups * depth * k_bytes
             whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
-            if whole and extent.total <= STANDING_ROWS.get(pack.stands, 0):
+            if pack.stands is not None and whole and extent.total <= STANDING_ROWS.get(pack.stands, 0):
                 self.standing.append((index, pack.weights[0][0]))
             else:
                 self.words[index] = packed.take(bytes + groups * (OF_ZEROS * k_bytes + 8 * len(pack.weights)))
