@@ -14,12 +14,13 @@ def test_a_system_is_timed_in_a_process_of_its_own(settings: Settings) -> None:
     assert time_alone(Row("lstm", 5, 3, 4, 6, "training"), "torch", settings) > 0
 
 
+@pytest.mark.slow
 def test_compiles_are_timed_in_processes_of_their_own(settings: Settings) -> None:
     cold, cached = time_compiles("rnn_tanh", settings)
     assert 0 < cached < cold / 2
 
 
-@pytest.mark.parametrize("system", ["anyrnn", "torch"])
+@pytest.mark.parametrize("system", ["anyrnn", pytest.param("torch", marks=pytest.mark.slow)])
 def test_memory_is_that_of_one_call(system: str, settings: Settings) -> None:
     """What is kept for the backward pass grows with the steps: here 300 more of 400 features, 8 samples, at least 4 vectors."""
     few, many = (measure_memory(Row("lstm", steps, 8, 40, 400, "training"), system, settings) for steps in (100, 400))

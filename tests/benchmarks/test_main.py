@@ -156,6 +156,7 @@ def test_memory_of_calls(suite: Callable[..., None], monkeypatch: pytest.MonkeyP
     assert "a step takes 3.0 MiB at the most, should be no more than torch's 2.0 MiB" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
 def test_rows_are_measured_again_when_asked(
     again: bool, suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
