@@ -19,7 +19,7 @@ FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
-quarter faster than with packed weights; in squares, each row would be as much work as packing.
+quarter faster than with packed weights; in squares, every row transposes the weights anew.
 """
 FAR_BYTES = 3 * 2**23
 """Recurrent weights of more bytes come from memory in every step, and are fetched ahead if that pays on this processor (see
