@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import anyrnn.torch
 from anyrnn.backends.llvm import split
-from anyrnn.torch import Recurrent, operators
+from anyrnn.torch import Recurrent, calls
 from tests.budget import assert_relative
 from tests.counting import counting
 from tests.torch.layers import KINDS, pair, state_for, tensors_of
@@ -514,13 +514,13 @@ def test_outputs_that_kernels_put_where_they_are_wanted(
 ) -> None:
     """The same bits as of outputs that are packed and copied from there."""
     layer = make(which, 2, bidirectional=True, batch_first=batch_first)
-    assert operators.Call(layer.network, batch_first).scatters == anywhere
+    assert calls.Call(layer.network, batch_first).scatters == anywhere
     x, cotangent = draw(6, 7, D), draw(6, 7, 2 * H)
     mask = torch.rand(6, 7) < 0.7
     results = []
     for by_kernels in (True, False):
         if not by_kernels:
-            for call in operators.CALLS.values():
+            for call in calls.CALLS.values():
                 monkeypatch.setitem(vars(call), "scatters", False)  # which is remembered there
         leaf = x.clone().requires_grad_()
         output, _ = layer(leaf, mask=mask, padding=0.5)

@@ -103,6 +103,27 @@ def test_a_module_of_inference_mode_in_the_place_of_another() -> None:
     run(layer, x.double())
 
 
+@pytest.mark.parametrize(("features", "projected"), [(64, 0), (70, 0), (64, 20)])
+def test_single_rows_leave_what_others_have_packed(features: int, projected: int) -> None:
+    """Of 70 or 20 features weights are packed for single rows too, beside others that are not."""
+    layer = anyrnn.torch.LSTM(features, 64, proj_size=projected).eval()
+    inputs = {steps: torch.randn(steps, 1, features) for steps in (5, 1)}
+    expected = {steps: run(layer, x) for steps, x in inputs.items()}
+    for turn in range(3):
+        with torch.no_grad():
+            for p in layer.parameters():
+                p.data *= -1.0
+        if turn == 2:
+            layer.freeze()
+        for steps in (1, 5, 1, 5):
+            output = run(layer, inputs[steps])
+            assert output.equal(expected[steps]) is (turn == 1)
+        if turn != 1:
+            other = anyrnn.torch.LSTM(features, 64, proj_size=projected)
+            other.load_state_dict(layer.state_dict())
+            assert all(run(layer, x).equal(run(other, x)) for x in inputs.values())
+
+
 def test_weights_packed_for_one_module_are_gone_with_it() -> None:
     layer, x = anyrnn.torch.GRU(3, 40), torch.randn(5, 2, 3)
     run(layer, x)

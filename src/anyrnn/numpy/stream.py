@@ -67,7 +67,7 @@ class Stream:
 
         shape = native.Shape(
             "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([output])[0],
-            strides(states), strides(states),
+            strides(states), strides(states), packed=True,
         )  # fmt: skip
         arrays = [*inputs, output, *states, *states, *self._sources]
         return native.Repeated(network, shape, [a.ctypes.data for a in arrays])

@@ -19,7 +19,10 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.operators import CALLS, Tensors, as_arguments, interpreted, run_backward, run_forward
+from anyrnn.torch.calls import CALLS, Tensors
+from anyrnn.torch.interpreted import interpreted
+from anyrnn.torch.kernels import run_backward, run_forward
+from anyrnn.torch.operators import as_arguments
 from anyrnn.torch.plain import direct, is_batch, is_plain
 from anyrnn.torch.rows import Scatter, taken
 
@@ -51,21 +54,21 @@ def interpreted_shape(shape: Shape, tensors: Sequence[Tensor]) -> tuple[Tensor, 
     return interpreted(shape.number, *shape.parts(tensors), shape.packing)
 
 
-def _save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
+def save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
     ctx.shape = shape
     ctx.save_for_backward(*tensors, reserve)
     ctx.set_materialize_grads(False)
 
 
-def _gradients(
-    ctx: Any, d_output: Tensor | None, d_last: Sequence[Tensor | None], function: type[Any]
+def gradients(
+    ctx: Any, saved: Tensors, d_output: Tensor | None, d_last: Sequence[Tensor | None], function: type[Any]
 ) -> tuple[Tensor | None, ...]:
-    *tensors, reserve = ctx.saved_tensors
+    *tensors, reserve = saved
     if d_output is None and all(d is None for d in d_last):
         return (None,) * (1 + len(tensors))
     wanted = ctx.needs_input_grad[1:]
     shape = ctx.shape
-    if shape.scatter is not None and d_output is not None and not _kernels_run(d_output, *d_last, *tensors, reserve):
+    if shape.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):
         d_output, shape = taken(d_output, shape.scatter.places), replace(shape, scatter=None)
     if not is_compiling() and any(map(is_batch, (d_output, *d_last))):
         return None, *_batch_of_gradients(shape, wanted, (d_output, *d_last), tensors)
@@ -74,7 +77,7 @@ def _gradients(
     return None, *function.apply(shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
 
 
-def _kernels_run(*tensors: Tensor | None) -> bool:
+def kernels_run(*tensors: Tensor | None) -> bool:
     """Whether a backward call reads these directly, and nobody asks for a derivative of the gradient."""
     present = [t for t in tensors if t is not None]
     return not torch.is_grad_enabled() and not any(map(is_batch, present)) and direct(*present)
@@ -108,12 +111,12 @@ class Plain(torch.autograd.Function):
             if shape.scatter is not None:
                 output = shape.scatter.put(output)
         assert reserve is not None
-        _save(ctx, shape, tensors, reserve)
+        save(ctx, shape, tensors, reserve)
         return output, *last
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor | None, *d_last: Tensor | None) -> Any:
-        return _gradients(ctx, d_output, d_last, PlainGradient)
+        return gradients(ctx, ctx.saved_tensors, d_output, d_last, PlainGradient)
 
 
 def _run_gradient(
@@ -211,13 +214,13 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         shape, *tensors = inputs
-        _save(ctx, shape, tensors, output[-1])
+        save(ctx, shape, tensors, output[-1])
         ctx.save_for_forward(*tensors)
         ctx.mark_non_differentiable(output[-1])
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor | None, *d_rest: Tensor | None) -> Any:
-        return _gradients(ctx, d_output, d_rest[:-1], TransformedGradient)
+        return gradients(ctx, ctx.saved_tensors, d_output, d_rest[:-1], TransformedGradient)
 
     @staticmethod
     def jvp(ctx: Any, _shape: None, *tangents: Tensor | None) -> Any:
@@ -270,17 +273,6 @@ class TransformedGradient(torch.autograd.Function):
         moving = [torch.zeros_like(p) if tangents[k] is None else tangents[k] for p, k in zip(present, places, strict=True)]
         found = torch.func.jvp(function, tuple(present), tuple(moving))[1]
         return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
-
-
-def trained_again(number: int, first: int) -> Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, Sequence[Tensor]]]:
-    """What runs calls with a gradient, of one input, so many first states and plain sources, in eager mode."""
-    shape = known_shape(number, 1, first, False, None, None)
-
-    def run(x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Sequence[Tensor]]:
-        output, *last = Plain.apply(shape, x, *first, *sources)
-        return output, last
-
-    return run
 
 
 def call_network(

@@ -25,10 +25,11 @@ from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch import autograd, operators, packed, plain
-from anyrnn.torch.again import Earlier
-from anyrnn.torch.look import seen
+from anyrnn.torch import autograd, interpreted, packed, plain
+from anyrnn.torch.calls import DTYPES, Call, handle
+from anyrnn.torch.explained import seen
 from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.repeated import Earlier
 from anyrnn.torch.rows import Scatter
 from anyrnn.torch.tensors import Tensors, is_cast
 from anyrnn.trace import Cell
@@ -130,7 +131,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._changed()
         self.network = network = self._modes[False].network
         self._parameter_names = [[self._named(network, p.name, unit) for p in network.graph.parameters] for unit in network.units]
-        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in operators.DTYPES.items()}
+        self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in DTYPES.items()}
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = plain.unknown, MOST_LIKENESSES
@@ -196,8 +197,8 @@ class RecurrentBase(Layer, torch.nn.Module):
             for ends in (False, True):
                 last = [*[False] * (len(net.parts) - 1), ends]
                 given = zip(net.parts, last, budgets, strict=True)
-                calls = [operators.Call(part, self.batch_first, of_ends, budget) for part, of_ends, budget in given]
-                found[bool(all_states), ends] = [operators.handle(call) for call in calls]
+                calls = [Call(part, self.batch_first, of_ends, budget) for part, of_ends, budget in given]
+                found[bool(all_states), ends] = [handle(call) for call in calls]
         return found
 
     def _networks(self, dropout: float) -> Networks:
@@ -250,6 +251,11 @@ class RecurrentBase(Layer, torch.nn.Module):
     def why_not_native(self) -> str | None:
         """Why calls run no native kernels, as the parameters are now; None where they do."""
         return self._why_not_native(next(self.parameters(), torch.empty(0)))
+
+    def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
+        """The output and the last states of a call like one that was made before; None where it is none."""
+        repeated = self._earlier.find(hx)
+        return None if repeated is None else repeated(self, input, hx)
 
     def _seen(self, *given: Any, **call: Any) -> Seen:
         return seen(self, given, call)
@@ -342,7 +348,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         layer, direction = unit
         parameters = {p.name: getattr(self, self._named(network, p.name, unit)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
-        number = operators.number_like(like)
+        number = interpreted.number_like(like)
         chances = None
         if seed is not None:
             memory = plain.direct(like, seed) and not are_functorch_transforms_active()
@@ -352,7 +358,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
         phase = network.plan.phase
         values = reference.parameter_values(network, number, parameters)
-        with operators.without_autocast(like):
+        with interpreted.without_autocast(like):
             interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
         computed = {w.name: values[w.node] for w in phase.computed}
         return [parameters[name] if name in parameters else computed[name] for name in network.sources]
@@ -412,7 +418,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if reason is None:
             return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
         self._check_fallback(reason)
-        output, *last = operators.interpreted(number, inputs, first, sources, seed, packing)
+        output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
         return output if scatter is None else scatter.put(output), last
 
     def _check_fallback(self, reason: str) -> None:

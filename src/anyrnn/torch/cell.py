@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
@@ -22,8 +23,9 @@ OF_LAYERS = ("num_layers", "batch_first", "dropout", "bidirectional", "memory_bu
 
 
 class RecurrentCell(RecurrentBase):
-    """One step of any cell, for loops of one's own. A loop that is known beforehand is faster as one call of `Recurrent`: each
-    call of a cell packs the weights anew, or looks whether they have changed, which for a few samples takes longer than the step.
+    """One step of any cell, for loops of one's own. A loop that is known beforehand is faster as one call of `Recurrent`: with
+    several samples each call of a cell packs the weights anew, or looks whether they have changed, which for few takes longer
+    than the step.
 
     Args:
         cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.
@@ -84,14 +86,17 @@ class RecurrentCell(RecurrentBase):
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend cannot be had.
         """
-        output, last, shown = self._step(input, hx, steps)
-        states = tuple([shown(s) for s in last])
-        return shown(output), states[0] if len(states) == 1 else states
+        output, states = self._step(input, hx, steps)
+        return output, states[0] if len(states) == 1 else tuple(states)
 
     def _step(
         self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None, steps: dict[str, Tensor]
-    ) -> tuple[Tensor, Sequence[Tensor], Callable[[Tensor], Tensor]]:
-        """The output and the new states as a sequence has them, and what makes of each what the caller gets."""
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The output and the new states."""
+        if not (steps or is_compiling()):
+            repeated = self._repeated(input, hx)
+            if repeated is not None:
+                return repeated
         given, weight = self._checked(input)
         batched = input.dim() == 2
         x = self._tensors.time_major(given, batched, weight)
@@ -102,13 +107,16 @@ class RecurrentCell(RecurrentBase):
             inputs += [self._tensors.time_major(t.unsqueeze(0), batched, weight) for t in further]
         sources, seed, plain_sources = self._checked_sources(self._mode, input, weight)
         output, last = self._run(self._mode, inputs, first, sources, seed, None, plain_sources, False, None)
+        if batched and not (steps or is_compiling()) and (hx is None or isinstance(hx, (tuple, Tensor))):
+            as_given = () if hx is None else hx if isinstance(hx, tuple) else (hx,)
+            self._earlier.note(self, self._mode, input, as_given, sources, of_step=True)
         dtype = input.dtype
 
         def shown(tensor: Tensor) -> Tensor:
             of_step = tensor.squeeze(0) if batched else tensor.squeeze(0).squeeze(0)
             return of_step if of_step.dtype is dtype else of_step.to(dtype)  # under autocast
 
-        return output, last, shown
+        return shown(output), [shown(s) for s in last]
 
     def _checked(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """The input as a sequence of one step, and a parameter."""

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
-from anyrnn.torch import operators, uneven
+from anyrnn.torch import interpreted, uneven
 from anyrnn.torch.base import RecurrentBase
 from anyrnn.torch.state import RecurrentState
 from anyrnn.torch.tensors import States
@@ -115,10 +115,10 @@ class Recurrent(RecurrentBase):
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         usual = which is None and return_outputs == "all" and return_states == "last" and not steps
         if usual and not is_compiling():
-            again = self._earlier.again.get(torch.is_grad_enabled())
-            same = None if again is None else again(self, input, hx)
-            if same is not None:
-                return same
+            repeated = self._repeated(input, hx)
+            if repeated is not None:
+                output, last = repeated
+                return output, last[0] if len(last) == 1 else tuple(last)
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
         if which is not None or not isinstance(input, Tensor):
             unevenly = self._forward_unevenly_apart if is_compiling() else self._forward_unevenly
@@ -152,7 +152,7 @@ class Recurrent(RecurrentBase):
             mode = self._held_mode
             inputs.append(there)
         sources, seed, plain_sources = self._checked_sources(mode, input, weight)
-        ends = partial(operators.ends, self.network) if of_ends else None
+        ends = partial(interpreted.ends, self.network) if of_ends else None
         output, last = self._run(mode, inputs, first, sources, seed, None, plain_sources, all_states, ends)
         if not (all_states or of_ends or steps or is_compiling()) and there is None and state is None:
             self._earlier.note(self, mode, input, first, sources)
@@ -277,7 +277,7 @@ class Recurrent(RecurrentBase):
         """The first values of states where a call gives none, [units, 1, size]."""
         network = self.network
         if not self._learned_state:
-            return operators.first_values(network, like, 1)
+            return interpreted.first_values(network, like, 1)
         found = []
         for state, names, size in zip(network.graph.states, network.first_names, network.state_sizes, strict=True):
             of_units = [getattr(self, name) for name in names]

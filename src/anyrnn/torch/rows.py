@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.autograd import forward_ad
 
-from anyrnn.torch.operators import new_rows, paged
+from anyrnn.torch.memory import new_rows, paged
 from anyrnn.torch.plain import direct, is_batch
 
 

@@ -166,8 +166,8 @@ class _StandardCell(RecurrentCell):
 
     def forward(self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None = None, **steps: Tensor) -> Any:
         """One step; see `RecurrentCell.forward`. Returns: the new state, formed as `hx`."""
-        _, last, shown = self._step(input, hx, steps)
-        return shown(last[0]) if len(last) == 1 else tuple([shown(s) for s in last])
+        _, states = self._step(input, hx, steps)
+        return states[0] if len(states) == 1 else tuple(states)
 
     def _repr_first(self) -> list[str]:
         return []

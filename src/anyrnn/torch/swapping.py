@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 from anyrnn.errors import UnsupportedError
 from anyrnn.torch import standard
 from anyrnn.torch.base import RecurrentBase
+from anyrnn.torch.calls import DTYPES
 from anyrnn.torch.cell import RecurrentCell
-from anyrnn.torch.operators import DTYPES
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -22,9 +22,9 @@ from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
-from anyrnn.backends.llvm.products import add_squares
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
+from anyrnn.backends.llvm.squares import add_squares
 from anyrnn.backends.llvm.stack import emit_stack
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
@@ -71,7 +71,7 @@ class Driver:
         self.module = Module(fused=machine.fused)
         zeros = {state for state in program.states if not state_values.get(state, 0.0)}
         zeros = zeros if not program.reverse else set()
-        shaper = Shaper(program, machine, frozenset(zeros), squares=not (keeps or program.reverse))
+        shaper = Shaper(program, machine, frozenset(zeros), squares=not program.reverse)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:

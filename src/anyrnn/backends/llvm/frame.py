@@ -64,6 +64,8 @@ class Shape:
     """of which a training call keeps some; one without an output does some of them again, for a backward call"""
     anywhere: bool = False
     """the output's rows stand anywhere: a table says, of each packed row, how many rows further than packed"""
+    packed: bool = False
+    """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Frame:
         self.element = code.element
         scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
         self.units = [
-            Unit(network, shape.which, code, unit, shape.extent, shape.windows, scratch, reserve, fixed, packed)
+            Unit(network, shape.which, code, unit, shape.extent, shape.windows, shape.packed, scratch, reserve, fixed, packed)
             for unit in network.units
         ]
         self.starts = self._block_starts()
@@ -101,7 +103,8 @@ class Frame:
         again = shape.which == "training" and shape.output is None
         self.discarded = self._discarded(scratch) if again else None
         barrier = fixed.take(STATE_BYTES)
-        self.own_bytes, self.packed_bytes = scratch.bytes, packed.bytes
+        self.own_bytes = scratch.bytes
+        self.packed_bytes = packed.bytes if any(unit.in_packed for unit in self.units) else 0
         self.kept = 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT

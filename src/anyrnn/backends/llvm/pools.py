@@ -42,7 +42,7 @@ class Pool:
             scratch = RESTING.pop()
         except IndexError:
             scratch = None
-        packed = keep(frame.packed_bytes) if keep else None
+        packed = keep(frame.packed_bytes) if keep and frame.packed_bytes else None
         needed = frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes
         if scratch is None or scratch.bytes < needed:
             scratch = Scratch(needed)

@@ -15,44 +15,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
-from anyrnn.backends.llvm.copies import transposed_square
-from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers
+from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
+from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
+from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import machine
 
-OPERAND_WORDS = 6
-"""address, weights, depth, bytes from row to row, bytes from panel to panel, bytes from feature to feature in the weights; behind
-them, where weights may be read in squares, the address of each (the first is 0 where they are packed) and bytes from row to row
+OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_bytes")
+"""The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
+squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
 """
 BLOCK_FEATURES = 128
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
-
-
-SQUARES = "add_squares"
-"""The function that multiplies by weights in squares, see `MatrixPack.stands`."""
-
-
-def add_squares(module: Module, e: Element) -> None:
-    """`void(ptr rows, i64 row bytes, ptr factors, i64 panel bytes, i64 features, ptr before, ptr sum)`: before and a vector of
-    products of one row, by weights of which one matrix row goes to each lane: `rows` begins the first of as many as there are
-    lanes, `factors` the row's first panel; `features` is a multiple of the lanes. The bits are those of packed weights.
-    """
-    parameters = [("ptr", "rows"), ("i64", "row_bytes"), ("ptr", "factors"), ("i64", "panel_bytes"), ("i64", "features")]
-    b = module.function(SQUARES, [*parameters, ("ptr", "before"), ("ptr", "sum")])
-    rows, row_bytes, factors, panel_bytes, features, before, target = b.arguments
-    square = b.loop("square", 0, features, e.lanes, [("panel", factors), ("sum", const(e.vector, 0.0))], once=True)
-    panel, total = square.values
-    column = b.at(rows, square.index, e.type, "column")
-    lines = [b.at(column, b.mul(row_bytes, lane), "i8", f"row.{lane}") for lane in range(e.lanes)]
-    weights = transposed_square(b, [b.load(e.vector, line, "weights", e.bytes) for line in lines])
-    for k, weight in enumerate(weights):
-        factor = b.splat(b.load(e.type, b.at(panel, k, e.type), "factor"), e.lanes, "factor")
-        total = b.fma(factor, weight, total, "sum")
-    _, total = b.end(square, [b.at(panel, panel_bytes, "i8", "panel"), total])
-    b.store(b.fadd(b.load(e.vector, before, "before", e.panel_row), total), target, e.panel_row)
-    b.ret()
 
 
 @dataclass(frozen=True)
@@ -137,7 +112,14 @@ class Products:
 
     def _words(self, operand: Operand) -> int:
         """Of an operand's entry in its table."""
-        return OPERAND_WORDS + (len(operand.weights) + 1 if operand.stands == "squares" else 0)
+        return len(OPERAND) + (len(operand.weights) + 1 if operand.stands == "squares" else 0)
+
+    def _word(self, entry: Value, name: str) -> Value:
+        """Of an operand's entry."""
+        return self.b.load(I64, self.b.at(entry, OPERAND.index(name), I64), name)
+
+    def _pointer(self, entry: Value, name: str) -> Value:
+        return self.b.load(PTR, self.b.at(entry, OPERAND.index(name), I64), name)
 
     def tile_at(self, accumulator: int, panel: Value | int, row: int) -> Value:
         """The address of one vector of the tile."""
@@ -168,18 +150,18 @@ class Products:
                     weight_bytes = b.select(stands, apart, weight_bytes, "weight_bytes")
                 weights = kernel.advance(self.packs[k], b.mul(before, count), operand.pack)
                 key = operand.buffer, operand.later
-                words = [
-                    kernel.bases[key],
-                    weights,
-                    depth,
-                    kernel.row_bytes[key],
-                    kernel.panel_bytes[operand.buffer],
-                    weight_bytes,
-                ]
-                for word, value in enumerate(words):
-                    b.store(value, b.at(place, word, I64))
+                words = {
+                    "address": kernel.bases[key],
+                    "weights": weights,
+                    "depth": depth,
+                    "row_bytes": kernel.row_bytes[key],
+                    "panel_bytes": kernel.panel_bytes[operand.buffer],
+                    "weight_bytes": weight_bytes,
+                }
+                for name, value in words.items():
+                    b.store(value, b.at(place, OPERAND.index(name), I64))
                 if standing is not None and operand.stands == "squares":
-                    self._note_squares(operand, *standing, b.at(place, OPERAND_WORDS, I64), group)
+                    self._note_squares(operand, *standing, b.at(place, len(OPERAND), I64), group)
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
                 panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
@@ -252,15 +234,15 @@ class Products:
         ours = not is_callers(self.kernel.program, operand.buffer)
         block = b.loop("block", 0, self.blocks[which], 1, [("operand", table), ("feature", i64(0))])
         words, feature = block.values
-        depth = b.load(I64, b.at(words, 2, I64), "depth")
-        row_bytes = i64(e.panel_row) if ours else b.load(I64, b.at(words, 3, I64), "row_bytes")
-        panel_bytes = b.load(I64, b.at(words, 4, I64), "panel_bytes")
+        depth = self._word(words, "depth")
+        row_bytes = i64(e.panel_row) if ours else self._word(words, "row_bytes")
+        panel_bytes = self._word(words, "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
-        first = advance(b.load(PTR, words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
+        first = advance(self._pointer(words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
         weight_bytes: Value | int = len(operand.accumulators) * shaped.width * e.panel_row
         if operand.stands == "rows":
-            weight_bytes = b.load(I64, b.at(words, 5, I64), "weight_bytes")
-        weights = advance(b.load(PTR, b.at(words, 1, I64)), b.mul(feature, weight_bytes), "weights")
+            weight_bytes = self._word(words, "weight_bytes")
+        weights = advance(self._pointer(words, "weights"), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
         before = self._before(which, block.index, row)
 
@@ -277,7 +259,7 @@ class Products:
         squares = operand.stands == "squares" and height == 1
         if squares:
             packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
-            standing = b.load(PTR, b.at(words, OPERAND_WORDS, I64), "standing")
+            standing = b.load(PTR, b.at(words, len(OPERAND), I64), "standing")
             b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
             b.place(in_squares)
             self._add_squares(operand, words, feature, (first, panel_bytes, features), before)
@@ -311,7 +293,7 @@ class Products:
     ) -> None:
         """Add some products of one row by weights where they stand."""
         b, e = self.b, self.element
-        place = b.at(words, OPERAND_WORDS, I64)
+        place = b.at(words, len(OPERAND), I64)
         row_bytes = b.load(I64, b.at(place, len(operand.weights), I64), "weight_bytes")
         for j, a in enumerate(operand.accumulators):
             here = b.at(b.load(PTR, b.at(place, j, I64), operand.weights[j]), feature, e.type)

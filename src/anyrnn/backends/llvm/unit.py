@@ -38,6 +38,7 @@ class Unit:
         unit: tuple[int, int],
         extent: Extent,
         windows: Windows | None,
+        all_packed: bool,
         scratch: Arena,
         reserve: Arena,
         fixed: Arena,
@@ -71,7 +72,7 @@ class Unit:
         for memory, found in ((self.in_reserve, self.kept), (self.in_scratch, placed)):
             for name, where in found.items():
                 memory.append(self._place(name, where))
-        self._matrices(e, extent, packed)
+        self._matrices(e, extent, which != "inference", all_packed, packed)
         self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
@@ -89,7 +90,7 @@ class Unit:
         self.set("chunk", extent.chunk)
         self.set("block_steps", extent.block)
 
-    def _matrices(self, e: Element, extent: Extent, packed: Arena) -> None:
+    def _matrices(self, e: Element, extent: Extent, trains: bool, all_packed: bool, packed: Arena) -> None:
         """Room for packed weights and their products with zeros, and behind them a number for each weight and group."""
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
@@ -102,10 +103,12 @@ class Unit:
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
             bytes = groups * depth * k_bytes
             whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
-            if pack.stands is not None and whole and extent.total <= STANDING_ROWS.get(pack.stands, 0):
+            stands = not all_packed and pack.stands is not None and whole and extent.total <= STANDING_ROWS.get(pack.stands, 0)
+            if stands:
                 self.standing.append((index, pack.weights[0][0]))
-            else:
+            if not (stands and trains):  # in inference a pack has its place, which other calls with the same weights know
                 self.words[index] = packed.take(bytes + groups * (OF_ZEROS * k_bytes + 8 * len(pack.weights)))
+            if not stands:
                 self.in_packed.append(index)
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0

@@ -14,8 +14,8 @@ from torch.autograd import forward_ad
 
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch import operators
-from anyrnn.torch.again import Earlier
+from anyrnn.torch.calls import DTYPES
+from anyrnn.torch.repeated import Earlier
 
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
@@ -98,7 +98,7 @@ def _seen(
     return Seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
-        dtype=operators.DTYPES.get(dtype, str(dtype)),
+        dtype=DTYPES.get(dtype, str(dtype)),
         steps=steps,
         rows=rows,
         counts=counts,

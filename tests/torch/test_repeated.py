@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.nn.utils import parametrizations, prune
 
+import anyrnn
 import anyrnn.torch
-from anyrnn.torch import again, packed
+from anyrnn.torch import kernels, packed, repeated
 
 X = torch.randn(5, 2, 3)
 
@@ -19,14 +20,14 @@ X = torch.randn(5, 2, 3)
 def hits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For every call in which an earlier one was looked up, whether it was like it."""
     found: list[bool] = []
-    call = again.Again.__call__
+    call = repeated.Repeated.__call__
 
-    def noted(self: again.Again, *given: Any) -> Any:
+    def noted(self: repeated.Repeated, *given: Any) -> Any:
         result = call(self, *given)
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(again.Again, "__call__", noted)
+    monkeypatch.setattr(repeated.Repeated, "__call__", noted)
     return found
 
 
@@ -37,7 +38,7 @@ def flat(found: Any) -> list[torch.Tensor]:
 
 def forgetful(layer: Any, *given: Any) -> Any:
     """What the layer gives when it remembers nothing."""
-    kept, layer._earlier = layer._earlier, again.Earlier()
+    kept, layer._earlier = layer._earlier, repeated.Earlier()
     packed.KNOWN.clear()
     found = layer(*given)
     layer._earlier = kept
@@ -70,17 +71,154 @@ def test_the_third_call_is_not_looked_at(cell: str, more: dict[str, Any], grad: 
             check(layer, X.clone(), *given, hit=True, hits=hits)
 
 
-def test_gradients_are_those_of_other_calls(hits: list[bool]) -> None:
-    layer, found = anyrnn.torch.LSTM(3, 4), []
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "gru_before"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_so_do_single_steps(cell: str, grad: bool, hits: list[bool]) -> None:
+    layer = anyrnn.torch.RecurrentCell(cell, 3, 4)
+    states = flat(layer(X[0]))[1:]
+    first = tuple(torch.randn_like(s) for s in states)
+    for given in ((), (first if len(first) > 1 else first[0],), (first,), (tuple(s.requires_grad_() for s in first),)):
+        with torch.set_grad_enabled(grad):
+            for _ in range(2):
+                layer(X[0], *given)
+            check(layer, X[1], *given, hit=True, hits=hits)
+            check(layer, X[1, 0], *[tuple(s[0] for s in some) for some in given if isinstance(some, tuple)], hit=None, hits=hits)
+            check(layer, X[1:, 0], hit=None, hits=hits)
+            check(layer, X[:, 0].double().float().T.contiguous().T, hit=None, hits=hits)
+
+
+@pytest.mark.parametrize("name", ["RNNCell", "LSTMCell", "GRUCell"])
+def test_a_loop_of_steps_finds_its_first_and_its_later_calls(name: str, hits: list[bool]) -> None:
+    ours, theirs = getattr(anyrnn.torch, name)(3, 4), getattr(torch.nn, name)(3, 4)
+    theirs.load_state_dict(ours.state_dict())
+    for turn in range(4):
+        hits.clear()
+        found = []
+        for cell in (ours, theirs):
+            cell.zero_grad()
+            state, x = None, X.clone().requires_grad_()
+            for t in range(5):
+                state = cell(x[t], state)
+            (state if isinstance(state, torch.Tensor) else state[0] * state[1]).sum().backward()
+            found.append([x.grad, *(p.grad for p in cell.parameters())])
+        assert hits == [True] * [2, 4, 5, 5][turn]
+        for a, b in zip(*found, strict=True):
+            assert torch.allclose(a, b, atol=1e-6)
+
+
+def numbers(found: Any) -> list[torch.Tensor]:
+    """What a loss may read of a call."""
+    return [t for t in flat(found) if t.requires_grad]
+
+
+def squared(found: Any, *leaves: torch.Tensor) -> Any:
+    return torch.autograd.grad(sum(t.square().sum() for t in numbers(found)), leaves)
+
+
+BACKWARD: dict[str, Callable[..., Any]] = {
+    "all": squared,
+    "output": lambda found, *leaves: torch.autograd.grad(found[0].square().sum(), leaves),
+    "last state": lambda found, *leaves: torch.autograd.grad(flat(found)[-1].square().sum(), leaves),
+    "one number": lambda found, *leaves: torch.autograd.grad(found[0].sum(), leaves),
+    "one step": lambda found, *leaves: torch.autograd.grad(found[0][-1].square().sum(), leaves),
+    "strides": lambda found, *leaves: torch.autograd.grad(
+        found[0], leaves, torch.randn(found[0].mT.shape, generator=seeded()).mT
+    ),
+    "one leaf": lambda found, *leaves: torch.autograd.grad(found[0].square().sum(), leaves[-1:]),
+    "twice": lambda found, *leaves: [
+        torch.autograd.grad(found[0].square().sum(), leaves, retain_graph=True),
+        torch.autograd.grad(found[0].exp().sum(), leaves),
+    ][1],
+    "second derivative": lambda found, *leaves: torch.autograd.grad(
+        sum(g.square().sum() for g in torch.autograd.grad(found[0].square().sum(), leaves, create_graph=True)), leaves
+    ),
+    "a batch of cotangents": lambda found, *leaves: torch.autograd.grad(
+        found[0], leaves, torch.randn(3, *found[0].shape, generator=seeded()), is_grads_batched=True
+    ),
+}
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+LAYERS: dict[str, Callable[[], Any]] = {
+    "gru": lambda: anyrnn.torch.GRU(3, 4),
+    "batch_first": lambda: anyrnn.torch.LSTM(3, 4, 2, batch_first=True, bidirectional=True),
+    "cell": lambda: anyrnn.torch.RecurrentCell("lstm", 3, 4),
+    "added to": lambda: anyrnn.torch.Recurrent(tied, 3, 4),
+}
+
+
+@anyrnn.cell
+def tied(x, h):
+    """A cell that uses one matrix twice, so that its gradient has two terms."""
+    n = anyrnn.tanh(anyrnn.affine("n", x, h))
+    h = anyrnn.tanh(anyrnn.affine("n", x, h=n))
+    return h, anyrnn.State(h=h)
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("way", BACKWARD.values(), ids=BACKWARD)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_gradients_are_those_of_other_calls(make: Callable[[], Any], way: Callable[..., Any], hits: list[bool]) -> None:
+    layer, parameters = make(), []
+    x = (X[0] if isinstance(layer, anyrnn.torch.RecurrentCell) else X).clone().requires_grad_()
+    parameters = list(layer.parameters())
+    for leaves in ((x, *parameters), tuple(parameters), (x,)):
+        for p in (x, *parameters):
+            p.requires_grad_(any(p is leaf for leaf in leaves))
+        expected = way(forgetful(layer, x), *leaves)
+        for turn in range(4):
+            hits.clear()
+            found = way(layer(x), *leaves)
+            assert hits == [True] or turn < 2
+            for a, b in zip(found, expected, strict=True):
+                assert a.equal(b) or (a - b).abs().max() < 1e-6 * b.abs().max()
+                assert a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_what_autograd_keeps_may_come_back_from_elsewhere(make: Callable[[], Any]) -> None:
+    layer = make()
+    x = (X[0] if isinstance(layer, anyrnn.torch.RecurrentCell) else X).clone().requires_grad_()
+    leaves = (x, *layer.parameters())
     for _ in range(4):
+        expected = squared(layer(x), *leaves)
+
+    def back(kept: Any) -> torch.Tensor:
+        room = torch.empty(kept.numel() + 1, dtype=kept.dtype)[1:].view(kept.shape)  # in another place, and not aligned
+        return room.copy_(kept)
+
+    def turned(kept: torch.Tensor) -> torch.Tensor:
+        return kept.transpose(0, -1).contiguous().transpose(0, -1)
+
+    for unpack in (back, turned):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), unpack):
+            found = layer(x)
+        for a, b in zip(squared(found, *leaves), expected, strict=True):
+            assert a.equal(b)
+    for reentrant in (False, True):
+        found = torch.utils.checkpoint.checkpoint(lambda x: tuple(flat(layer(x))), x, use_reentrant=reentrant)
+        x.grad = None
         layer.zero_grad()
-        x = X.clone().requires_grad_()
-        output, (h, _) = layer(x)
-        (output.square().sum() + h.sin().sum()).backward()
-        found.append([x.grad, *(p.grad for p in layer.parameters())])
-    assert hits == [True, True]
-    for gradients in found[1:]:
-        assert all(a.equal(b) for a, b in zip(gradients, found[0], strict=True))
+        sum(t.square().sum() for t in found).backward()
+        for leaf, b in zip(leaves, expected, strict=True):
+            assert leaf.grad is not None
+            assert leaf.grad.equal(b)
+
+
+def test_backward_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    run = kernels.RepeatBackward.run
+    monkeypatch.setattr(kernels.RepeatBackward, "run", lambda *given: (runs.append(1), run(*given))[1])
+    for make in LAYERS.values():
+        layer = make()
+        x = (X[0] if isinstance(layer, anyrnn.torch.RecurrentCell) else X).clone().requires_grad_()
+        for turn in range(5):
+            runs.clear()
+            squared(layer(x), x, *layer.parameters())
+            assert len(runs) == (turn > 2)
 
 
 def doubled(layer: Any) -> None:
@@ -259,7 +397,7 @@ def test_copies_remember_nothing_of_their_own(hits: list[bool]) -> None:
 def test_calls_that_are_never_alike_are_not_remembered_for_ever(hits: list[bool]) -> None:
     layer, state = anyrnn.torch.LSTM(3, 4), torch.zeros(1, 2, 4)
     with torch.no_grad():
-        for _ in range(again.MOST_CALLS + 5):
+        for _ in range(repeated.MOST_CALLS + 5):
             layer(X, (state, state))  # one tensor twice
     assert not any(hits)
     assert layer._earlier.left == 0

@@ -1,0 +1,111 @@
+"""What operators know of a layer: the call that it makes of them, by number."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.extent import Extent
+from anyrnn.backends.llvm.memory import Windows
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import Packing
+
+Tensors = Sequence[Tensor]
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a call needs to know beside its tensors."""
+
+    network: Network
+    batch_first: bool
+    ends: bool = False
+    """The output has only the last step that each direction takes, [N, width]; not of packed rows."""
+    budget: int | None = None
+    """Bytes that a training call may keep."""
+
+    @cached_property
+    def width(self) -> int:
+        return self.network.width
+
+    @cached_property
+    def units(self) -> int:
+        return len(self.network.units)
+
+    @cached_property
+    def state_sizes(self) -> tuple[int, ...]:
+        return self.network.state_sizes
+
+    @property
+    def outputs(self) -> int:
+        """How many tensors a call gives."""
+        return 1 + len(self.state_sizes) + len(self.more_sizes)
+
+    @cached_property
+    def more_sizes(self) -> tuple[int, ...]:
+        """Features of what steps give beside the output."""
+        nodes = self.network.graph.nodes
+        return tuple(self.network.state_size(nodes[i].shape) for _, i in self.network.graph.more_outputs)
+
+    @cached_property
+    def summed(self) -> tuple[int, ...]:
+        """Which of the sources of all units have gradients that kernels add to."""
+        names = self.network.sources * self.units
+        return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether kernels can put the rows of the output anywhere."""
+        return llvm.scatters(self.network)
+
+    def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
+        """What a training call keeps, if not everything."""
+        return None if self.budget is None else llvm.windows(self.network, DTYPES[x.dtype], extent_of(x, packing), self.budget)
+
+    def randomness(self, seed: Tensor | None, packing: Packing | None) -> Randomness | None:
+        """`seed` is a tensor of one int64, where numbers are drawn."""
+        if not self.network.probabilities:
+            return None
+        places = None if packing is None else (packing.sample, packing.step)
+        return self.network.randomness(0 if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF, places)
+
+
+class Calls(dict[int, Call]):
+    """Calls by number."""
+
+    def __missing__(self, number: int) -> Call:
+        message = "this program was compiled or exported with a layer that this process has not made; make the same layer first"
+        raise RuntimeError(f"anyrnn: {message} (operator number {number})")
+
+
+CALLS = Calls()
+HANDLES: dict[Call, int] = {}
+
+
+def handle(call: Call) -> int:
+    """The number under which operators know a call (operators take numbers and tensors only).
+
+    It is a digest of all that a call is, the same in every process: compiled and exported programs carry it.
+    """
+    if call not in HANDLES:
+        network = call.network
+        of_network = (network.sizes, network.layers, network.ways, network.probabilities, network.first_layer)
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget}"
+        number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+        CALLS[number] = call
+        HANDLES[call] = number
+    return HANDLES[call]
+
+
+def extent_of(x: Tensor, packing: Packing | None) -> Extent:
+    if packing is None:
+        return Extent(x.size(0), x.size(1))
+    return Extent(len(packing.counts), packing.rows, counts=packing.counts)

@@ -1,0 +1,60 @@
+"""The interpreter on torch, for what no kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from anyrnn.backends.reference import run as reference
+from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch.calls import CALLS, Tensors
+from anyrnn.torch.namespace import NAMESPACE
+
+
+def interpreted(
+    number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, packing: Packing | None
+) -> tuple[Tensor, ...]:
+    """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    per_unit, units = len(network.sources), len(network.units)
+    rows = x.shape[1] if packing is None else packing.rows
+    first = first or first_values(network, x, rows)
+    begin = [[t[u] for t in first] for u in range(units)]
+    values = [
+        reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])
+        for u, (layer, _) in enumerate(network.units)
+    ]
+    counts = None if packing is None else packing.counts
+    randomness = call.randomness(seed, packing)
+    with without_autocast(x):
+        output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
+        output = ends(network, output) if call.ends else output
+        return output, *[torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
+
+
+def without_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """What is done inside is done in the dtype that it comes in."""
+    device = like.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def ends(network: Network, sequence: Tensor) -> Tensor:
+    """Of a sequence [T, N, width], the last step that each direction takes, [N, width]."""
+    return torch.cat([features[step] for step, features in network.by_way(sequence)], -1)
+
+
+def number_like(x: Tensor) -> Callable[[float], Tensor]:
+    """What makes tensors of Python numbers, in the dtype and on the device of `x`."""
+    dtype, device = x.dtype, x.device
+    return lambda value: torch.tensor(value, dtype=dtype, device=device)
+
+
+def first_values(network: Network, like: Tensor, rows: int) -> list[Tensor]:
+    """A cell's own initial states, [units, N, size]."""
+    units, states = len(network.units), zip(network.graph.states, network.state_sizes, strict=True)
+    return [like.new_full((units, rows, size), state.init) for state, size in states]

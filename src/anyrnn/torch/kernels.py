@@ -1,0 +1,347 @@
+"""Calls of the native kernels on tensors: forward and backward, each through a frame for calls that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from anyrnn._memory import ALIGNMENT, LARGE, aligned
+from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.frame import Shape as CallShape
+from anyrnn.backends.llvm.pools import Pool
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch import packed
+from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, extent_of
+from anyrnn.torch.memory import new_sequence, new_sequences, paged, readable, strides_of, strides_of_units
+
+if TYPE_CHECKING:
+    from anyrnn.torch.rows import Scatter
+
+
+def new_output(call: Call, like: Tensor) -> Tensor:
+    return like.new_empty(like.size(1), call.width) if call.ends else paged(new_sequence(call.width, like, call.batch_first))
+
+
+def new_reserve(bytes: int, like: Tensor) -> Tensor:
+    return like.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
+
+
+def first_strides(call: Call, first: Tensors) -> tuple[tuple[int, int] | None, ...]:
+    return tuple([strides_of(t) for t in first]) if first else (None,) * len(call.state_sizes)
+
+
+def forward_key(
+    number: int,
+    keep: bool,
+    frozen: int,
+    x: Tensor,
+    packing: Packing | None,
+    scatter: Scatter | None,
+    strides: Sequence[tuple[int, ...]],
+) -> tuple[object, ...]:
+    """Of forward calls that one frame runs."""
+    return (number, keep, frozen > 0, x.dtype, x.shape, packing and packing.counts, scatter is None, *strides)
+
+
+def run_forward(
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    number: int,
+    keep: bool,
+    contiguous_sources: bool = False,
+    frozen: int = 0,
+    scatter: Scatter | None = None,
+) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    """The output [T, N, S * H], or [N, S * H] of calls for ends; the last states [units, N, size], and behind them what else
+    steps give, [units, T, N, size]; the reserve (None unless `keep`). With a `packing`, inputs and output are its rows,
+    [rows, features], and with a `scatter` the output is all rows of the caller. `frozen`: the promise that the sources have
+    changed in no way that torch does not count.
+    """
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    rows = x.size(1) if packing is None else packing.rows
+    strides = list(map(Tensor.stride, (*inputs, *first)))
+    for stride in strides:
+        if stride[-1] != 1:
+            inputs, first = list(map(readable, inputs)), list(map(readable, first))
+            strides = list(map(Tensor.stride, (*inputs, *first)))
+            break
+    if not contiguous_sources and not all(map(Tensor.is_contiguous, sources)):
+        sources = [t.contiguous() for t in sources]
+    at = list(map(Tensor.data_ptr, sources))
+    units = call.units
+    output = new_output(call, x) if scatter is None else paged(x.new_empty(scatter.places.rows, call.width))
+    last = [x.new_empty(units, rows, size) for size in call.state_sizes]
+    last += [new_sequences(units, size, x, call.batch_first) for size in call.more_sizes]
+    further = () if scatter is None else (scatter.places.further,)
+    addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last, *further)), *at]
+    reserve = None
+    if keep:
+        total = x.size(0) * rows if packing is None else x.size(0)
+        reserve = new_reserve(llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget), x)
+        addresses.append(reserve.data_ptr())
+    key = forward_key(number, keep, frozen, x, packing, scatter, strides)
+    pools = llvm.POOLS if packing is None else llvm.UNEVEN
+    pool = pools.get(key)
+    randomness = call.randomness(seed, packing)
+    if pool is None:
+        shape = CallShape(
+            "training" if keep else "inference",
+            DTYPES[x.dtype],
+            extent_of(x, packing),
+            tuple([strides_of(t) for t in inputs]),
+            strides_of(output),
+            first_strides(call, first),
+            tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
+            more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
+            ends=call.ends,
+            windows=call.windows(x, packing) if keep else None,
+            anywhere=scatter is not None,
+            packed=frozen > 0,
+        )
+        pool = None if shape.windows else pools.add(key, network, shape)
+    if pool is None:
+        llvm.forward_in_windows(network, shape, addresses, randomness)
+    else:
+        if keep:
+            pool.call(addresses, randomness)
+        else:
+            run_packed(pool, number, addresses, randomness, sources, at, frozen)
+    if scatter is not None:
+        output.index_fill_(0, scatter.places.others, scatter.padding)
+    return output, last, reserve
+
+
+def run_packed(
+    pool: Pool,
+    number: int,
+    addresses: Sequence[int],
+    randomness: Randomness | None,
+    sources: Tensors,
+    at: list[int],
+    frozen: int,
+) -> None:
+    """An inference call, whose weights stay packed for the next one; `at` are the addresses of the sources."""
+    weights = packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
+    if weights is None:
+        pool.call(addresses, randomness)
+    else:
+        pool.call(addresses, randomness, weights.memory, frozen > 0 and weights.looked == frozen)
+        weights.looked = frozen
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Forward calls like one that was made, of one input and contiguous sources.
+
+    Args:
+        number: of the call.
+        pool: of its frames.
+        output, state: shapes of the output and of each of the last states.
+        batch_first: whether the output's first two sides are exchanged in memory.
+        reserve_bytes: of the reserve.
+    """
+
+    number: int
+    pool: Pool
+    output: tuple[int, ...]
+    states: tuple[tuple[int, ...], ...]
+    batch_first: bool
+    reserve_bytes: int
+
+    def infer(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, list[Tensor]]:
+        """The output and the last states, without a gradient."""
+        output, last = self._results(x)
+        at = list(map(Tensor.data_ptr, sources))
+        addresses = [*map(Tensor.data_ptr, (x, output, *first, *last)), *at]
+        run_packed(self.pool, self.number, addresses, None, sources, at, frozen)
+        return output, last
+
+    def train(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The same, and the reserve."""
+        output, last = self._results(x)
+        reserve = new_reserve(self.reserve_bytes, x)
+        self.pool.call(list(map(Tensor.data_ptr, (x, output, *first, *last, *sources, reserve))))
+        return output, last, reserve
+
+    def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        output = paged(x.new_empty(self.output))
+        return output.transpose(0, 1) if self.batch_first else output, [x.new_empty(shape) for shape in self.states]
+
+
+def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_step: bool) -> Repeat | None:
+    """What repeats a call on an input that is like `x`, and first states; None where no frame for such a call is there.
+    `of_step`: for tensors without the sides of steps and units, of which there is one each.
+    """
+    call, strides = CALLS[number], [t.stride() for t in (x, *first)]
+    pool = llvm.POOLS.get(forward_key(number, keep, frozen, x, None, None, strides))
+    if pool is None or call.more_sizes or any(stride[-1] != 1 for stride in strides):
+        return None
+    steps, rows = x.shape[:2]
+    sides = (rows, steps) if call.batch_first else (steps, rows)
+    output = (rows, call.width) if of_step or call.ends else (*sides, call.width)
+    ahead = () if of_step else (call.units,)
+    states = tuple([(*ahead, rows, size) for size in call.state_sizes])
+    bytes = llvm.kept_bytes(call.network, DTYPES[x.dtype], steps * rows, rows, call.budget) if keep else 0
+    return Repeat(number, pool, output, states, call.batch_first and len(output) == 3, bytes)
+
+
+def new_gradients(summed: Sequence[int], sources: Tensors) -> list[Tensor]:
+    """Memory for the gradients of all sources; zeros for those that are `summed`, to which kernels add."""
+    gradients = [paged(torch.empty_like(t)) for t in sources]
+    for k in summed:
+        gradients[k].zero_()
+    return gradients
+
+
+def backward_key(
+    number: int,
+    x: Tensor,
+    packing: Packing | None,
+    scatter: Scatter | None,
+    wanted: Sequence[bool],
+    absent: Sequence[bool],
+    strides: Sequence[tuple[int, ...]],
+) -> tuple[object, ...]:
+    """Of backward calls that one frame runs."""
+    return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, *wanted, *absent, *strides)
+
+
+def run_backward(
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    number: int,
+    wanted: Sequence[bool],
+    scatter: Scatter | None = None,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are, else
+    they are empty. First states are read where the forward call has kept little. With a `scatter` the output's cotangent is all
+    rows of the caller.
+    """
+    call = CALLS[number]
+    network, x = call.network, inputs[0]
+    rows = x.size(1) if packing is None else packing.rows
+    states = len(call.state_sizes)
+    d_more = [
+        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
+        for d, size in zip(d_last[states:], call.more_sizes, strict=True)
+    ]
+    cotangents = [d_output, *d_last[:states]]
+    given = [d for d in cotangents if d is not None]
+    strides = list(map(Tensor.stride, (*inputs, *given, *d_more)))
+    for stride in strides:
+        if stride[-1] != 1:
+            inputs, given, d_more = list(map(readable, inputs)), list(map(readable, given)), list(map(readable, d_more))
+            strides = list(map(Tensor.stride, (*inputs, *given, *d_more)))
+            break
+    if not all(map(Tensor.is_contiguous, sources)):
+        sources = [t.contiguous() for t in sources]
+    if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
+        reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
+    d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
+    d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
+    d_sources = new_gradients(call.summed, sources) if wanted[2] else []
+    absent = [d is None for d in cotangents]
+    key = backward_key(number, x, packing, scatter, wanted, absent, strides)
+    pools = llvm.POOLS if packing is None else llvm.UNEVEN
+    pool = pools.get(key)
+    further = () if scatter is None else (scatter.places.further,)
+    tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *further, *sources, *d_sources, reserve)
+    addresses, randomness = list(map(Tensor.data_ptr, tensors)), call.randomness(seed, packing)
+    if pool is None:
+        extent = extent_of(x, packing)
+        of_given = iter(given)
+        of_output, *of_ends = [None if none else strides_of(next(of_given)) for none in absent]
+        shape = CallShape(
+            "backward",
+            DTYPES[x.dtype],
+            extent,
+            tuple([strides_of(t) for t in inputs]),
+            of_output,
+            tuple(of_ends),
+            tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
+            (0, extent.steps),
+            tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
+            bool(d_sources),
+            tuple([strides_of_units(d) for d in d_more]),
+            call.ends,
+            call.windows(x, packing),
+            scatter is not None,
+        )
+        if shape.windows:
+            first = [readable(t) for t in first]
+            again = first_strides(call, first), [t.data_ptr() for t in (*inputs, *first, *sources, reserve)]
+            llvm.backward_in_windows(network, shape, addresses, *again, randomness)
+            return d_inputs, d_first, d_sources
+        pool = pools.add(key, network, shape)
+    pool.call(addresses, randomness)
+    return d_inputs, d_first, d_sources
+
+
+@dataclass(frozen=True)
+class RepeatBackward:
+    """Backward calls like one that was made, of one input and contiguous sources.
+
+    Args:
+        pool: of its frames.
+        d_input: the shape of the input's gradient; None where it is not wanted.
+        d_first: those of the first states' gradients; none where they are not wanted.
+        batch_first: whether the first two sides of the input's gradient are exchanged in memory.
+        sources: whether gradients of the sources are wanted.
+        summed: of which sources they are added to.
+    """
+
+    pool: Pool
+    d_input: tuple[int, ...] | None
+    d_first: tuple[tuple[int, ...], ...]
+    batch_first: bool
+    sources: bool
+    summed: tuple[int, ...]
+
+    def run(
+        self, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Gradients of the input, the first states and the sources, as `run_backward` gives them; `cotangents` are those that
+        are there.
+        """
+        d_inputs = []
+        if self.d_input is not None:
+            d_x = paged(x.new_empty(self.d_input))
+            d_inputs.append(d_x.transpose(0, 1) if self.batch_first else d_x)
+        d_first = [x.new_empty(shape) for shape in self.d_first]
+        d_sources = new_gradients(self.summed, sources) if self.sources else []
+        tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
+        self.pool.call(list(map(Tensor.data_ptr, tensors)))
+        return d_inputs, d_first, d_sources
+
+
+def repeat_backward(
+    number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
+) -> RepeatBackward | None:
+    """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`;
+    `of_step` as in `repeat`.
+    """
+    call, given = CALLS[number], [d for d in cotangents if d is not None]
+    strides, absent = [t.stride() for t in (x, *given)], [d is None for d in cotangents]
+    pool = llvm.POOLS.get(backward_key(number, x, None, None, wanted, absent, strides))
+    if pool is None or any(stride[-1] != 1 for stride in strides):
+        return None
+    (steps, rows, features), ahead = x.shape, () if of_step else (call.units,)
+    sides = (rows,) if of_step else (rows, steps) if call.batch_first else (steps, rows)
+    d_input = (*sides, features) if wanted[0] else None
+    d_first = tuple([(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
+    return RepeatBackward(pool, d_input, d_first, call.batch_first and not of_step, wanted[2], call.summed)

@@ -1,0 +1,202 @@
+"""Calls like one that was made before, in which nothing has to be looked at again: of small calls that is half of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
+from torch.autograd import forward_ad
+
+from anyrnn._memory import ALIGNMENT
+from anyrnn.torch import autograd, kernels, plain
+from anyrnn.torch.calls import Tensors
+
+if TYPE_CHECKING:
+    from anyrnn.torch.base import Mode, RecurrentBase
+
+MOST_CALLS = 16
+"""How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
+stops.
+"""
+MOST_BACKWARD_CALLS = 8
+"""The same of the backward calls of one that is remembered."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A call of samples that have all steps, with an input, maybe first states, and no other argument."""
+
+    mode: Mode
+    like: Callable[..., bool]
+    """whether input, first states and sources are what they were, in all but their numbers"""
+    batch_first: bool
+    run: Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, Tensors]]
+    """gives the output and the last states, of the input [T, N, D], first states, sources, and the module's promise; of cells
+    all without the sides of steps and units
+    """
+
+    def __call__(self, module: RecurrentBase, input: Any, hx: Any) -> tuple[Tensor, Tensors] | None:
+        """The output and the last states as the module gives them; None if the call is not like it."""
+        first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
+        sources: Any = list(map(module._parameters.get, self.mode.source_names))
+        try:
+            alike = self.like(input, *first, *sources)
+        except TypeError:  # another number of states, or what is no tensor
+            return None
+        if (
+            not alike
+            or module._modes[module.training] is not self.mode
+            or are_functorch_transforms_active()
+            or forward_ad._current_level >= 0
+            or count_dispatch_modes()
+            or module.backend == "reference"
+        ):
+            return None
+        x = input.transpose(0, 1) if self.batch_first else input
+        output, last = self.run(x, first, sources, module._frozen)
+        return output.transpose(0, 1) if self.batch_first else output, last
+
+
+Kind = tuple[bool, bool | None]
+"""Of calls that a module remembers apart: whether gradients are enabled, and whether the last of the first states has one (None
+where there are none).
+"""
+
+
+@dataclass
+class Earlier:
+    """What a module remembers of its calls, by their kind."""
+
+    repeated: dict[Kind, Repeated] = field(default_factory=dict)
+    shapes: dict[Kind, torch.Size] = field(default_factory=dict)
+    """of the last inputs"""
+    left: int = MOST_CALLS
+
+    def find(self, hx: Any) -> Repeated | None:
+        """What a call with such first states may be like."""
+        if not self.repeated:
+            return None
+        last = hx[-1] if type(hx) is tuple and hx else hx
+        return self.repeated.get((torch.is_grad_enabled(), getattr(last, "requires_grad", None)))
+
+    def note(
+        self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
+    ) -> None:
+        """A call that was just made. Of two in succession with inputs of one shape, the later is remembered. `of_step`: the
+        tensors have no sides of steps and units.
+        """
+        kind, shape = (torch.is_grad_enabled(), first[-1].requires_grad if first else None), input.shape
+        if shape == self.shapes.get(kind) and self.left:
+            self.left -= 1
+            repeated = _remembered(module, mode, kind[0], input, first, sources, of_step)
+            if repeated is not None:
+                self.repeated[kind] = repeated
+        self.shapes[kind] = shape
+
+
+def _remembered(
+    module: RecurrentBase, mode: Mode, grad: bool, input: Tensor, first: Tensors, sources: Tensors, of_step: bool
+) -> Repeated | None:
+    """The call, if one like it needs no look: kernels ran it as one call, on tensors as they are."""
+    number = mode.numbers[False, False][0]
+    tensors = (input, *first, *sources)
+    network = mode.network
+    fits = mode.plain and not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
+    if not (
+        fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources)) and module._kernels_run(input)
+    ):
+        return None
+    if not all(t.dtype is input.dtype for t in tensors) or not plain.direct(*tensors):
+        return None
+    like = plain.likeness(*tensors)
+    if like is plain.unknown:
+        return None
+    x = input.unsqueeze(0) if of_step else input.transpose(0, 1) if module.batch_first else input
+    trains = grad and any(t.requires_grad for t in tensors)
+    repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, _with_side(first) if of_step else first, of_step)
+    if repeat is None:
+        return None
+    run: Any = TrainingRepeat(repeat, len(first), of_step) if trains else repeat.infer
+    return Repeated(mode, like, module.batch_first, run)
+
+
+def _with_side(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors of a step, with a side of one step or unit."""
+    return [None if t is None else t.unsqueeze(0) for t in tensors]
+
+
+class TrainingRepeat:
+    """Calls with a gradient like one that was made, and what is known of their backward calls."""
+
+    def __init__(self, forward: kernels.Repeat, first: int, of_step: bool) -> None:
+        self.forward, self.first, self.of_step = forward, first, of_step
+        self.shape = autograd.known_shape(forward.number, 1, first, False, None, None)
+        self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward]] = {}
+        self.left = MOST_BACKWARD_CALLS
+
+    def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
+        output, *last = PlainRepeat.apply(self, x, *first, *sources)
+        return output, last
+
+    def parts(self, tensors: Tensors) -> tuple[Tensor, Tensors, Tensors]:
+        """The input, first states, sources."""
+        middle = 1 + self.first
+        return tensors[0], tensors[1:middle], tensors[middle:]
+
+    def gradients(
+        self, wanted: tuple[bool, ...], saved: Tensors, cotangents: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...] | None:
+        """What the backward pass gives; None if it is not like one that was made. `wanted` are all that autograd asks for, of
+        which the first is no tensor.
+        """
+        known = self.known.get((wanted, *[d is None for d in cotangents]))
+        if known is None or torch.is_grad_enabled() or count_dispatch_modes():
+            return None
+        like, backward = known
+        given, *read, reserve = [d for d in cotangents if d is not None], *saved
+        if not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
+            return None
+        x, first, sources = self.parts(read)
+        d_inputs, d_first, d_sources = backward.run(x, sources, reserve, given)
+        found = [None, *(d_inputs or (None,)), *(d_first or (None,) * len(first)), *(d_sources or (None,) * len(sources))]
+        return tuple([g if want else None for g, want in zip(found, wanted, strict=True)])
+
+    def other_gradients(self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """The same of any backward pass, which is remembered."""
+        count, wanted = 1 + self.first, ctx.needs_input_grad
+        whole, of_whole = saved, cotangents
+        if self.of_step:
+            whole, of_whole = [*_with_side(saved[:count]), *saved[count:]], _with_side(cotangents)
+        found = autograd.gradients(ctx, whole, of_whole[0], of_whole[1:], autograd.PlainGradient)
+        if self.left and autograd.kernels_run(*saved, *cotangents):
+            self.left -= 1
+            like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
+            kinds = (wanted[1], any(wanted[2 : 1 + count]), any(wanted[1 + count :]))
+            backward = kernels.repeat_backward(self.forward.number, whole[0], of_whole, kinds, self.of_step)
+            if backward is not None and like is not plain.unknown:
+                self.known[(wanted, *[d is None for d in cotangents])] = like, backward
+        if self.of_step:
+            found = (None, *[None if g is None else g.squeeze(0) for g in found[1 : 1 + count]], *found[1 + count :])
+        return found
+
+
+class PlainRepeat(torch.autograd.Function):
+    """As `autograd.Plain`, of a call that is remembered."""
+
+    @staticmethod
+    def forward(ctx: Any, repeat: TrainingRepeat, *tensors: Tensor) -> tuple[Tensor, ...]:
+        output, last, reserve = repeat.forward.train(*repeat.parts(tensors))
+        ctx.repeat = repeat
+        autograd.save(ctx, repeat.shape, tensors, reserve)
+        return output, *last
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        saved, repeat = ctx.saved_tensors, ctx.repeat
+        found = repeat.gradients(ctx.needs_input_grad, saved, cotangents)
+        return found if found is not None else repeat.other_gradients(ctx, saved, cotangents)
