@@ -56,8 +56,13 @@ def of_peak(result: Result, run: Run) -> float | None:
     return result.peak_fraction
 
 
-def of_reading(result: Result, run: Run) -> float | None:
-    return result.bandwidth_fraction
+def of_memory(result: Result, run: Run) -> float | None:
+    """Of the memory's rate, that at which weights are read. Weights that the last cache holds come at a higher one; the report's
+    column `of read` holds such rows against reading the very arrays.
+    """
+    if not result.seconds or not run.ceilings.memory:
+        return None
+    return result.weight_bytes / result.seconds / run.ceilings.memory
 
 
 def of_bound(result: Result, run: Run) -> float | None:
@@ -117,7 +122,7 @@ TARGETS = (
     Target("ratio to the best", standard("training"), to_best, 1.0),
     Target("peak fraction", filling("inference"), of_peak, 0.85),
     Target("peak fraction", filling("training"), of_peak, 0.80),
-    Target("fraction of reading", reads_weights, of_reading, 0.85),
+    Target("fraction of the memory's rate", reads_weights, of_memory, 0.85),
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=False), to("onnxruntime"), 2.0),
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=True), to("onnxruntime"), 1.0),
     Target("ratio to onnxruntime", lstm_stream("paced"), to("onnxruntime"), 1.0),

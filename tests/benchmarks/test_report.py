@@ -16,7 +16,7 @@ MACHINE = {"cpu": "A processor", "cores": 2, "load": 0.0, "second_cache_bytes": 
 def timed(row: Row, ours: float, flops: int, weights: int = 0, arrays: int = 0, **peers: float) -> Result:
     """A result of one call each, in seconds."""
     timings = {name: Timing(((seconds,),)) for name, seconds in {"anyrnn": ours, **peers}.items()}
-    reads = 200e9 if weights else None
+    reads = 50e9 if weights else None
     return Result(row, "ok", "", timings, flops, weights * row.steps, weights, arrays, product_rate=300e9, read_rate=reads)
 
 
@@ -28,7 +28,7 @@ def report() -> Report:
     results = [
         timed(Row("lstm", *DIGITS, "training"), 0.040, 8_000_000_000, torch=0.060),
         timed(Row("gru", *DIGITS, "training"), 0.040, 10_000_000_000, torch=0.030),
-        timed(Row("lstm", 100, 1, 1024, 1024), 0.010, 10**8, 10**7, torch=0.020, onnxruntime=0.008),
+        timed(Row("lstm", 100, 1, 1024, 1024), 0.010, 10**8, 2_500_000, torch=0.020, onnxruntime=0.008),
         Result(Row("gru", *ONE_SAMPLE), "wrong", "output differs from torch's by 5.0e-01"),
         timed(LAYERNORM, 0.080, 8 * 10**9, equations=0.160),
     ]
@@ -60,7 +60,7 @@ def test_what_is_below_target(report: Report, monkeypatch: pytest.MonkeyPatch) -
         "lstm 100x1x1024x1024 inference: ratio to the best 0.80, should be at least 0.95",
         "gru 28x200x28x256 training: ratio to the best 0.75, should be at least 1.00",
         "lstm 28x200x28x256 training: peak fraction 0.67, should be at least 0.80",
-        "lstm 100x1x1024x1024 inference: fraction of reading 0.50, should be at least 0.85",
+        "lstm 100x1x1024x1024 inference: fraction of the memory's rate 0.50, should be at least 0.85",
         "lstm_layernorm 28x200x28x256 training: share of an LSTM's rate, or of the memory's 0.50, should be at least 0.77",
         f"lstm_layernorm 28x200x28x256 training: ratio to equations 2.00, should be at least 3.00; {reason}",
         "inference: geometric mean of the ratios to the best 0.80, should be at least 1.30",

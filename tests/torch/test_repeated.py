@@ -392,6 +392,9 @@ def test_copies_remember_nothing_of_their_own(hits: list[bool]) -> None:
     layer.double()
     layer(X.double())
     assert not hits
+    with_parametrisation = parametrizations.weight_norm(anyrnn.torch.GRU(3, 4), "weight_hh_l0")
+    with_parametrisation._earlier = layer._earlier
+    assert not copy.deepcopy(with_parametrisation)._earlier.repeated
 
 
 def test_calls_that_are_never_alike_are_not_remembered_for_ever(hits: list[bool]) -> None:

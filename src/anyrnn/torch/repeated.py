@@ -77,6 +77,10 @@ class Earlier:
     """of the last inputs"""
     left: int = MOST_CALLS
 
+    def __reduce__(self) -> tuple[type[Earlier], tuple[()]]:
+        """A copy remembers nothing. (Modules leave it out of theirs, but torch copies those with parametrisations whole.)"""
+        return Earlier, ()
+
     def find(self, hx: Any) -> Repeated | None:
         """What a call with such first states may be like."""
         if not self.repeated:

@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 FLOAT_BITS = {"float": 32, "double": 64}
 
@@ -27,6 +28,12 @@ class Value(str):
     @property
     def typed(self) -> str:
         return f"{self.type} {self!s}"
+
+
+@lru_cache(maxsize=4096)
+def _spelled(name: str) -> str:
+    """A name as LLVM takes it."""
+    return re.sub(r"^(?=\d)|[^A-Za-z0-9_.]+", "_", name)
 
 
 def vector(element: str, lanes: int) -> str:
@@ -138,10 +145,12 @@ class Function:
     # names, blocks, raw text
 
     def _fresh(self, name: str) -> str:
-        name = re.sub(r"^(?=\d)|[^A-Za-z0-9_.]+", "_", name)
-        count = self._used.get(name, 0)
-        self._used[name] = count + 1
-        return name if count == 0 else self._fresh(f"{name}.{count}")
+        name = _spelled(name)
+        while count := self._used.get(name, 0):
+            self._used[name] = count + 1
+            name = f"{name}.{count}"
+        self._used[name] = 1
+        return name
 
     def label(self, name: str) -> str:
         return self._fresh(name)

@@ -30,6 +30,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from anyrnn._cache import remembered
+
 X86, ARM = "x86-64", "AArch64"
 FUTEX, CONDITION, NONE = "futex", "condition", "none"  # how our own team sleeps; NONE is no team
 DOZE, OPENMP_DOZE = 50e-6, 1e-3
@@ -88,17 +90,9 @@ class _Native:
     """The compiled module. Never unloaded, not even when Python ends: threads live in it."""
 
     def __init__(self, source: str) -> None:
-        import llvmlite.binding as llvm
+        from anyrnn.backends.llvm import target
 
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        llvm.initialize_native_asmparser()
-        module = llvm.parse_assembly(source)
-        module.verify()
-        features = llvm.get_host_cpu_features().flatten()
-        machine = llvm.Target.from_default_triple().create_target_machine(features=features, opt=2)
-        engine = llvm.create_mcjit_compiler(module, machine)
-        engine.finalize_object()
+        engine = target.load(remembered("team", f"{source} {target.identity()}", lambda: target.object_code(source)))
         self.run: int = engine.get_function_address("run")
         self._adopt = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(engine.get_function_address("adopt"))
         self._forked = ctypes.c_int32.from_address(engine.get_global_value_address("forked"))
