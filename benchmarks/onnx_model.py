@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anyrnn import weights
 from benchmarks.job import Job
 from benchmarks.suite import STREAMS
 from benchmarks.systems import STREAM, named
@@ -22,23 +23,21 @@ IR_VERSION = 8
 
 @dataclass(frozen=True)
 class Operator:
-    """An ONNX operator that is a cell: `gates` lists our gates in ONNX's order."""
+    """An ONNX operator that is a cell."""
 
     kind: str
-    gates: tuple[int, ...]
     states: tuple[str, ...] = ("h",)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     activations: tuple[str, ...] = ()
-    peepholes: tuple[str, ...] = ()
 
 
 OPERATORS = {
-    "rnn_tanh": Operator("RNN", (0,)),
-    "rnn_relu": Operator("RNN", (0,), activations=("Relu",)),
-    "lstm": Operator("LSTM", (0, 3, 1, 2), ("h", "c")),
-    "lstm_peephole": Operator("LSTM", (0, 3, 1, 2), ("h", "c"), peepholes=("peephole_i", "peephole_o", "peephole_f")),
-    "gru": Operator("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
-    "gru_before": Operator("GRU", (1, 0, 2)),
+    "rnn_tanh": Operator("RNN"),
+    "rnn_relu": Operator("RNN", activations=("Relu",)),
+    "lstm": Operator("LSTM", ("h", "c")),
+    "lstm_peephole": Operator("LSTM", ("h", "c")),
+    "gru": Operator("GRU", attributes={"linear_before_reset": 1}),
+    "gru_before": Operator("GRU"),
 }
 """By the name of the cell."""
 
@@ -88,12 +87,12 @@ def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
 
     row, network = job.row, job.network
     element = TensorProto.DOUBLE if job.dtype == torch.float64 else TensorProto.FLOAT
-    weights = {name: tensor.numpy() for name, tensor in job.parameters().items()}
+    parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
     constants = [numpy_helper.from_array(np.array([0, 0, -1], np.int64), "flat")]
     nodes, below, last = [], "x", []
     for layer in range(row.layers):
         suffixes = [network.suffix(layer, direction) for direction in range(network.directions)]
-        arrays = _arrays(operator, weights, suffixes)
+        arrays = _arrays(row.cell, parameters, suffixes)
         constants += [numpy_helper.from_array(array, f"{name}{layer}") for name, array in arrays.items()]
         first = [f"{state}_0" if streams else "" for state in operator.states]
         ends = [f"{state}_{layer}_last" for state in operator.states]
@@ -131,17 +130,10 @@ def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _arrays(operator: Operator, weights: Mapping[str, Array], suffixes: Sequence[str]) -> dict[str, Array]:
-    """A layer's weights in ONNX's order: W [S, G*H, D], R [S, G*H, H], B [S, 2*G*H], P [S, 3*H]."""
-
-    def gates(array: Array) -> Array:
-        parts = np.split(array, len(operator.gates))
-        return np.concatenate([parts[gate] for gate in operator.gates])
-
-    def directions(*names: str) -> Array:
-        return np.stack([np.concatenate([gates(weights[name + suffix]) for name in names]) for suffix in suffixes])
-
-    arrays = {"W": directions("weight_ih"), "R": directions("weight_hh"), "B": directions("bias_ih", "bias_hh")}
-    if operator.peepholes:
-        arrays["P"] = np.stack([np.concatenate([weights[name + suffix] for name in operator.peepholes]) for suffix in suffixes])
-    return arrays
+def _arrays(cell: str, parameters: Mapping[str, Array], suffixes: Sequence[str]) -> dict[str, Array]:
+    """A layer's weights as ONNX has them, with a first axis for its directions."""
+    found = []
+    for suffix in suffixes:
+        own = {name.removesuffix(suffix): array for name, array in parameters.items() if name.endswith(suffix)}
+        found.append(weights.convert(own, cell, source="anyrnn", target="onnx"))
+    return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}

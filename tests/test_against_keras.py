@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import anyrnn.torch
+from anyrnn import weights
 
 T, N, D, H = 7, 5, 3, 4
-CELLS = {"lstm": ("LSTM", (0, 1, 2, 3)), "gru": ("GRU", (1, 0, 2)), "rnn_tanh": ("SimpleRNN", (0,))}
-"""Of ours: Keras's name, and the places of our gates in its kernels."""
+CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN"}
+"""Keras's names of ours."""
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,9 @@ def keras() -> Any:
 
 def weights_of(layer: anyrnn.torch.Recurrent, cell: str, suffix: str = "_l0") -> list[np.ndarray]:
     """A direction's parameters as Keras keeps them."""
-    order = CELLS[cell][1]
-
-    def gates(name: str) -> np.ndarray:
-        parts = np.split(layer.get_parameter(name + suffix).detach().numpy(), len(order))
-        return np.concatenate([parts[k] for k in order])
-
-    biases = gates("bias_ih"), gates("bias_hh")
-    return [gates("weight_ih").T, gates("weight_hh").T, np.stack(biases) if cell == "gru" else sum(biases)]
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    parameters = {name: layer.get_parameter(name + suffix).detach().numpy() for name in names}
+    return list(weights.convert(parameters, cell, source="anyrnn", target="keras").values())
 
 
 def built(layer: Any, *parameters: np.ndarray) -> Any:
@@ -60,7 +56,7 @@ def some_mask(seed: int = 1) -> torch.Tensor:
 def test_masks(keras: Any, cell: str, backwards: bool) -> None:
     """Keras holds outputs and states where a step is masked; backwards it turns the order of outputs around."""
     layer = anyrnn.torch.Recurrent(cell, D, H, batch_first=True, reverse=backwards)
-    kind = getattr(keras.layers, CELLS[cell][0])
+    kind = getattr(keras.layers, CELLS[cell])
     given = weights_of(layer, cell)
     peer = built(kind(H, return_sequences=True, return_state=True, go_backwards=backwards), *given)
     last = built(kind(H, go_backwards=backwards), *given)
@@ -86,7 +82,7 @@ def test_masks(keras: Any, cell: str, backwards: bool) -> None:
 def test_merges_of_directions(keras: Any, cell: str, merge: str | None) -> None:
     ours = {"ave": "mean", None: "separate"}.get(merge, merge)
     layer = anyrnn.torch.Recurrent(cell, D, H, batch_first=True, bidirectional=True, merge=ours)
-    x, kind = torch.randn(N, T, D), getattr(keras.layers, CELLS[cell][0])
+    x, kind = torch.randn(N, T, D), getattr(keras.layers, CELLS[cell])
     parameters = [*weights_of(layer, cell), *weights_of(layer, cell, "_l0_reverse")]
     for sequences, outputs in ((True, "all"), (False, "last")):
         peer = built(keras.layers.Bidirectional(kind(H, return_sequences=sequences), merge_mode=merge), *parameters)
@@ -105,7 +101,7 @@ def test_dropout_has_the_same_mean(keras: Any, cell: str, option: str) -> None:
     samples, p = 20_000, 0.4
     layer = anyrnn.torch.Recurrent(cell, D, H, batch_first=True, **{option: p})
     keywords = {"dropout" if option == "input_dropout" else option: p, "seed": 1}
-    peer = built(getattr(keras.layers, CELLS[cell][0])(H, return_sequences=True, **keywords), *weights_of(layer, cell))
+    peer = built(getattr(keras.layers, CELLS[cell])(H, return_sequences=True, **keywords), *weights_of(layer, cell))
     x = torch.randn(1, T, D).expand(samples, T, D)
     with torch.no_grad():
         ours, theirs = layer(x)[0], peer(x, training=True)

@@ -39,11 +39,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter tensor of a cell. `init` is None for the layer's default, a number, or a function of uniform samples."""
+    """A parameter tensor of a cell. `init` is None for the layer's default, a number, or a function of uniform samples; `gates`
+    are those whose rows it stacks, each with its size.
+    """
 
     name: str
     shape: Shape
     init: Any = field(default=None, compare=False)
+    gates: tuple[tuple[str, Dim], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

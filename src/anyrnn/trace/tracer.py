@@ -78,6 +78,10 @@ class Stack:
             self.offset = self.offset + size
         return self.gates[gate][0]
 
+    def each(self) -> tuple[tuple[str, Dim], ...]:
+        """The gates from top to bottom, with their sizes."""
+        return tuple((name, size / len(names.split())) for names, (_, size) in self.gates.items() for name in names.split())
+
 
 class Tracer(Builder):
     """A Builder that knows the names of the language."""
@@ -209,8 +213,12 @@ class Tracer(Builder):
     def parameters(self) -> tuple[Parameter, ...]:
         """All of them: weights, then biases, then what the cell declared."""
         stacks = self.stacks.items()
-        weights = [Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns)) for (prefix, key), s in stacks if s.has_weight]
-        biases = [Parameter(f"{prefix}bias_{key}h", (s.offset,)) for (prefix, key), s in stacks if s.has_bias]
+        weights = [
+            Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns), gates=s.each())
+            for (prefix, key), s in stacks
+            if s.has_weight
+        ]
+        biases = [Parameter(f"{prefix}bias_{key}h", (s.offset,), gates=s.each()) for (prefix, key), s in stacks if s.has_bias]
         return (*weights, *biases, *self.declared.values())
 
     def finish(self) -> None:
