@@ -268,6 +268,24 @@ def test_further_inputs_are_given_by_name(stack, backend, random):
         assert gradient[place] == pytest.approx((above - below) / (2 * step), rel=1e-6)
 
 
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_vector_of_one_feature_is_a_number_beside_longer_ones(backend, random):
+    @anyrnn.cell
+    def leaky(x, h, dt: Step(1)):
+        h = h + dt * (tanh(affine("n", x, h)) - h) / np.float32(2) + np.float64(0.5) * vector("b", 1)
+        return h, anyrnn.State(h=h)
+
+    @anyrnn.cell
+    def spelled_out(x, h, dt: Step(1)):
+        h = h + mean(dt) * (tanh(affine("n", x, h)) - h) / 2 + 0.5 * mean(vector("b", 1))
+        return h, anyrnn.State(h=h)
+
+    x, dt = random.normal(size=(4, 2, 3)).astype(np.float32), random.uniform(size=(4, 2, 1)).astype(np.float32)
+    outputs = [anyrnn.Recurrent(each, 3, 5, seed=0, backend=backend)(x, dt=dt)[0] for each in (leaky, spelled_out)]
+    np.testing.assert_array_equal(*outputs)
+    assert not np.array_equal(*[anyrnn.Recurrent(leaky, 3, 5, seed=0)(x, dt=k * dt)[0] for k in (1, 2)])
+
+
 @pytest.mark.parametrize("uneven", [False, True])
 @pytest.mark.parametrize("stack", [{"num_layers": 3, "bidirectional": True}, {"num_layers": 2, "reverse": True}], ids=str)
 def test_kernels_add_the_gradients_of_further_inputs(stack, uneven, random):

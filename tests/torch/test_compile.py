@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 import anyrnn.torch
-from anyrnn import State, cell
+from anyrnn import State, UnsupportedError, cell
 from anyrnn.trace.language import affine, matrix, tanh
 from tests.torch.layers import solve, tensors_of
 
@@ -208,3 +208,13 @@ def test_a_loop_of_steps() -> None:
 
     x = torch.randn(T, N, D)
     torch.testing.assert_close(torch.compile(unroll, fullgraph=True, backend="aot_eager")(x), unroll(x))
+
+
+def test_samples_of_different_lengths_are_not_for_whole_graphs() -> None:
+    layer, x = anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3)
+    with pytest.raises(UnsupportedError, match="GRU: samples of different lengths cannot be exported"):
+        torch.export.export(layer, (x,), {"lengths": torch.tensor([5, 2])})
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="arranged outside of compiled code; leave out fullgraph=True"):
+        torch.compile(layer, backend="eager", fullgraph=True)(x, lengths=[5, 2])
+    compiled = torch.compile(layer, backend="eager")
+    assert compiled(x, lengths=[5, 2])[0].equal(layer(x, lengths=[5, 2])[0])

@@ -287,3 +287,12 @@ def test_tensors_whose_numbers_are_not_what_memory_holds() -> None:
     assert not layer.weight_hh_l0.grad.any()
     zeros = torch._efficientzerotensor((9, 2, 1), dtype=torch.float64)
     assert torch.equal(layer(zeros)[0], layer(torch.zeros(9, 2, 1, dtype=torch.float64))[0])
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRUCell"])
+def test_calls_on_the_meta_device_give_shapes(name: str) -> None:
+    module, like = getattr(anyrnn.torch, name)(3, 4, device="meta"), getattr(torch.nn, name)(3, 4, device="meta")
+    x = torch.empty((5, 2, 3)[name.endswith("Cell") :], device="meta")
+    for found, expected in zip(tree_leaves(module(x)), tree_leaves(like(x)), strict=True):
+        assert found.is_meta
+        assert found.shape == expected.shape

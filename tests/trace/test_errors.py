@@ -297,6 +297,26 @@ def gives_affine_an_empty_gate(x, h):
     return h, State(h=h)
 
 
+def raises_to_a_traced_power(x, h):
+    h = h**h  # HERE
+    return h, State(h=h)
+
+
+def raises_a_number_to_a_traced_power(x, h):
+    h = 2**h  # HERE
+    return h, State(h=h)
+
+
+def takes_a_remainder(x, h):
+    h = h % 2  # HERE
+    return h, State(h=h)
+
+
+def takes_both_of_two_tests(x, h):
+    h = where((h > 0) & (h < 1), h, 0.0)  # HERE
+    return h, State(h=h)
+
+
 def gives_affine_no_features(x, h):
     h = h + mean(affine("a", x, size=0))  # HERE
     return h, State(h=h)
@@ -501,7 +521,11 @@ MISTAKES: dict[Callable[..., Any], str] = {
     uses_a_list: r"a list; expected a traced value or a number",
     uses_a_truth_value: r"a bool; expected a traced value or a number",
     uses_a_complex_number: r"a complex; expected a traced value or a number",
-    takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are",
+    takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are, and products",
+    raises_to_a_traced_power: r"a traced value as an exponent is not in the language; use exp\(b \* log\(a\)\)",
+    raises_a_number_to_a_traced_power: r"a traced value as an exponent is not in the language; use exp\(number \* value\)",
+    takes_a_remainder: r"% is not in the language; use arithmetic and where",
+    takes_both_of_two_tests: r"&, \| or ~ of tests is not in the language; use where inside where",
     indexes: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
     takes_a_slice: r"a traced value cannot be indexed: h has no number .* use split\(value, parts\)",
     unpacks: r"a traced value cannot be unpacked or looped over: i_f_pre .* use split\(value, parts\)",
@@ -894,7 +918,8 @@ def test_a_value_is_called_by_the_variable_that_holds_it() -> None:
 
 def test_an_unknown_cell_names_those_there_are() -> None:
     with pytest.raises(
-        ValueError, match=r"unknown cell 'ltsm'; the built-in cells are gru, .*lstm.*; one of your own is my_file\.py:my_cell"
+        ValueError,
+        match=r"unknown cell 'ltsm' \(did you mean 'lstm'\?\); the built-in cells are gru, .*lstm.*; one of your own is",
     ):
         cells.load("ltsm")
 
@@ -926,3 +951,12 @@ def test_a_file_without_the_cell_names_those_it_has(tmp_path: Any) -> None:
     text.write_text("hello")
     with pytest.raises(ValueError, match=r"is not a Python file \(my_file\.py:my_cell\)"):
         cells.load(f"{text}:first")
+
+
+def test_states_without_names_are_refused() -> None:
+    @cell
+    def unnamed(x, h):
+        return h, State(h)
+
+    with pytest.raises(TypeError, match=r"State takes the new states by name: State\(h=h, c=c\)"):
+        unnamed.trace()

@@ -18,6 +18,7 @@ from anyrnn.cells.lstm_layernorm import lstm_layernorm as lstm_layernorm
 from anyrnn.cells.mgu import mgu as mgu
 from anyrnn.cells.rnn import rnn_relu as rnn_relu
 from anyrnn.cells.rnn import rnn_tanh as rnn_tanh
+from anyrnn.errors import meant
 from anyrnn.trace import Cell
 
 
@@ -40,9 +41,8 @@ def load(spec: Any) -> Cell:
     if not colon:
         found = globals().get(spec)
         if not isinstance(found, Cell):
-            raise ValueError(
-                f"unknown cell {spec!r}; the built-in cells are {', '.join(names())}; one of your own is my_file.py:my_cell"
-            )
+            known = f"the built-in cells are {', '.join(names())}; one of your own is my_file.py:my_cell"
+            raise ValueError(f"unknown cell {spec!r}{meant(spec, names())}; {known}")
         return found
     file = Path(path)
     if not file.is_file():

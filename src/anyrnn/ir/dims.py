@@ -64,7 +64,8 @@ class Dim:
         def one(name: str, factor: Fraction) -> str:
             if not name:
                 return str(factor)
-            return name if factor == 1 else f"{factor}*{name}" if factor.denominator == 1 else f"{name}/{1 / factor}"
+            times = name if factor.numerator == 1 else f"{factor.numerator}*{name}"
+            return times if factor.denominator == 1 else f"{times}/{factor.denominator}"
 
         return " + ".join(one(n, f) for n, f in self.terms) or "0"
 

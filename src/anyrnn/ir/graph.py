@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from anyrnn.errors import CellError
@@ -35,6 +36,12 @@ class Node:
     @property
     def row(self) -> Op:
         return TABLE[self.op]
+
+
+NUMBERS: Any = Real
+"""What a cell may write for a constant: Python's numbers and NumPy's."""
+SINGLE: Shape = (Dim.of(1),)
+"""Of a vector with one feature."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +186,8 @@ class Builder:
                     self.located(f"{who} belongs to another trace; a cell may only use what it was given or made itself")
                 )
             return value
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return self.constant(value)
+        if isinstance(value, NUMBERS) and not isinstance(value, bool):
+            return self.constant(float(value))
         kind = type(value).__name__
         raise CellError(
             self.located(f"{who} is a {kind}; expected a traced value or a number (use vector, scalar or matrix for parameters)")
@@ -218,7 +225,14 @@ class Builder:
                 raise CellError(self.located(f"operand 1 of {op} should be a test, such as u > 0"))
         if row.kind == "reduction":
             return self.make(op, symbols, self._reduced(op, symbols[0]))
+        symbols = self._as_scalars(symbols)
         return self.make(op, symbols, self._stretched(op, symbols))
+
+    def _as_scalars(self, symbols: list[Symbol]) -> list[Symbol]:
+        """Vectors of a single feature beside longer ones are that feature."""
+        if {s.shape for s in symbols if s.shape} - {SINGLE} and any(s.shape == SINGLE for s in symbols):
+            return [s if s.shape != SINGLE or self.nodes[s.index].row.boolean else self.apply("sum", s) for s in symbols]
+        return symbols
 
     def _stretched(self, op: str, symbols: Sequence[Symbol]) -> Shape:
         shape: Shape = ()

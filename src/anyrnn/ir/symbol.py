@@ -67,11 +67,29 @@ class Symbol:
         return self.builder.apply("abs", self)
 
     def __pow__(self, exponent: Any) -> Symbol:
+        if isinstance(exponent, Symbol):
+            self._refuse_operator("a traced value as an exponent", "exp(b * log(a)) where a is positive")
         if exponent == 2:
             return self * self
         if exponent == 0.5:
             return self.builder.apply("sqrt", self)
-        raise CellError(self.builder.located(f"the power {exponent!r} is not in the language; 2 and 0.5 are"))
+        raise CellError(self.builder.located(f"the power {exponent!r} is not in the language; 2 and 0.5 are, and products"))
+
+    def __rpow__(self, base: Any) -> NoReturn:
+        self._refuse_operator("a traced value as an exponent", "exp(number * value), the number being math.log(base)")
+
+    def __mod__(self, other: Any) -> NoReturn:
+        self._refuse_operator("%", "arithmetic and where(test, a, b)")
+
+    __rmod__ = __floordiv__ = __rfloordiv__ = __mod__
+
+    def __and__(self, other: Any) -> NoReturn:
+        self._refuse_operator("&, | or ~ of tests", "where inside where")
+
+    __rand__ = __or__ = __ror__ = __and__
+
+    def __invert__(self) -> NoReturn:
+        self.__and__(self)
 
     def __lt__(self, other: Any) -> Symbol:
         return self.builder.apply("less", self, other)
@@ -107,6 +125,9 @@ class Symbol:
 
     # what a traced value cannot do, said where it is tried
 
+    def _refuse_operator(self, what: str, instead: str) -> NoReturn:
+        raise CellError(self.builder.located(f"{what} is not in the language; use {instead}"))
+
     def _refuse(self, what: str, instead: str) -> NoReturn:
         raise CellError(self.builder.located(f"{what}: {self.label} has no number until the cell runs; {instead}"))
 
@@ -125,8 +146,12 @@ class Symbol:
     def __getitem__(self, key: Any) -> NoReturn:
         self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> NoReturn:
-        self._refuse_foreign("numpy", ufunc)
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
+        """A NumPy number before an operator asks like this."""
+        op = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}.get(ufunc.__name__)
+        if op is None or method != "__call__" or kwargs or any(getattr(a, "shape", ()) for a in inputs if a is not self):
+            self._refuse_foreign("numpy", ufunc)
+        return self.builder.apply(op, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
         self._refuse_foreign("numpy", function)

@@ -31,7 +31,7 @@ from anyrnn.torch.explained import seen
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.repeated import Earlier
 from anyrnn.torch.rows import Scatter
-from anyrnn.torch.tensors import Tensors, is_cast
+from anyrnn.torch.tensors import Tensors, is_autocast, is_cast
 from anyrnn.trace import Cell
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         sources = self._sources(mode, seed, input)
         plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
         if not plain_sources:
-            if torch.is_autocast_enabled(weight.device.type):  # parametrisations may have been made in another dtype
+            if is_autocast(weight):  # parametrisations may have been made in another dtype
                 sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]
             self._check_sources(mode, sources, weight)
         return sources, seed, plain_sources

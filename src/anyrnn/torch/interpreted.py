@@ -13,6 +13,7 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.tensors import is_autocast
 
 
 def interpreted(
@@ -39,8 +40,7 @@ def interpreted(
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:
     """What is done inside is done in the dtype that it comes in."""
-    device = like.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    return torch.autocast(like.device.type, enabled=False) if is_autocast(like) else nullcontext()
 
 
 def ends(network: Network, sequence: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.torch import interpreted, uneven
@@ -121,6 +122,9 @@ class Recurrent(RecurrentBase):
                 return output, last[0] if len(last) == 1 else tuple(last)
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
         if which is not None or not isinstance(input, Tensor):
+            if torch.compiler.is_exporting():
+                what = "samples of different lengths cannot be exported; export a call whose samples have all steps"
+                raise UnsupportedError(f"{self._label}: {what}")
             unevenly = self._forward_unevenly_apart if is_compiling() else self._forward_unevenly
             found: tuple[Any, Any] = unevenly(input, hx, which, return_outputs, return_states, steps)
             return found
@@ -226,7 +230,9 @@ class Recurrent(RecurrentBase):
         state = hx if isinstance(hx, RecurrentState) else None
         return self._shown(shown, return_outputs), self._shown_states(states, state, all_states)
 
-    _forward_unevenly_apart = torch.compiler.disable(_forward_unevenly)
+    _forward_unevenly_apart = torch.compiler.disable(
+        _forward_unevenly, reason="samples of different lengths are arranged outside of compiled code; leave out fullgraph=True"
+    )
     """The same for compiled callers, which run it uncompiled; in eager mode the wrapper takes longer than a small call."""
 
     def _batch(

@@ -20,9 +20,15 @@ OF_AUTOCAST = (torch.float32, torch.bfloat16, torch.float16)
 """The dtypes between which autocast converts."""
 
 
+def is_autocast(like: Tensor) -> bool:
+    """Whether autocast is enabled on a tensor's device; some devices have none."""
+    device = like.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def is_cast(tensor: Tensor) -> bool:
     """Whether autocast converts it."""
-    return tensor.dtype in OF_AUTOCAST and torch.is_autocast_enabled(tensor.device.type)
+    return tensor.dtype in OF_AUTOCAST and is_autocast(tensor)
 
 
 def is_like(example: Tensor, tensor: Any, shape: tuple[int, ...]) -> bool:

@@ -39,7 +39,9 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Step:
-    """Annotation: an extra per-step input of `size` features (a number or a named size)."""
+    """Annotation: an extra per-step input of `size` features (a number or a named size). One of a single feature counts as that
+    number beside longer vectors.
+    """
 
     size: str | int | Dim = 1
 
@@ -57,7 +59,9 @@ def _check_size(size: str | int | Dim, who: str) -> None:
 class State:
     """The new states that a cell returns, by name: `State(h=h, c=c)`."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *unnamed: Any, **values: Any) -> None:
+        if unnamed:
+            raise TypeError("State takes the new states by name: State(h=h, c=c)")
         tracer = CURRENT.get(None)
         if tracer is not None:
             tracer.look_up()
