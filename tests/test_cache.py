@@ -15,7 +15,7 @@ import pytest
 
 import anyrnn
 from anyrnn import _cache
-from anyrnn.backends.llvm import run, target
+from anyrnn.backends.llvm import run, target, threads
 from anyrnn.passes import compile as passes
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are those of POSIX")
@@ -27,6 +27,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "deep" / "cache"
     monkeypatch.setenv(_cache.VARIABLE, str(folder))
     return folder
+
+
+def test_the_code_of_threads_is_kept(place: Path) -> None:
+    """And works when it comes from disk."""
+    source = threads._source(sys.platform, threads._machine(), threads._SLEEP)
+    threads._Native(source)
+    (written,) = [file.stat().st_mtime_ns for file in place.iterdir()]
+    team = threads._Native(source)
+    assert [file.stat().st_mtime_ns for file in place.iterdir()] == [written]
+    assert team.run
 
 
 def made(value: object = "value", key: str = "key") -> tuple[object, bool]:

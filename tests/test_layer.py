@@ -6,7 +6,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector
+from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector, where
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
@@ -273,11 +273,13 @@ def test_a_vector_of_one_feature_is_a_number_beside_longer_ones(backend, random)
     @anyrnn.cell
     def leaky(x, h, dt: Step(1)):
         h = h + dt * (tanh(affine("n", x, h)) - h) / np.float32(2) + np.float64(0.5) * vector("b", 1)
+        h = where(dt > 0.5, h, where(np.float32(0.2) < dt, -h, 0.0))
         return h, anyrnn.State(h=h)
 
     @anyrnn.cell
     def spelled_out(x, h, dt: Step(1)):
         h = h + mean(dt) * (tanh(affine("n", x, h)) - h) / 2 + 0.5 * mean(vector("b", 1))
+        h = where(mean(dt) > 0.5, h, where(mean(dt) > 0.2, -h, 0.0))
         return h, anyrnn.State(h=h)
 
     x, dt = random.normal(size=(4, 2, 3)).astype(np.float32), random.uniform(size=(4, 2, 1)).astype(np.float32)

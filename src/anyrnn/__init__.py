@@ -5,7 +5,7 @@
 module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
 """
 
-from anyrnn import cells
+from anyrnn import cells, weights
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
 from anyrnn.explanation import Explanation, explain
 from anyrnn.numpy import Recurrent, RecurrentState, Stream
@@ -86,5 +86,6 @@ __all__ = [
     "tanh",
     "total",
     "vector",
+    "weights",
     "where",
 ]

@@ -17,6 +17,10 @@ class CellError(ValueError):
     """A cell's function says something that the language cannot express; the message names the user's line."""
 
 
+class InexactError(ValueError):
+    """A conversion of weights that would lose numbers."""
+
+
 class UnsupportedError(NotImplementedError):
     """What was asked for explicitly cannot run where it was asked to; the message says why and what can."""
 

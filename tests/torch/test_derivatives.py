@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import anyrnn.torch
 from anyrnn import State, cell, cells
@@ -233,3 +233,26 @@ def test_forward_mode(kind: str, requires_grad: bool) -> None:
             found.tangent.sum().backward()
             assert all(p.grad.isfinite().all() for p in layer.parameters())
         assert torch.autograd.forward_ad.unpack_dual(layer(x)[0]).tangent is None
+
+
+@pytest.mark.parametrize("name", ["GRU", "LSTMCell"])
+@pytest.mark.parametrize("before", [0, 4])
+def test_transforms_of_a_backward_pass_alone(name: str, before: int) -> None:
+    """Forward mode and vmap that begin after the forward call, of one that is remembered too."""
+    ours, theirs = getattr(anyrnn.torch, name)(3, 4), getattr(torch.nn, name)(3, 4)
+    theirs.load_state_dict(ours.state_dict())
+    x, w = torch.randn((5, 2, 3)[name.endswith("Cell") :], requires_grad=True), torch.randn(6, 4)
+    results = []
+    for module in (ours, theirs):
+        for _ in range(before):
+            module(x)[0].sum().backward()
+        y = module(x)[0].flatten(0, -2)[:1]
+        with forward_ad.dual_level():
+            cotangent = forward_ad.make_dual(w[:1], w[1:2])
+            (gradient,) = torch.autograd.grad((y * cotangent).sum(), x, retain_graph=True)
+            tangent = forward_ad.unpack_dual(gradient).tangent
+        assert tangent is not None
+        many = torch.vmap(lambda v, y=y: torch.autograd.grad(y, x, v, retain_graph=True)[0])(w[:, None])
+        results.append([tangent, many])
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 import anyrnn
 from anyrnn import weights
+from anyrnn.weights.table import SYSTEMS
 
 T, N, D, H, PROJ = 6, 2, 3, 5, 2
 X = np.random.default_rng(2).normal(size=(T, N, D)).astype(np.float32)
@@ -132,24 +134,71 @@ def flux_lstm(x: Any, h: Any, c: Any, Wi: Any, Wh: Any, bias: Any) -> tuple[Any,
     return (sigmoid(output) * np.tanh(c)).T, c.T
 
 
-def flux_gru(x: Any, h: Any, Wi: Any, Wh: Any, bias: Any) -> tuple[Any, ...]:
+def flux_gru(x: Any, h: Any, Wi: Any, Wh: Any, b: Any) -> tuple[Any, ...]:
     """Flux.GRUCell: the bias of the candidate is not multiplied by the reset gate."""
-    gxs, ghs, bs = np.split(Wi @ x.T, 3), np.split(Wh @ h.T, 3), np.split(bias[:, None], 3)
+    gxs, ghs, bs = np.split(Wi @ x.T, 3), np.split(Wh @ h.T, 3), np.split(b[:, None], 3)
     r, z = sigmoid(gxs[0] + ghs[0] + bs[0]), sigmoid(gxs[1] + ghs[1] + bs[1])
     candidate = np.tanh(gxs[2] + r * ghs[2] + bs[2])
     return (((1 - z) * candidate + z * h.T).T,)
 
 
-def flux_gru_v3(x: Any, h: Any, Wi: Any, Wh: Any, bias: Any) -> tuple[Any, ...]:
-    """Flux.GRUv3Cell, whose matrix for the candidate's state is the last third of Wh here."""
-    gxs, whs, bs = np.split(Wi @ x.T, 3), np.split(Wh, 3), np.split(bias[:, None], 3)
-    r, z = sigmoid(gxs[0] + whs[0] @ h.T + bs[0]), sigmoid(gxs[1] + whs[1] @ h.T + bs[1])
-    candidate = np.tanh(gxs[2] + whs[2] @ (r * h.T) + bs[2])
-    return (((1 - z) * candidate + z * h.T).T,)
+def flux_rnn(x: Any, h: Any, Wi: Any, Wh: Any, bias: Any, act: Any = np.tanh) -> tuple[Any, ...]:
+    """Flux.RNNCell."""
+    return (act(Wi @ x.T + Wh @ h.T + bias[:, None]).T,)
 
 
-def flux_rnn(x: Any, h: Any, Wi: Any, Wh: Any, bias: Any) -> tuple[Any, ...]:
-    return (np.tanh(Wi @ x.T + Wh @ h.T + bias[:, None]).T,)
+def mxnet_rnn(x: Any, h: Any, act: Any = np.tanh, **p: Any) -> tuple[Any, ...]:
+    """gluon.rnn.RNNCell."""
+    return (act(x @ p["i2h_weight"].T + p["i2h_bias"] + h @ p["h2h_weight"].T + p["h2h_bias"]),)
+
+
+def onednn_rnn(x: Any, h: Any, act: Any = np.tanh, **p: Any) -> tuple[Any, ...]:
+    """vanilla_rnn."""
+    of_x, of_h = onednn_products(x, h, p)
+    return (act(of_x[0] + of_h[0] + p["bias"][0]),)
+
+
+def rectified(a: Any) -> Any:
+    return np.maximum(a, 0)
+
+
+def flax_dense(name: str, a: Any, p: Any) -> Any:
+    """flax.linen.Dense."""
+    return a @ p[f"{name}/kernel"] + p.get(f"{name}/bias", 0)
+
+
+def flax_lstm(x: Any, h: Any, c: Any, **p: Any) -> tuple[Any, ...]:
+    """flax.linen.LSTMCell: the modules of the state have the biases."""
+    i, f, o = (sigmoid(flax_dense(f"i{k}", x, p) + flax_dense(f"h{k}", h, p)) for k in "ifo")
+    c = f * c + i * np.tanh(flax_dense("ig", x, p) + flax_dense("hg", h, p))
+    return o * np.tanh(c), c
+
+
+def flax_gru(x: Any, h: Any, **p: Any) -> tuple[Any, ...]:
+    """flax.linen.GRUCell: the modules of the input have the biases, and hn."""
+    r, z = (sigmoid(flax_dense(f"i{k}", x, p) + flax_dense(f"h{k}", h, p)) for k in "rz")
+    n = np.tanh(flax_dense("in", x, p) + r * flax_dense("hn", h, p))
+    return ((1 - z) * n + z * h,)
+
+
+def flax_rnn(x: Any, h: Any, **p: Any) -> tuple[Any, ...]:
+    """flax.linen.SimpleCell."""
+    return (np.tanh(flax_dense("i", x, p) + flax_dense("h", h, p)),)
+
+
+def equinox_lstm(x: Any, h: Any, c: Any, **p: Any) -> tuple[Any, ...]:
+    """equinox.nn.LSTMCell."""
+    i, f, g, o = np.split(x @ p["weight_ih"].T + h @ p["weight_hh"].T + p["bias"], 4, axis=1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def equinox_gru(x: Any, h: Any, **p: Any) -> tuple[Any, ...]:
+    """equinox.nn.GRUCell."""
+    igates, hgates = np.split(x @ p["weight_ih"].T + p["bias"], 3, axis=1), np.split(h @ p["weight_hh"].T, 3, axis=1)
+    reset, inp = sigmoid(igates[0] + hgates[0]), sigmoid(igates[1] + hgates[1])
+    new = np.tanh(igates[2] + reset * (hgates[2] + p["bias_n"]))
+    return (new + inp * (h - new),)
 
 
 def mxnet_lstm(x: Any, h: Any, c: Any, **p: Any) -> tuple[Any, ...]:
@@ -219,7 +268,6 @@ STEPS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     ("tf1", "rnn_tanh"): tf1_rnn,
     ("flux", "lstm"): flux_lstm,
     ("flux", "gru"): flux_gru,
-    ("flux", "gru_before"): flux_gru_v3,
     ("flux", "rnn_tanh"): flux_rnn,
     ("mxnet", "lstm"): mxnet_lstm,
     ("mxnet", "gru"): mxnet_gru,
@@ -229,7 +277,23 @@ STEPS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {
     ("onednn", "lstm_peephole"): onednn_lstm,
     ("onednn", "gru_before"): onednn_gru,
     ("onednn", "gru"): onednn_lbr_gru,
+    ("flax", "lstm"): flax_lstm,
+    ("flax", "gru"): flax_gru,
+    ("flax", "rnn_tanh"): flax_rnn,
+    ("equinox", "lstm"): equinox_lstm,
+    ("equinox", "gru"): equinox_gru,
+    ("mxnet", "rnn_tanh"): mxnet_rnn,
+    ("onednn", "rnn_tanh"): onednn_rnn,
+    ("flux", "rnn_relu"): partial(flux_rnn, act=rectified),
+    ("mxnet", "rnn_relu"): partial(mxnet_rnn, act=rectified),
+    ("onednn", "rnn_relu"): partial(onednn_rnn, act=rectified),
 }
+
+
+def test_every_row_of_the_table_is_checked() -> None:
+    peers = {"torch": TORCH, "keras": KERAS, "onnx": ONNX}
+    checked = {*STEPS, *((system, cell) for system, of_cells in peers.items() for cell in of_cells)}
+    assert checked == {(system, cell) for system, of_cells in SYSTEMS.items() for cell in of_cells}
 
 
 @pytest.mark.parametrize(("system", "cell"), STEPS)

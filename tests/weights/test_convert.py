@@ -70,7 +70,7 @@ def test_a_number_without_a_place_is_refused_by_name() -> None:
     with pytest.raises(weights.InexactError, match="flux gru has no place for bias_hh n, and not all"):
         weights.convert(ours, "gru", source="anyrnn", target="flux")
     found = weights.convert(ours, "gru", source="anyrnn", target="flux", approximate=True)
-    np.testing.assert_array_equal(found["bias"][2 * H :], ours["bias_ih"][2 * H :])
+    np.testing.assert_array_equal(found["b"][2 * H :], ours["bias_ih"][2 * H :])
 
 
 def test_the_bias_that_tensorflow_adds_stands_by_itself() -> None:
@@ -90,20 +90,19 @@ def test_arrays_that_may_be_left_out_are_zero() -> None:
 
 KERNELS = {"kernel": np.ones((D, 4 * H)), "recurrent_kernel": np.ones((H, 4 * H)), "bias": np.ones(4 * H)}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "missing": (
-        {"recurrent_kernel": None},
-        "keras lstm: arrays should be kernel, recurrent_kernel, bias; recurrent_kernel is missing",
-    ),
+    "missing": ({"recurrent_kernel": None}, "should be kernel, recurrent_kernel, bias; recurrent_kernel is missing"),
     "unknown": ({"biases": np.ones(3)}, "biases is unknown"),
-    "other features": (
-        {"recurrent_kernel": np.ones((H, 4 * H + 4))},
-        r"kernel should have shape \(3, 24\), as the others are, got \(3, 20\)",
+    "another state": (
+        {"recurrent_kernel": np.ones((7, 4 * H))}, r"recurrent_kernel should have shape \(5, 20\) with .*hidden 5.*got \(7, 20\)"
     ),
-    "gates that are not whole": ({"kernel": np.ones((D, 4 * H + 1))}, "should have shape"),
+    "other features": ({"recurrent_kernel": np.ones((H, 4 * H + 4))}, r"recurrent_kernel should have shape .* got \(5, 24\)"),
+    "gates that are not whole": ({"kernel": np.ones((D, 4 * H + 1))}, r"kernel should have shape \(3, 20\)"),
     "axes": ({"kernel": np.ones(4 * H)}, r"kernel should have 2 axes, got shape \(20,\)"),
-    "a bias of another size": ({"bias": np.ones(3 * H)}, r"bias should have shape \(20,\), as the others are, got \(15,\)"),
+    "a bias of another size": ({"bias": np.ones(3 * H)}, r"bias should have shape \(20,\) with .*, got \(15,\)"),
     "no features": ({"kernel": np.ones((0, 4 * H))}, "no layer has arrays of these shapes"),
-}
+    "two dtypes": ({"bias": np.ones(4 * H, np.float32)}, "should be of one floating-point dtype, got float32, float64"),
+    "whole numbers": ({name: a.astype(int) for name, a in KERNELS.items()}, "one floating-point dtype, got int64"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG.values(), ids=WRONG)
@@ -111,6 +110,41 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], message: str) -> None
     arrays = {name: a for name, a in (KERNELS | changes).items() if a is not None}
     with pytest.raises(ValueError, match=message):
         weights.convert(arrays, "lstm", source="keras", target="torch")
+
+
+def test_wrong_arrays_of_ours_are_refused() -> None:
+    whole = parameters("gru")
+    for name, array in {"bias_ih": np.ones(27), "weight_ih": np.ones((22, D)), "weight_hh": np.ones((24, H))}.items():
+        for target in ("keras", "anyrnn"):
+            with pytest.raises(ValueError, match=rf"anyrnn gru: {name} should have shape"):
+                weights.convert(whole | {name: array.astype(np.float32)}, "gru", source="anyrnn", target=target)
+    with pytest.raises(ValueError, match="anyrnn gru: weight_ih should have 2 axes"):
+        weights.convert(whole | {"weight_ih": np.ones(15, np.float32)}, "gru", source="anyrnn", target="keras")
+
+
+def test_a_cell_of_ones_own_goes_through_as_it_is() -> None:
+    for cell in (anyrnn.cells.lstm_layernorm, anyrnn.cells.indrnn, "mgu"):
+        given = parameters(cell if isinstance(cell, str) else cell.name)
+        found = weights.convert(given, cell, source="anyrnn", target="anyrnn")
+        assert found.keys() == given.keys()
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, given[name])
+            assert not np.shares_memory(array, given[name])
+
+
+def test_what_there_is() -> None:
+    assert weights.systems()[:3] == ["anyrnn", "equinox", "flax"]
+    assert weights.cells_of("haste") == ["gru", "lstm"]
+    assert set(weights.cells_of("anyrnn")) > {"mgu", "lstm"}
+    with pytest.raises(ValueError, match="unknown system 'cudnn'"):
+        weights.cells_of("cudnn")
+
+
+def test_what_a_system_adds_is_beside_a_second_bias() -> None:
+    """Else reading would lose it."""
+    for system, cell in FORMS:
+        for piece in SYSTEMS[system][cell].pieces:
+            assert all(any(block[0] == part and len(block) > 1 for block in piece.blocks) for part, _ in piece.shifts)
 
 
 def test_wrong_names_are_refused() -> None:

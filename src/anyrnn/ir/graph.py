@@ -231,8 +231,15 @@ class Builder:
     def _as_scalars(self, symbols: list[Symbol]) -> list[Symbol]:
         """Vectors of a single feature beside longer ones are that feature."""
         if {s.shape for s in symbols if s.shape} - {SINGLE} and any(s.shape == SINGLE for s in symbols):
-            return [s if s.shape != SINGLE or self.nodes[s.index].row.boolean else self.apply("sum", s) for s in symbols]
+            return [self._as_scalar(s) if s.shape == SINGLE else s for s in symbols]
         return symbols
+
+    def _as_scalar(self, symbol: Symbol) -> Symbol:
+        node = self.nodes[symbol.index]
+        if not node.row.boolean:
+            return self.apply("sum", symbol)
+        compared = [self.symbol(i) for i in node.inputs]
+        return self.apply(node.op, *[self._as_scalar(s) if s.shape == SINGLE else s for s in compared])
 
     def _stretched(self, op: str, symbols: Sequence[Symbol]) -> Shape:
         shape: Shape = ()

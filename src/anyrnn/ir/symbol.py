@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from anyrnn.ir.graph import Builder
 
 
+FROM_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "less": "less", "greater": "less"}
+"""Our ops by the names of NumPy's for the operators."""
+
+
 class Symbol:
     """A traced value: a number for each feature of each sample, or a parameter."""
 
@@ -79,14 +83,19 @@ class Symbol:
         self._refuse_operator("a traced value as an exponent", "exp(number * value), the number being math.log(base)")
 
     def __mod__(self, other: Any) -> NoReturn:
-        self._refuse_operator("%", "arithmetic and where(test, a, b)")
+        self._refuse_operator("a remainder", "a - floor(a / b) * b")
 
-    __rmod__ = __floordiv__ = __rfloordiv__ = __mod__
+    __rmod__ = __mod__
+
+    def __floordiv__(self, other: Any) -> NoReturn:
+        self._refuse_operator("//", "floor(a / b)")
+
+    __rfloordiv__ = __floordiv__
 
     def __and__(self, other: Any) -> NoReturn:
-        self._refuse_operator("&, | or ~ of tests", "where inside where")
+        self._refuse_operator("&, |, ^ or ~ of tests", "where inside where")
 
-    __rand__ = __or__ = __ror__ = __and__
+    __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __and__
 
     def __invert__(self) -> NoReturn:
         self.__and__(self)
@@ -147,11 +156,12 @@ class Symbol:
         self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
-        """A NumPy number before an operator asks like this."""
-        op = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}.get(ufunc.__name__)
-        if op is None or method != "__call__" or kwargs or any(getattr(a, "shape", ()) for a in inputs if a is not self):
+        """A NumPy number before an operator asks like this; some come as arrays without axes."""
+        op = FROM_NUMPY.get(ufunc.__name__)
+        if op is None or method != "__call__" or kwargs:
             self._refuse_foreign("numpy", ufunc)
-        return self.builder.apply(op, *inputs)
+        given = [a.item() if not isinstance(a, Symbol) and getattr(a, "shape", None) == () else a for a in inputs]
+        return self.builder.apply(op, *(given[::-1] if ufunc.__name__ == "greater" else given))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
         self._refuse_foreign("numpy", function)

@@ -70,23 +70,31 @@ def gradients(
     shape = ctx.shape
     if shape.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):
         d_output, shape = taken(d_output, shape.scatter.places), replace(shape, scatter=None)
-    if not is_compiling() and any(map(is_batch, (d_output, *d_last))):
+    if not is_compiling() and not kernels_may_run(d_output, *d_last):
         return None, *_batch_of_gradients(shape, wanted, (d_output, *d_last), tensors)
     if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
         return None, *_run_gradient(shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
     return None, *function.apply(shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
 
 
+def kernels_may_run(*cotangents: Tensor | None) -> bool:
+    """Whether cotangents are one each, and no forward mode asks for tangents of the gradients."""
+    return forward_ad._current_level < 0 and not any(map(is_batch, cotangents))
+
+
 def kernels_run(*tensors: Tensor | None) -> bool:
     """Whether a backward call reads these directly, and nobody asks for a derivative of the gradient."""
     present = [t for t in tensors if t is not None]
-    return not torch.is_grad_enabled() and not any(map(is_batch, present)) and direct(*present)
+    return not torch.is_grad_enabled() and kernels_may_run(*present) and direct(*present)
 
 
 def _batch_of_gradients(
     shape: Shape, wanted: Sequence[bool], cotangents: Sequence[Tensor | None], given: Tensors
 ) -> tuple[Tensor | None, ...]:
     """The gradients by torch's own operators, whatever the cotangents are."""
+    if are_functorch_transforms_active():
+        found = interpreted_gradient(shape, wanted, len(cotangents) - 1, (*cotangents, *given))
+        return _spread(found, [k for k, want in enumerate(wanted) if want], len(wanted))
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
         results = interpreted_shape(shape, leaves)

@@ -239,8 +239,12 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """As in torch.nn; a module that trains is not frozen."""
-        self._frozen = 0 if mode else self._frozen
+        if mode and self._frozen:
+            self._thaw()
         return super().train(mode)
+
+    def _thaw(self) -> None:
+        self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
 
     @property
     def backend_name(self) -> str:
@@ -414,7 +418,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """One call of the operators, or of the interpreter in their place."""
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
-            self._frozen = 0  # an optimiser may follow
+            self._thaw()  # an optimiser may follow
         if reason is None:
             return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
         self._check_fallback(reason)

@@ -145,7 +145,7 @@ class Repeat:
     Args:
         number: of the call.
         pool: of its frames.
-        output, state: shapes of the output and of each of the last states.
+        output, states: shapes of the output and of each of the last states.
         batch_first: whether the output's first two sides are exchanged in memory.
         reserve_bytes: of the reserve.
     """

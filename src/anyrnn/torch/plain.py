@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 from torch.compiler import is_compiling
 
 
 def is_batch(tensor: Tensor | None) -> bool:
-    """Whether a cotangent stands for many, as with `is_grads_batched`; it has no memory that a kernel could read."""
-    return tensor is not None and is_legacy_batchedtensor(tensor)
+    """Whether a cotangent stands for many, as with `is_grads_batched` or under `vmap`; then it has no memory for a kernel."""
+    return tensor is not None and (is_legacy_batchedtensor(tensor) or is_batchedtensor(tensor))
 
 
 def direct(*tensors: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Calls like one that was made before, in which nothing has to be looked at again: of small calls that is half of the time."""
+"""Calls like one that was made before, in which nothing has to be looked at again: at least half of what a small call costs."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class TrainingRepeat:
         which the first is no tensor.
         """
         known = self.known.get((wanted, *[d is None for d in cotangents]))
-        if known is None or torch.is_grad_enabled() or count_dispatch_modes():
+        if known is None or torch.is_grad_enabled() or forward_ad._current_level >= 0 or count_dispatch_modes():
             return None
         like, backward = known
         given, *read, reserve = [d for d in cotangents if d is not None], *saved
@@ -177,7 +177,8 @@ class TrainingRepeat:
         if self.of_step:
             whole, of_whole = [*_with_side(saved[:count]), *saved[count:]], _with_side(cotangents)
         found = autograd.gradients(ctx, whole, of_whole[0], of_whole[1:], autograd.PlainGradient)
-        if self.left and autograd.kernels_run(*saved, *cotangents):
+        read = self.left and autograd.kernels_run(*saved, *cotangents)
+        if read and all(map(Tensor.is_contiguous, self.parts(saved[:-1])[2])):  # hooks of autograd's may have kept them otherwise
             self.left -= 1
             like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
             kinds = (wanted[1], any(wanted[2 : 1 + count]), any(wanted[1 + count :]))

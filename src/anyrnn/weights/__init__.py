@@ -12,19 +12,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from anyrnn import cells
-from anyrnn.weights.blocks import Array, Gates, read, write
-from anyrnn.weights.blocks import InexactError as InexactError
+from anyrnn.errors import InexactError as InexactError
+from anyrnn.trace import Cell
+from anyrnn.weights.blocks import Array, ours, read, write
+from anyrnn.weights.flat import identity as identity
+from anyrnn.weights.flat import initialise as initialise
+from anyrnn.weights.flat import orthogonal as orthogonal
+from anyrnn.weights.flat import pack as pack
+from anyrnn.weights.flat import places as places
+from anyrnn.weights.flat import unpack as unpack
+from anyrnn.weights.flat import views as views
 from anyrnn.weights.table import SYSTEMS, Form
 
 OURS = "anyrnn"
 
-__all__ = ["InexactError", "cells_of", "convert", "systems"]
+__all__ = [
+    "InexactError",
+    "cells_of",
+    "convert",
+    "identity",
+    "initialise",
+    "orthogonal",
+    "pack",
+    "places",
+    "systems",
+    "unpack",
+    "views",
+]
 
 
 def systems() -> list[str]:
@@ -38,42 +55,34 @@ def cells_of(system: str) -> list[str]:
     return cells.names() if system == OURS else sorted(SYSTEMS[system])
 
 
-def convert(arrays: Mapping[str, Any], cell: str, *, source: str, target: str, approximate: bool = False) -> dict[str, Array]:
-    """The weights of one layer in one direction, laid out by another system.
+def convert(
+    arrays: Mapping[str, Any], cell: Cell | str, *, source: str, target: str, approximate: bool = False
+) -> dict[str, Array]:
+    """The weights of one layer in one direction, laid out by another system. ONNX's arrays are those of one direction, without
+    their first axis; of TensorFlow 1 the LSTM is the one with its `forget_bias` of 1.
 
     Args:
-        arrays: NumPy arrays, or what `numpy.asarray` takes, by the names of the source.
-        cell: by our name, such as `lstm`, `gru` (reset after the product) or `gru_before`.
+        arrays: NumPy arrays of one floating-point dtype, or what `numpy.asarray` takes, by the names of the source.
+        cell: a cell, or its name: `lstm`, `gru` (reset after the product), `gru_before`, ... Between systems, one of ours.
         source, target: systems, see `systems`. `anyrnn` has torch's parameters, without `_l0`, for every cell.
         approximate: leave out numbers that the target has no place for.
 
     Returns: new arrays, by the names of the target. Numbers are moved, but for biases that one system has twice and the other
-    once: they are added, in the dtype of the arrays.
+    once: they are added, in the dtype of the arrays. Biases that are left out are zero.
 
-    Raises: ValueError for unknown names, missing arrays, or shapes that do not fit; InexactError, a ValueError, when the target
-    has no place for numbers that are not zero.
+    Raises: ValueError for unknown names, missing arrays, or shapes and dtypes that do not fit; InexactError, a ValueError, when
+    the target has no place for numbers that are not zero.
     """
-    gates = _gates_of(cell)
-    if source == OURS:
-        parameters = {name: np.asarray(array) for name, array in arrays.items()}
-        _check_ours(parameters, cell, gates)
-    else:
-        parameters = read(_form(source, cell), arrays, gates, f"{source} {cell}")
-    return parameters if target == OURS else write(_form(target, cell), parameters, gates, f"{target} {cell}", approximate)
+    known = cells.load(cell)
+    parameters = {p.name: p for p in known.trace().parameters}
+    forms = [ours(parameters) if system == OURS else _form(system, known.name) for system in (source, target)]
+    parts, sizes = read(forms[0], arrays, parameters, f"{source} {known.name}")
+    return write(forms[1], parts, parameters, sizes, f"{target} {known.name}", approximate)
 
 
 def _check_system(system: str) -> None:
     if system not in SYSTEMS and system != OURS:
         raise ValueError(f"unknown system {system!r}; known are {', '.join(systems())}")
-
-
-def _check_ours(parameters: Mapping[str, Array], cell: str, gates: Gates) -> None:
-    """Biases may be left out. Raises: ValueError."""
-    missing = [n for n in gates if n not in parameters and not n.startswith("bias")]
-    unknown = [n for n in parameters if n not in gates]
-    if missing or unknown:
-        told = [f"{n} is missing" for n in missing] + [f"{n} is unknown" for n in unknown]
-        raise ValueError(f"anyrnn {cell}: arrays should be {', '.join(gates)}; {', '.join(told)}")
 
 
 def _form(system: str, cell: str) -> Form:
@@ -82,9 +91,3 @@ def _form(system: str, cell: str) -> Form:
     if form is None:
         raise ValueError(f"{system} has no cell {cell!r}; it has {', '.join(cells_of(system))}")
     return form
-
-
-@lru_cache(maxsize=256)
-def _gates_of(cell: str) -> Gates:
-    traced = cells.load(cell).trace()
-    return {p.name: tuple(name for name, _ in p.gates) or ("",) for p in traced.parameters}

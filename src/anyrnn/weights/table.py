@@ -99,7 +99,7 @@ def _onnx(gates: str, *more: Piece, optional: str = "B") -> Form:
 
 
 def _onednn(gates: str, bias: Piece, *more: Piece) -> Form:
-    return _form(*_matrices(gates, "weights_layer", "weights_iter", "d g h"), bias, *more)
+    return _form(*_matrices(gates, "weights_layer", "weights_iter", "d g h"), bias, *more, optional="bias")
 
 
 def _haste(gates: str, *biases: Piece) -> Form:
@@ -107,7 +107,7 @@ def _haste(gates: str, *biases: Piece) -> Form:
 
 
 def _flux(gates: str, *biases: Piece) -> Form:
-    return _form(*_matrices(gates, "Wi", "Wh", "(g h) d"), *biases)
+    return _form(*_matrices(gates, "Wi", "Wh", "(g h) d"), *biases, optional="bias b")
 
 
 def _tf1(gates: str, prefix: str = "", shifts: tuple[tuple[Part, float], ...] = ()) -> tuple[Piece, Piece]:
@@ -165,8 +165,7 @@ SYSTEMS: dict[str, dict[str, Form]] = {
     },
     "flux": {
         LSTM: _flux("i f g o", _sum("i f g o")),
-        GRU: _flux("r z n", Piece("bias", (*_sums("r z"), *_gates(B, "n")), "(g h)")),
-        GRU_BEFORE: _flux("r z n", _sum("r z n")),
+        GRU: _flux("r z n", Piece("b", (*_sums("r z"), *_gates(B, "n")), "(g h)")),
         **dict.fromkeys(ELMAN, _flux("h", _sum("h"))),
     },
     "flax": {
@@ -182,8 +181,11 @@ SYSTEMS: dict[str, dict[str, Form]] = {
         "rnn_tanh": _form(*_apart(W, {"i": "h"}), *_apart(R, {"h": "h"}), _vector("i/bias", (B, "h"), (C, "h"))),
     },
     "equinox": {
-        LSTM: _form(*_EQUINOX[0], _sum("i f g o")),
-        GRU: _form(*_EQUINOX[1], Piece("bias", (*_sums("r z"), *_gates(B, "n")), "(g h)"), _vector("bias_n", (C, "n"))),
+        LSTM: _form(*_EQUINOX[0], _sum("i f g o"), optional="bias"),
+        GRU: _form(
+            *_EQUINOX[1], Piece("bias", (*_sums("r z"), *_gates(B, "n")), "(g h)"), _vector("bias_n", (C, "n")),
+            optional="bias bias_n",
+        ),
     },
     "haste": {
         LSTM: _haste("i g f o", _sum("i g f o")),
@@ -192,6 +194,6 @@ SYSTEMS: dict[str, dict[str, Form]] = {
 }  # fmt: skip
 """By system and cell. Sources: torch.nn.modules.rnn; MXNet gluon.rnn; keras.layers (`GRU` with reset_after and without it are two
 cells); the operators' pages of ONNX (`GRU` with linear_before_reset and without it are two cells); oneDNN's page on RNN
-primitives (lbr_gru and gru are two cells); tensorflow.python.ops.rnn_cell_impl; Flux recurrent.jl (GRUv3 resets before the
-product); flax.linen.recurrent; equinox.nn._rnn; haste frameworks/pytorch.
+primitives (lbr_gru and gru are two cells); tensorflow.python.ops.rnn_cell_impl; Flux 0.16, recurrent.jl; flax.linen.recurrent;
+equinox.nn._rnn; haste frameworks/pytorch.
 """
