@@ -212,7 +212,7 @@ def test_a_loop_of_steps() -> None:
 
 def test_samples_of_different_lengths_are_not_for_whole_graphs() -> None:
     layer, x = anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3)
-    with pytest.raises(UnsupportedError, match="GRU: samples of different lengths cannot be exported"):
+    with pytest.raises(UnsupportedError, match="GRU: lengths, masks and resets of an exported program are those"):
         torch.export.export(layer, (x,), {"lengths": torch.tensor([5, 2])})
     with pytest.raises(torch._dynamo.exc.Unsupported, match="arranged outside of compiled code; leave out fullgraph=True"):
         torch.compile(layer, backend="eager", fullgraph=True)(x, lengths=[5, 2])

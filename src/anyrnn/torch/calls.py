@@ -62,6 +62,17 @@ class Call:
         return tuple(k for k, name in enumerate(names) if name in self.network.plan.summed)
 
     @cached_property
+    def input_sizes(self) -> list[int]:
+        """Features of the inputs."""
+        sizes = self.network.layer_sizes(0)
+        return [shape[0].evaluate(sizes) if shape else 1 for _, shape in self.network.graph.inputs]
+
+    @cached_property
+    def source_shapes(self) -> list[torch.Size]:
+        """Of the sources of all units."""
+        return [torch.Size(shape) for layer, _ in self.network.units for shape in self.network.source_shapes(layer)]
+
+    @cached_property
     def scatters(self) -> bool:
         """Whether kernels can put the rows of the output anywhere."""
         return llvm.scatters(self.network)

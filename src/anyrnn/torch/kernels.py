@@ -215,6 +215,24 @@ def backward_key(
     return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, *wanted, *absent, *strides)
 
 
+def check_kept(call: Call, inputs: Tensors, sources: Tensors, total: int, rows: int, reserve: Tensor) -> None:
+    """That what the forward call read is still of its shapes and dtype. Torch does not count a change of `p.data`, by which
+    modules are converted too. Raises: RuntimeError.
+    """
+    x = inputs[0]
+    sizes = [*call.input_sizes, *call.source_shapes]
+    found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
+    kept = llvm.kept_bytes(call.network, DTYPES.get(x.dtype, "float32"), total, rows, call.budget)
+    if (
+        found != sizes
+        or any(t.dtype is not x.dtype for t in (*inputs, *sources))
+        or x.dtype not in DTYPES
+        or reserve.nbytes != kept
+    ):
+        what = "an input or a parameter has another shape or dtype than in the forward call"
+        raise RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")
+
+
 def run_backward(
     inputs: Tensors,
     first: Tensors,
@@ -235,6 +253,7 @@ def run_backward(
     call = CALLS[number]
     network, x = call.network, inputs[0]
     rows = x.size(1) if packing is None else packing.rows
+    check_kept(call, inputs, sources, x.size(0) * rows if packing is None else x.size(0), rows, reserve)
     states = len(call.state_sizes)
     d_more = [
         x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
@@ -122,8 +123,8 @@ class Recurrent(RecurrentBase):
                 return output, last[0] if len(last) == 1 else tuple(last)
         check_wanted(self.network, f"{self._label}: ", return_outputs, return_states)
         if which is not None or not isinstance(input, Tensor):
-            if torch.compiler.is_exporting():
-                what = "samples of different lengths cannot be exported; export a call whose samples have all steps"
+            if torch.compiler.is_exporting() and any(isinstance(t, FakeTensor) for t in (lengths, cu_seqlens, mask, reset)):
+                what = "lengths, masks and resets of an exported program are those that it is exported with, not its inputs"
                 raise UnsupportedError(f"{self._label}: {what}")
             unevenly = self._forward_unevenly_apart if is_compiling() else self._forward_unevenly
             found: tuple[Any, Any] = unevenly(input, hx, which, return_outputs, return_states, steps)
