@@ -222,13 +222,8 @@ def check_kept(call: Call, inputs: Tensors, sources: Tensors, total: int, rows: 
     x = inputs[0]
     sizes = [*call.input_sizes, *call.source_shapes]
     found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
-    kept = llvm.kept_bytes(call.network, DTYPES.get(x.dtype, "float32"), total, rows, call.budget)
-    if (
-        found != sizes
-        or any(t.dtype is not x.dtype for t in (*inputs, *sources))
-        or x.dtype not in DTYPES
-        or reserve.nbytes != kept
-    ):
+    alike = x.dtype in DTYPES and all(t.dtype is x.dtype for t in (*inputs, *sources))
+    if not alike or found != sizes or reserve.nbytes != llvm.kept_bytes(call.network, DTYPES[x.dtype], total, rows, call.budget):
         what = "an input or a parameter has another shape or dtype than in the forward call"
         raise RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")
 
