@@ -29,7 +29,7 @@ from anyrnn.torch import autograd, interpreted, packed, plain
 from anyrnn.torch.calls import DTYPES, Call, handle
 from anyrnn.torch.explained import seen
 from anyrnn.torch.namespace import NAMESPACE
-from anyrnn.torch.repeated import Earlier
+from anyrnn.torch.repeated import IS_NESTED, Earlier
 from anyrnn.torch.rows import Scatter
 from anyrnn.torch.tensors import Tensors, is_autocast, is_cast
 from anyrnn.trace import Cell
@@ -258,7 +258,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""
-        repeated = self._earlier.find(hx)
+        repeated = self._earlier.find(input, hx)
         return None if repeated is None else repeated(self, input, hx)
 
     def _seen(self, *given: Any, **call: Any) -> Seen:
@@ -307,7 +307,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
         sources = self._sources(mode, seed, input)
-        plain_sources = mode.plain and not is_compiling() and self._as_before(*sources)
+        plain_sources = mode.plain and not is_compiling() and not any(map(IS_NESTED, sources)) and self._as_before(*sources)
         if not plain_sources:
             if is_autocast(weight):  # parametrisations may have been made in another dtype
                 sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]

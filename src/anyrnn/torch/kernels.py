@@ -264,7 +264,7 @@ def run_backward(
             break
     if not all(map(Tensor.is_contiguous, sources)):
         sources = [t.contiguous() for t in sources]
-    if reserve.data_ptr() % ALIGNMENT:  # a hook of autograd's has kept it somewhere else meanwhile
+    if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
@@ -343,19 +343,15 @@ class RepeatBackward:
         return d_inputs, d_first, d_sources
 
 
-def repeat_backward(
-    number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
-) -> RepeatBackward | None:
-    """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`;
-    `of_step` as in `repeat`.
-    """
+def repeat_backward(number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool]) -> RepeatBackward | None:
+    """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`."""
     call, given = CALLS[number], [d for d in cotangents if d is not None]
     strides, absent = [t.stride() for t in (x, *given)], [d is None for d in cotangents]
     pool = llvm.POOLS.get(backward_key(number, x, None, None, wanted, absent, strides))
     if pool is None or any(stride[-1] != 1 for stride in strides):
         return None
-    (steps, rows, features), ahead = x.shape, () if of_step else (call.units,)
-    sides = (rows,) if of_step else (rows, steps) if call.batch_first else (steps, rows)
+    steps, rows, features = x.shape
+    sides = (rows, steps) if call.batch_first else (steps, rows)
     d_input = (*sides, features) if wanted[0] else None
-    d_first = tuple([(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
-    return RepeatBackward(pool, d_input, d_first, call.batch_first and not of_step, wanted[2], call.summed)
+    d_first = tuple([(call.units, rows, size) for size in call.state_sizes]) if wanted[1] else ()
+    return RepeatBackward(pool, d_input, d_first, call.batch_first, wanted[2], call.summed)

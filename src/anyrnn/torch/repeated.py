@@ -19,6 +19,8 @@ from anyrnn.torch.calls import Tensors
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
 
+IS_NESTED = Tensor.is_nested.__get__  # type: ignore[attr-defined]
+"""Guards that meet a nested tensor end the process."""
 MOST_CALLS = 16
 """How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
 stops.
@@ -45,7 +47,7 @@ class Repeated:
         first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
         sources: Any = list(map(module._parameters.get, self.mode.source_names))
         try:
-            alike = self.like(input, *first, *sources)
+            alike = not any(map(IS_NESTED, (input, *first, *sources))) and self.like(input, *first, *sources)
         except TypeError:  # another number of states, or what is no tensor
             return None
         if (
@@ -62,9 +64,9 @@ class Repeated:
         return output.transpose(0, 1) if self.batch_first else output, last
 
 
-Kind = tuple[bool, bool | None]
-"""Of calls that a module remembers apart: whether gradients are enabled, and whether the last of the first states has one (None
-where there are none).
+Kind = tuple[Any, ...]
+"""Of calls that a module remembers apart: whether gradients are enabled, whether the input has one, whether the last of the first
+states has one (None where there are none), and the input's shape.
 """
 
 
@@ -73,34 +75,35 @@ class Earlier:
     """What a module remembers of its calls, by their kind."""
 
     repeated: dict[Kind, Repeated] = field(default_factory=dict)
-    shapes: dict[Kind, torch.Size] = field(default_factory=dict)
-    """of the last inputs"""
+    latest: Kind | None = None
+    """that of the last call that was noted"""
     left: int = MOST_CALLS
 
     def __reduce__(self) -> tuple[type[Earlier], tuple[()]]:
         """A copy remembers nothing. (Modules leave it out of theirs, but torch copies those with parametrisations whole.)"""
         return Earlier, ()
 
-    def find(self, hx: Any) -> Repeated | None:
-        """What a call with such first states may be like."""
-        if not self.repeated:
+    def find(self, input: Any, hx: Any) -> Repeated | None:
+        """What a call with such an input and first states may be like."""
+        if not self.repeated or type(input) is not Tensor or input.is_nested:
             return None
         last = hx[-1] if type(hx) is tuple and hx else hx
-        return self.repeated.get((torch.is_grad_enabled(), getattr(last, "requires_grad", None)))
+        kind = torch.is_grad_enabled(), input.requires_grad, getattr(last, "requires_grad", None), input.shape
+        return self.repeated.get(kind)
 
     def note(
         self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
     ) -> None:
-        """A call that was just made. Of two in succession with inputs of one shape, the later is remembered. `of_step`: the
+        """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
         tensors have no sides of steps and units.
         """
-        kind, shape = (torch.is_grad_enabled(), first[-1].requires_grad if first else None), input.shape
-        if shape == self.shapes.get(kind) and self.left:
+        kind = torch.is_grad_enabled(), input.requires_grad, first[-1].requires_grad if first else None, input.shape
+        if kind == self.latest and self.left:
             self.left -= 1
             repeated = _remembered(module, mode, kind[0], input, first, sources, of_step)
             if repeated is not None:
                 self.repeated[kind] = repeated
-        self.shapes[kind] = shape
+        self.latest = kind
 
 
 def _remembered(
@@ -118,27 +121,24 @@ def _remembered(
     if not all(t.dtype is input.dtype for t in tensors) or not plain.direct(*tensors):
         return None
     like = plain.likeness(*tensors)
-    if like is plain.unknown:
-        return None
-    x = input.unsqueeze(0) if of_step else input.transpose(0, 1) if module.batch_first else input
     trains = grad and any(t.requires_grad for t in tensors)
-    repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, _with_side(first) if of_step else first, of_step)
+    if like is plain.unknown or (trains and of_step):
+        return None  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
+    x = input.transpose(0, 1) if module.batch_first else input
+    if of_step:
+        x, first = input.unsqueeze(0), [t.unsqueeze(0) for t in first]
+    repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, first, of_step)
     if repeat is None:
         return None
-    run: Any = TrainingRepeat(repeat, len(first), of_step) if trains else repeat.infer
+    run: Any = TrainingRepeat(repeat, len(first)) if trains else repeat.infer
     return Repeated(mode, like, module.batch_first, run)
-
-
-def _with_side(tensors: Sequence[Any]) -> list[Any]:
-    """Tensors of a step, with a side of one step or unit."""
-    return [None if t is None else t.unsqueeze(0) for t in tensors]
 
 
 class TrainingRepeat:
     """Calls with a gradient like one that was made, and what is known of their backward calls."""
 
-    def __init__(self, forward: kernels.Repeat, first: int, of_step: bool) -> None:
-        self.forward, self.first, self.of_step = forward, first, of_step
+    def __init__(self, forward: kernels.Repeat, first: int) -> None:
+        self.forward, self.first = forward, first
         self.shape = autograd.known_shape(forward.number, 1, first, False, None, None)
         self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
@@ -163,7 +163,7 @@ class TrainingRepeat:
             return None
         like, backward = known
         given, *read, reserve = [d for d in cotangents if d is not None], *saved
-        if not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
+        if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
         d_inputs, d_first, d_sources = backward.run(x, sources, reserve, given)
@@ -172,21 +172,16 @@ class TrainingRepeat:
 
     def other_gradients(self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """The same of any backward pass, which is remembered."""
-        count, wanted = 1 + self.first, ctx.needs_input_grad
-        whole, of_whole = saved, cotangents
-        if self.of_step:
-            whole, of_whole = [*_with_side(saved[:count]), *saved[count:]], _with_side(cotangents)
-        found = autograd.gradients(ctx, whole, of_whole[0], of_whole[1:], autograd.PlainGradient)
-        read = self.left and autograd.kernels_run(*saved, *cotangents)
-        if read and all(map(Tensor.is_contiguous, self.parts(saved[:-1])[2])):  # hooks of autograd's may have kept them otherwise
+        found = autograd.gradients(ctx, saved, cotangents[0], cotangents[1:], autograd.PlainGradient)
+        in_rows = all(map(Tensor.is_contiguous, (*self.parts(saved[:-1])[2], saved[-1])))  # if no hook has changed them
+        if self.left and in_rows and autograd.kernels_run(*saved, *cotangents):
             self.left -= 1
+            middle, wanted = 1 + self.first, ctx.needs_input_grad
             like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
-            kinds = (wanted[1], any(wanted[2 : 1 + count]), any(wanted[1 + count :]))
-            backward = kernels.repeat_backward(self.forward.number, whole[0], of_whole, kinds, self.of_step)
+            kinds = (wanted[1], any(wanted[2 : 1 + middle]), any(wanted[1 + middle :]))
+            backward = kernels.repeat_backward(self.forward.number, saved[0], cotangents, kinds)
             if backward is not None and like is not plain.unknown:
                 self.known[(wanted, *[d is None for d in cotangents])] = like, backward
-        if self.of_step:
-            found = (None, *[None if g is None else g.squeeze(0) for g in found[1 : 1 + count]], *found[1 + count :])
         return found
 
 
