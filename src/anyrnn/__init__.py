@@ -5,7 +5,10 @@
 module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
 """
 
-from anyrnn import cells, weights
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
+from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
 from anyrnn.explanation import Explanation, explain
 from anyrnn.numpy import Recurrent, RecurrentState, Stream
@@ -42,6 +45,13 @@ from anyrnn.trace.language import (
 )
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "weights":  # which few programs want, and `import anyrnn` should be quick
+        return _import_module("anyrnn.weights")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Cell",

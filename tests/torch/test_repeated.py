@@ -142,6 +142,17 @@ def test_checkpoints_over_calls_of_which_some_are_remembered(name: str, before: 
         assert (a is None and b is None) or torch.allclose(a, b, atol=1e-6)
 
 
+def test_training_uses_up_nothing_of_cells(hits: list[bool]) -> None:
+    cell = anyrnn.torch.GRUCell(3, 4)
+    for _ in range(repeated.MOST_CALLS + 5):
+        cell(X[0]).sum().backward()
+    assert not hits
+    with torch.no_grad():
+        for _ in range(3):
+            cell(X[0])
+    assert hits == [True]
+
+
 @pytest.mark.parametrize("name", ["GRU", "GRUCell"])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_nested_tensors_are_refused_as_before(name: str) -> None:

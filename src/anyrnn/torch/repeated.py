@@ -97,6 +97,8 @@ class Earlier:
         """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
         tensors have no sides of steps and units.
         """
+        if of_step and torch.is_grad_enabled() and any(t.requires_grad for t in (input, *first, *sources)):
+            return  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
         kind = torch.is_grad_enabled(), input.requires_grad, first[-1].requires_grad if first else None, input.shape
         if kind == self.latest and self.left:
             self.left -= 1
@@ -122,8 +124,8 @@ def _remembered(
         return None
     like = plain.likeness(*tensors)
     trains = grad and any(t.requires_grad for t in tensors)
-    if like is plain.unknown or (trains and of_step):
-        return None  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
+    if like is plain.unknown:
+        return None
     x = input.transpose(0, 1) if module.batch_first else input
     if of_step:
         x, first = input.unsqueeze(0), [t.unsqueeze(0) for t in first]
