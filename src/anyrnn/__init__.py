@@ -48,8 +48,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "weights":  # which few programs want, and `import anyrnn` should be quick
-        return _import_module("anyrnn.weights")
+    if name in ("convert", "onnx", "runtime", "weights"):  # which few programs want, and `import anyrnn` should be quick
+        return _import_module(f"anyrnn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -73,6 +73,7 @@ __all__ = [
     "cells",
     "clip_gradient",
     "concat",
+    "convert",
     "cos",
     "equal",
     "exp",
@@ -84,7 +85,9 @@ __all__ = [
     "mean",
     "minimum",
     "norm",
+    "onnx",
     "relu",
+    "runtime",
     "scalar",
     "scope",
     "sigmoid",

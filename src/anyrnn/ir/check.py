@@ -24,7 +24,7 @@ EITHER = ("cotangent",)
 
 def check_graph(graph: Graph) -> None:
     """A whole graph: its nodes, the leaves against the declared inputs, states and parameters, the outputs."""
-    check_nodes(graph.nodes, graph.name)
+    truths = check_nodes(graph.nodes, graph.name)
     states = [(s.name, s.shape) for s in graph.states]
     declared: dict[str, dict[str, Shape]] = {
         "input": dict(graph.inputs),
@@ -54,7 +54,7 @@ def check_graph(graph: Graph) -> None:
         if name != "y" and node.shape != dict(states)[name]:
             shapes = f"{shape_text(dict(states)[name])} becomes {shape_text(node.shape)}"
             fail(graph.nodes, i, graph.name, f"state {name!r} of shape {shapes}")
-        if not node.per_sample or is_truth(graph.nodes, i):
+        if not node.per_sample or truths[i]:
             fail(graph.nodes, i, graph.name, f"output {name!r} is no number of each sample")
 
 
@@ -79,9 +79,12 @@ def check_adjoint(adjoint: Adjoint) -> None:
             fail(nodes, parameter, who, f"its gradient is the sum of a value of shape {shape_text(nodes[i].shape)}")
 
 
-def check_nodes(nodes: Sequence[Node], who: str = "graph") -> None:
-    """Nodes by themselves: inputs come first, arities, shapes by the rules of the op table, the parameter phase kept apart."""
+def check_nodes(nodes: Sequence[Node], who: str = "graph") -> list[bool]:
+    """Nodes by themselves: inputs come first, arities, shapes by the rules of the op table, the parameter phase kept apart. Gives
+    of each whether it is true or false rather than a number.
+    """
     known: dict[Node, int] = {}
+    truths: list[bool] = []
     for i, node in enumerate(nodes):
         row = TABLE.get(node.op)
         if row is None:
@@ -102,9 +105,11 @@ def check_nodes(nodes: Sequence[Node], who: str = "graph") -> None:
             made_per_sample and node.per_sample
         ):
             fail(nodes, i, who, f"says {'' if node.per_sample else 'not '}per sample and is the opposite")
-        problem = _leaf_problem(node) if row.kind == "leaf" else _shape_problem(nodes, node)
+        problem = _leaf_problem(node) if row.kind == "leaf" else _shape_problem(nodes, node, truths)
         if problem:
             fail(nodes, i, who, problem)
+        truths.append(row.boolean or (row.kind == "structure" and any(truths[s] for s in node.inputs)))
+    return truths
 
 
 def _leaf_problem(node: Node) -> str | None:
@@ -122,14 +127,14 @@ def _leaf_problem(node: Node) -> str | None:
     return None
 
 
-def _shape_problem(nodes: Sequence[Node], node: Node) -> str | None:
+def _shape_problem(nodes: Sequence[Node], node: Node, truths: Sequence[bool]) -> str | None:
     shapes = [nodes[s].shape for s in node.inputs]
     if node.op == "affine":
         return _affine_problem(nodes, node)
-    if node.op == "where" and not is_truth(nodes, node.inputs[0]):
+    if node.op == "where" and not truths[node.inputs[0]]:
         return "its test is no comparison"
     numbers = node.inputs[1:] if node.op == "where" else node.inputs
-    if node.row.kind != "structure" and any(is_truth(nodes, s) for s in numbers):
+    if node.row.kind != "structure" and any(truths[s] for s in numbers):
         return "computes with a truth value"
     if node.row.kind == "elementwise":
         sizes = list(dict.fromkeys(s for s in shapes if s))
@@ -183,12 +188,6 @@ def _affine_problem(nodes: Sequence[Node], node: Node) -> str | None:
         if nodes[bias].shape != node.shape or nodes[bias].per_sample:
             return f"adds a bias {shape_text(nodes[bias].shape)} that is no parameter vector of its size"
     return None
-
-
-def is_truth(nodes: Sequence[Node], i: int) -> bool:
-    """Whether a value is true or false rather than a number."""
-    node = nodes[i]
-    return node.row.boolean or (node.row.kind == "structure" and any(is_truth(nodes, s) for s in node.inputs))
 
 
 def fail(nodes: Sequence[Node], i: int, who: str, message: str) -> NoReturn:

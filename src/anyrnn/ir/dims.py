@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -60,6 +61,18 @@ class Dim:
             raise ValueError(f"the size {self} is not a whole number" + (f" for {given}" if given else ""))
         return value
 
+    @staticmethod
+    def parse(text: str) -> Dim:
+        """What `str` wrote. Raises ValueError for other text, and for factors beyond nine digits."""
+        total = Dim()
+        for part in text.split(" + "):
+            found = _TERM.fullmatch(part) if len(text) < 200 else None
+            if found is None or int(found["divisor"] or 1) == 0:
+                raise ValueError(f"a size should be written as '4*hidden + 1', got {text!r}")
+            name = found["times"] or found["name"] or ""
+            total += Dim(((name, Fraction(int(found["factor"] or 1), int(found["divisor"] or 1))),))
+        return total
+
     def __str__(self) -> str:
         def one(name: str, factor: Fraction) -> str:
             if not name:
@@ -68,6 +81,10 @@ class Dim:
             return times if factor.denominator == 1 else f"{times}/{factor.denominator}"
 
         return " + ".join(one(n, f) for n, f in self.terms) or "0"
+
+
+_NAME = r"[^\W\d]\w*"
+_TERM = re.compile(rf"(?:(?P<factor>-?\d{{1,9}})(?:\*(?P<times>{_NAME}))?|(?P<name>{_NAME}))(?:/(?P<divisor>\d{{1,9}}))?")
 
 
 def features(size: str | int | Dim, who: str) -> Dim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from typing import Any, Literal, SupportsIndex
@@ -25,6 +25,7 @@ from anyrnn.numpy.uneven import batch_of
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import (
     Network,
+    Networks,
     check_arguments,
     check_size,
     check_wanted,
@@ -86,21 +87,54 @@ class Recurrent(Layer):
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        self.cell = cells.load(cell)
+        self.cell: Cell | None = cells.load(cell)
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
-        if backend not in backends.NAMES:
-            raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise TypeError(f"dtype should be float32 or float64, got {self.dtype}")
-        self.batch_first, self.backend = batch_first, backend
-        self._sizes, options = (input_size, hidden_size), copied(options)
+        options = copied(options)
+        self._first = (self.cell.name, input_size, hidden_size)
         self._given = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         self._given |= {"backend": backend, **options}
-        self._networks = partial(make_networks, self.cell, *self._sizes, num_layers, bias, bidirectional, options)
-        self._dropout, self.memory_budget = float(dropout), memory_budget
-        self.network: Network = self._networks(self.dropout).evaluation
+        networks = partial(make_networks, self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
+        self._set_up(networks, np.dtype(dtype), batch_first, backend, float(dropout), memory_budget, seed)
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
+
+    @classmethod
+    def of_network(
+        cls, network: Network, parameters: Mapping[str, Array], *, batch_first: bool = False, backend: str = "auto"
+    ) -> Recurrent:
+        """A layer of a network that is there already, as one read from a file; its `cell` is None.
+
+        Args: parameters: arrays of one dtype, by name; they are the layer's from now on.
+
+        Raises: ValueError, TypeError for parameters that do not fit; UnsupportedError as the constructor does.
+        """
+        layer = cls.__new__(cls)
+        layer.cell = None
+        layer._first = (network.graph.name, network.input_size, dict(network.sizes).get("hidden", network.output_size))
+        layer._given = {"num_layers": network.layers, "batch_first": batch_first, "bidirectional": network.bidirectional}
+        layer._given |= {"backend": backend}
+        layer.parameters = dict(parameters)
+        dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
+        layer._set_up(lambda dropout: Networks(network, network), dtype, batch_first, backend, 0.0, None, None)
+        layer.sources()  # which looks whether all parameters are there
+        return layer
+
+    def _set_up(
+        self,
+        networks: Callable[[float], Networks],
+        dtype: np.dtype[Any],
+        batch_first: bool,
+        backend: str,
+        dropout: float,
+        memory_budget: int | None,
+        seed: int | None,
+    ) -> None:
+        if backend not in backends.NAMES:
+            raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
+        if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise TypeError(f"dtype should be float32 or float64, got {dtype}")
+        self.dtype, self.batch_first, self.backend = dtype, batch_first, backend
+        self._networks, self._dropout, self.memory_budget = networks, dropout, memory_budget
+        self.network: Network = networks(dropout).evaluation
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         if backend == "llvm" and (reason := self._why_not_native()):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
@@ -110,7 +144,7 @@ class Recurrent(Layer):
 
     def __repr__(self) -> str:
         given = {**self._given, "dropout": self.dropout, "memory_budget": self.memory_budget, "dtype": self.dtype.name}
-        return f"Recurrent({described((self.cell.name, *self._sizes), given)})"
+        return f"Recurrent({described(self._first, given)})"
 
     @property
     def backend_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anyrnn.ir.check import check_nodes, demand, fail, is_truth
+from anyrnn.ir.check import check_nodes, demand, fail
 from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.parameters import CONSTANTS, ParameterPhase
@@ -70,7 +70,7 @@ def _stages(program: Program) -> Iterable[Stage]:
 
 
 def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
-    check_nodes(kernel.nodes, who)
+    truths = check_nodes(kernel.nodes, who)
     buffers = {b.name: b for b in program.buffers}
     nodes = kernel.nodes
     products = {s for i in kernel.affines for s in nodes[i].inputs}
@@ -112,7 +112,7 @@ def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
                 who,
                 f"of shape {shape_text(nodes[i].shape)} is stored to {name!r} {shape_text(_shape(buffers[name].dim))}",
             )
-        if not nodes[i].per_sample or is_truth(nodes, i):
+        if not nodes[i].per_sample or truths[i]:
             fail(nodes, i, who, f"is stored to {name!r} and is no number of each sample")
 
 

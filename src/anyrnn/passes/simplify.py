@@ -57,14 +57,14 @@ def _rebuild(
         new_uses[mapped[i]] = new_uses.get(mapped[i], 0) + uses[i]
         if node.name:
             builder.rename(mapped[i], node.name)
-    return _live(builder, [(name, mapped[o]) for name, o in outputs])
+    return live(builder.nodes, [(name, mapped[o]) for name, o in outputs])
 
 
-def _live(builder: Builder, outputs: Sequence[tuple[str, int]]) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
+def live(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
     """The nodes that the outputs need, numbered anew."""
-    live = sorted(reachable(builder.nodes, (o for _, o in outputs)))
-    position = {old: new for new, old in enumerate(live)}
-    kept = tuple(replace(builder.nodes[i], inputs=tuple(position[s] for s in builder.nodes[i].inputs)) for i in live)
+    needed = sorted(reachable(nodes, (o for _, o in outputs)))
+    position = {old: new for new, old in enumerate(needed)}
+    kept = tuple(replace(nodes[i], inputs=tuple(position[s] for s in nodes[i].inputs)) for i in needed)
     return kept, tuple((name, position[o]) for name, o in outputs)
 
 
@@ -236,4 +236,4 @@ def _unstack(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple
         return tuple(nodes), tuple(outputs)
     unstack = _Unstack(nodes)
     made = [(name, unstack.whole(o).index) for name, o in outputs]
-    return _live(unstack.builder, made)
+    return live(unstack.builder.nodes, made)

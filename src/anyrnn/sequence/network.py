@@ -4,14 +4,14 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from anyrnn.errors import CellError, meant
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Graph, Node, Parameter
+from anyrnn.ir.graph import Graph, Node, Parameter, affine_parts
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
@@ -144,7 +144,7 @@ class Network:
 
     @property
     def input_size(self) -> int:
-        return dict(self.sizes)[self.input_name]
+        return self.graph.inputs[0][1][0].evaluate(dict(self.sizes))
 
     def state_size(self, shape: tuple[Dim, ...]) -> int:
         """Features of a state; 1 for a scalar."""
@@ -250,7 +250,7 @@ def make_networks(
         raise ValueError("residual is for layers above the first, and num_layers=1 has none")
     structure = {name: getattr(of_layer, name) for name in ("reverse", "learned_state", "merge", "residual")}
     plain = replace(plain, **structure)
-    _check_sizes(plain)
+    check_sizes(plain)
     graph, between_layers = of_layer.with_parameters(plain.graph), bool(dropout) and num_layers > 1
     chances = of_layer.probabilities(graph, num_layers, dropout)
 
@@ -299,8 +299,10 @@ def _make_network(
     return Network(graph, tuple(sorted(sizes.items())), num_layers, bidirectional, numbers)
 
 
-def _check_sizes(network: Network) -> None:
-    """Every size in the cell, and every block of a block-diagonal product, is a whole number of features."""
+def check_sizes(network: Network) -> None:
+    """Every size in the cell, and every block of a block-diagonal product, is a whole number of features, and what is taken of a
+    vector lies in it. Raises: CellError, ValueError.
+    """
     for layer in range(min(2, network.layers)):  # the others have the sizes of the second
         sizes = network.layer_sizes(layer)
         if sizes["hidden"] != network.layer_sizes(0)["hidden"]:
@@ -313,16 +315,22 @@ def _check_sizes(network: Network) -> None:
                 sides = f"has {features} features in the first layer and would have {size.evaluate(sizes)} in those above"
                 raise ValueError(f"cell {network.graph.name!r}: per-step input {name!r} {sides}; every layer gets the same")
         for node in network.graph.nodes:
-            _check_node(node, sizes, network.graph.name)
+            _check_node(network.graph.nodes, node, sizes, network.graph.name)
 
 
-def _check_node(node: Node, sizes: Mapping[str, int], who: str) -> None:
-    blocks = [node.shape[0] / heads for _, heads in node.attributes] if node.op == "affine" else []
+def _check_node(nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], who: str) -> None:
+    more: list[Dim] = []
+    if node.op == "affine":
+        more = [nodes[matrix].shape[0] / heads for matrix, _, _, heads in affine_parts(node)[0]]
+    elif node.op == "slice":
+        offset, size = node.attributes
+        more = [offset, nodes[node.inputs[0]].shape[0] - offset - size]
     try:
-        for dim in (*node.shape, *blocks):
+        for dim in (*node.shape, *more):
             dim.evaluate(sizes)
     except ValueError as error:
-        raise CellError(f"{node.source}: cell {who!r}: {error}") from None
+        where = f"{node.source}: " if node.source else ""
+        raise CellError(f"{where}cell {who!r}: {error}") from None
 
 
 def check_dropout(dropout: Any) -> None:

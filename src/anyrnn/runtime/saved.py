@@ -1,0 +1,184 @@
+"""Networks in safetensors files: the parameters as arrays, and the layers with their cells' equations in the metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from anyrnn.files import limits, safetensors, structured
+from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data
+from anyrnn.runtime.layers import LAYERS, Activation, AttentionAverage, Dense, Embedding, Formula, Layer, LayerNorm, Recurrent
+from anyrnn.runtime.network import Input, Network
+from anyrnn.sequence.network import Network as Cells
+from anyrnn.sequence.network import check_sizes
+from anyrnn.sequence.options import BY_FEATURE
+
+Array = npt.NDArray[Any]
+FORMAT = "anyrnn.network"
+"""The key of the metadata under which a network stands."""
+VERSION = 1
+MOST_LAYERS = 1000
+FEATURES = 1 << 16
+"""That a value may have whatever the parameters are."""
+
+
+def save(network: Network, path: str | os.PathLike[str]) -> None:
+    """Write a network to a safetensors file; see `Network.save`."""
+    data = {
+        "version": VERSION,
+        "inputs": [[given.name, given.size or 0] for given in network.inputs],
+        "layers": [_layer_to_data(layer) for layer in network.layers],
+        "outputs": list(network.outputs),
+        "batch_first": network.batch_first,
+    }
+    safetensors.write(path, network.parameters, {FORMAT: json.dumps(data, ensure_ascii=False, allow_nan=False)})
+
+
+def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Network:
+    """The network in a safetensors file that `Network.save` wrote, or the bytes of one. Nothing that the file says is believed
+    unchecked, and nothing in it can run but the arithmetic of its cells.
+
+    Args: backend: as of `anyrnn.Recurrent`.
+
+    Raises: OSError; ValueError that says what is wrong where, for files that are damaged or hold something else; UnsupportedError
+        when an explicit backend cannot run a layer.
+    """
+    name = "the bytes" if isinstance(source, bytes) else str(Path(source))
+    arrays, metadata = safetensors.read(source)
+    if FORMAT not in metadata:
+        raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}")
+    try:
+        return _network(structured.parsed(f"{FORMAT} of the metadata", metadata[FORMAT].encode()), arrays, backend)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
+    found = Record(data, "network")
+    if found.of("version", int) != VERSION:
+        raise BadDataError(f"network.version: this version of anyrnn reads {VERSION}, got {found.data['version']}")
+    inputs = [Input(name, size or None) for name, size in found.rows("inputs", (str, int))]
+    if any(given.size is not None and given.size < 0 for given in inputs):
+        raise BadDataError("network.inputs: a size is negative")
+    listed = found.of("layers", list)
+    if len(listed) > MOST_LAYERS:
+        raise BadDataError(f"network.layers: expected at most {MOST_LAYERS}, got {len(listed)}")
+    of_layers: dict[str, dict[str, Array]] = {}
+    for full, array in arrays.items():
+        layer, dot, name = full.rpartition(".")
+        of_layers.setdefault(layer if dot else full, {})[name] = array
+    most = max(FEATURES, sum(array.size for array in arrays.values()))
+    layers = [_layer(Record(layer, f"network.layers[{i}]"), of_layers, backend, most) for i, layer in enumerate(listed)]
+    if of_layers:
+        raise BadDataError(f"arrays of no layer: {_few(list(of_layers))}")
+    return Network(inputs, layers, found.texts("outputs"), batch_first=found.of("batch_first", bool))
+
+
+def _few(names: list[str]) -> str:
+    shown = [limits.shown(name) for name in names[:5]]
+    return ", ".join([*shown, "..."] if len(names) > len(shown) else shown) or "none"
+
+
+# layers
+
+
+def _layer_to_data(layer: Layer) -> dict[str, Any]:
+    data = {"kind": layer.kind, "name": layer.name, "inputs": list(layer.inputs), **layer.settings()}
+    if isinstance(layer, Recurrent):
+        data["last"] = layer.last
+    return data | _cells_to_data(layer) if isinstance(layer, (Recurrent, Formula)) else data
+
+
+def _layer(found: Record, of_layers: dict[str, dict[str, Array]], backend: str, most: int) -> Layer:
+    """`of_layers` are the arrays of layers, of which this one's are taken; `most` numbers may be in one vector."""
+    kind, name, inputs = found.text("kind"), found.text("name"), found.texts("inputs")
+    if kind not in LAYERS:
+        raise BadDataError(f"{found.where}: unknown kind of layer {limits.shown(kind)}; known are {', '.join(LAYERS)}")
+    limits.check_name(found.where, name)
+    arrays = of_layers.pop(name, {})
+
+    def taken(*names: str, may_lack: tuple[str, ...] = ()) -> list[Any]:
+        if not {*names} - {*may_lack} <= arrays.keys() <= {*names}:
+            raise BadDataError(f"{found.where}: arrays should be {', '.join(names) or 'none'}, got {_few(list(arrays))}")
+        return [arrays.get(n) for n in names]
+
+    if kind == Recurrent.kind:
+        network = _cells(found, most)
+        return Recurrent(name, inputs, network, arrays, last=found.of("last", bool, False), backend=backend)
+    if kind == Formula.kind:
+        return Formula(name, inputs, _cells(found, most), arrays, backend=backend)
+    if kind == Dense.kind:
+        return Dense(name, inputs, *taken("weight", "bias", may_lack=("bias",)), backend=backend)
+    if kind == Embedding.kind:
+        return Embedding(name, inputs, *taken("weight"))
+    if kind == LayerNorm.kind:
+        return LayerNorm(name, inputs, *taken("weight", "bias", may_lack=("weight", "bias")), epsilon=found.of("epsilon", float))
+    if kind == AttentionAverage.kind:
+        return AttentionAverage(name, inputs, *taken("weight"), epsilon=found.of("epsilon", float))
+    taken()
+    return Activation(name, inputs, found.text("function")) if kind == Activation.kind else LAYERS[kind](name, inputs)
+
+
+def _cells_to_data(layer: Recurrent | Formula) -> dict[str, Any]:
+    network = _without_chances(layer.network)
+    return {
+        "cell": graph_to_data(network.graph),
+        "sizes": dict(network.sizes),
+        "hypers": dict(network.hypers),
+        "layers": network.layers,
+        "bidirectional": network.bidirectional,
+        "reverse": network.reverse,
+        "learned_state": network.learned_state,
+        "merge": network.merge,
+        "residual": network.residual,
+    }
+
+
+def _without_chances(network: Cells) -> Cells:
+    """The same with its probabilities, which calls that do not train compute with, as hyper-parameters."""
+    chances = tuple((name, of_layers[0]) for name, of_layers in network.probabilities)
+    nodes = tuple(replace(node, op="hyper") if node.op == "probability" else node for node in network.graph.nodes)
+    hypers = (*network.graph.hypers, *(name for name, _ in chances))
+    return replace(
+        network, graph=replace(network.graph, nodes=nodes, hypers=hypers), hypers=(*network.hypers, *chances), probabilities=()
+    )
+
+
+def _cells(found: Record, most: int) -> Cells:
+    """The network of a recurrent layer."""
+    graph = graph_from_data(found.of("cell", dict))
+    sizes, hypers, layers = found.of("sizes", dict), found.of("hypers", dict), found.of("layers", int)
+    if sizes.keys() != set(graph.size_names) | {"hidden"} & sizes.keys() or not 1 <= layers <= MOST_LAYERS:
+        raise BadDataError(f"{found.where}: expected the sizes {', '.join(graph.size_names)}, and 1 to {MOST_LAYERS} layers")
+    for name, size in sizes.items():
+        if type(size) is not int or not 1 <= size < 2**31:
+            raise BadDataError(f"{found.where}.sizes: {name} should be a number of features, got {limits.shown(size)}")
+    numbers = Record(hypers, f"{found.where}.hypers")
+    if hypers.keys() != set(graph.hypers):
+        raise BadDataError(f"{numbers.where}: expected {', '.join(graph.hypers) or 'none'}, got {_few(list(hypers))}")
+    merge, both, reverse = found.text("merge"), found.of("bidirectional", bool), found.of("reverse", bool)
+    if merge not in ("concat", *(BY_FEATURE if both else ())) or (both and reverse):
+        raise BadDataError(f"{found.where}: no layer has merge {limits.shown(merge)}, bidirectional {both} and reverse {reverse}")
+    network = Cells(
+        graph,
+        tuple(sorted(sizes.items())),
+        layers,
+        both,
+        tuple((name, numbers.of(name, float)) for name in graph.hypers),
+        reverse=reverse,
+        learned_state=found.of("learned_state", bool),
+        merge=merge,
+        residual=found.of("residual", bool),
+    )
+    check_sizes(network)
+    for layer in range(min(2, layers)):  # the others have the sizes of the second
+        widest = max(dim.evaluate(network.layer_sizes(layer)) for node in graph.nodes for dim in node.shape)
+        if widest > most:
+            raise BadDataError(f"{found.where}: a value has {widest} features, and all arrays of the file {most} numbers")
+    return network

@@ -1,0 +1,67 @@
+"""A network called step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.runtime.network import Given, Network
+
+Array = npt.NDArray[Any]
+
+
+class Stream:
+    """A network with its parameters as they are now, which keeps the states between the calls; made by `Network.stream`.
+
+    Its results have the bits of one call of the network with the whole sequences. One thread at a time may call a stream.
+
+    `states` maps the names of recurrent layers to their states' arrays [layers, N, size] by name, which may be read, and written
+    in place, between calls.
+    """
+
+    def __init__(self, network: Network, rows: int) -> None:
+        network.check_steps()
+        self._network, self.rows = network, rows
+        layers: dict[str, Any] = {layer.name: layer.streamed(rows) for layer in network.running}
+        self._recurrent = {name: layers[name].stream for name in network.recurrent}
+        self.states: Mapping[str, Mapping[str, Array]] = MappingProxyType({n: s.states for n, s in self._recurrent.items()})
+        names = [*(given.name for given in network.inputs), *layers]
+        places = {name: i for i, name in enumerate(names)}
+        """Of results in the list that a step makes: the inputs, then each layer's."""
+        self._layers: list[tuple[Callable[..., Array], tuple[int, ...]]]
+        self._layers = [(layers[layer.name], tuple(places[name] for name in layer.inputs)) for layer in network.running]
+        self._outputs = [places[name] for name in network.outputs]
+        (first, *more) = network.inputs
+        self._shape = None if more else (rows,) if first.size is None else (rows, first.size)
+        self._dtypes = [np.dtype(code) for code in "bBhHiIlLqQ"] if first.size is None else [network.dtype]
+
+    def step(self, x: Given) -> Any:
+        """The next step.
+
+        Args: x: [N, features] of the network's dtype, or N integers for classes; several inputs by name.
+
+        Returns: the output [N, features]; those of several outputs by name.
+
+        Raises: ValueError for wrong shapes and classes, TypeError for wrong dtypes.
+        """
+        network = self._network
+        if type(x) is np.ndarray and x.shape == self._shape and x.dtype in self._dtypes:
+            values = [x]
+        else:
+            values = list(network.named(x, 0).values())
+            if any(len(array) != self.rows for array in values):
+                raise ValueError(f"the inputs should be of {self.rows} samples, got {[len(array) for array in values]}")
+        for layer, inputs in self._layers:
+            values.append(layer(*[values[i] for i in inputs]))
+        if len(self._outputs) == 1:
+            return values[self._outputs[0]]
+        return network.given_back({name: values[place] for name, place in zip(network.outputs, self._outputs, strict=True)})
+
+    def reset(self) -> None:
+        """Begin new sequences: the states get the cells' first values."""
+        for stream in self._recurrent.values():
+            stream.reset()

@@ -1,0 +1,267 @@
+"""Networks at run time: sequences, steps, streams, and the layers around the recurrent ones."""
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn
+from anyrnn import State, Step, affine, cell, cells, runtime, tanh
+from anyrnn.runtime.functions import FUNCTIONS
+from tests.budget import assert_within_budget
+
+
+def draw(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def recurrent(name, size=5, hidden=7, given="x", **options):
+    options |= {"proj": 4} if name == "lstm_projected" else {}
+    backend = options.pop("runs", "auto")
+    layer = anyrnn.Recurrent(name, size, hidden, seed=0, **options)
+    return runtime.Recurrent("rnn", [given], layer.network, layer.parameters, backend=backend)
+
+
+def small(name, backend="auto", dtype=np.float32):
+    """An embedding, two layers of a cell, and a softmax over a product of both."""
+    rnn = recurrent(name, num_layers=2, given="embedding", dtype=dtype, runs=backend)
+    width = rnn.network.width
+    return runtime.Network(
+        [runtime.Input("x", None)],
+        [
+            runtime.Embedding("embedding", ["x"], draw(11, 5, dtype=dtype)),
+            rnn,
+            runtime.Concatenate("both", ["embedding", "rnn"]),
+            runtime.Dense("scores", ["both"], draw(9, 5 + width, dtype=dtype), draw(9, dtype=dtype), backend=backend),
+            runtime.LayerNorm("normed", ["scores"], draw(9, dtype=dtype), draw(9, dtype=dtype)),
+            runtime.Activation("shares", ["normed"], "softmax"),
+        ],
+    )
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("name", cells.names())
+def test_steps_and_streams_have_the_bits_of_one_call(name, backend):
+    network = small(name, backend)
+    x = np.random.default_rng(1).integers(0, 11, (37, 3))
+    output, after = network.run(x)
+    stream, state, steps = network.stream(3), None, []
+    assert np.array_equal([stream.step(row) for row in x], output)
+    for row in x:
+        step, state = network.step(row, state)
+        steps.append(step)
+    assert np.array_equal(steps, output)
+    for mine, streamed in zip(after["rnn"], stream.states["rnn"].values(), strict=True):
+        assert np.array_equal(mine, streamed)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_network_computes_what_torch_does(backend):
+    network = small("lstm", backend)
+    weights = {name: torch.tensor(array) for name, array in network.parameters.items()}
+    x = np.random.default_rng(1).integers(0, 11, (13, 3))
+
+    def theirs(dtype):
+        w = {name: array.to(dtype) for name, array in weights.items()}
+        lstm = torch.nn.LSTM(5, 7, 2).to(dtype)
+        lstm.load_state_dict({name.removeprefix("rnn."): array for name, array in w.items() if name.startswith("rnn.")})
+        embedded = w["embedding.weight"][torch.tensor(x)]
+        scores = torch.cat([embedded, lstm(embedded)[0]], -1) @ w["scores.weight"].T + w["scores.bias"]
+        normed = torch.nn.functional.layer_norm(scores, (9,), w["normed.weight"], w["normed.bias"])
+        return normed.softmax(-1).detach().numpy()
+
+    assert_within_budget(network.run(x)[0], theirs(torch.float32), theirs(torch.float64), "softmax of an LSTM")
+
+
+def test_calls_go_on_where_others_ended():
+    network = small("gru")
+    x = np.random.default_rng(1).integers(0, 11, (20, 2))
+    whole, after = network.run(x)
+    first, state = network.run(x[:8])
+    second, state = network.run(x[8:], state)
+    assert np.array_equal(np.concatenate([first, second]), whole)
+    assert np.array_equal(state["rnn"].h, after["rnn"].h)
+
+
+def test_nothing_beyond_a_samples_length_is_looked_at():
+    network = small("lstm")
+    x = np.random.default_rng(1).integers(0, 11, (9, 4))
+    lengths = [9, 4, 0, 1]
+    beyond = np.arange(9)[:, None] >= np.array(lengths)
+    output, after = network.run(np.where(beyond, 1000, x), lengths=lengths)
+    assert not output[beyond].any()
+    for n, length in enumerate(lengths):
+        if length:
+            alone, ends = network.run(x[:length, n : n + 1])
+            assert np.array_equal(output[:length, n], alone[:, 0])
+            assert np.array_equal(after["rnn"].c[:, n], ends["rnn"].c[:, 0])
+    assert np.array_equal(after["rnn"].c[:, 2], network.initial_state()["rnn"].c[:, 0])
+
+
+def test_a_network_without_outputs_gives_its_states():
+    layers, x = small("lstm").layers[:2], np.random.default_rng(1).integers(0, 11, (9, 4))
+    network = runtime.Network([runtime.Input("x", None)], layers, [])
+    expected = runtime.Network([runtime.Input("x", None)], layers).run(x, lengths=[9, 4, 1, 2])[1]["rnn"]
+    output, after = network.run(x, lengths=[9, 4, 1, 2])
+    assert output is None
+    assert np.array_equal(after["rnn"].c, expected.c)
+    assert network.step(x[0])[0] is None
+    assert network.stream(4).step(x[0]) is None
+
+
+def test_the_batch_may_come_first():
+    layers = [recurrent("gru"), runtime.Last("end", ["rnn"])]
+    ours, theirs = (runtime.Network(5, layers, ["rnn", "end"], batch_first=first) for first in (False, True))
+    x = draw(6, 2, 5)
+    a, b = ours.run(x)[0], theirs.run(x.swapaxes(0, 1))[0]
+    assert np.array_equal(a["rnn"], b["rnn"].swapaxes(0, 1))
+    assert np.array_equal(a["end"], b["end"])
+    theirs = runtime.Network(5, layers[:1], batch_first=True)
+    assert np.array_equal(theirs.step(x[0])[0], a["rnn"][0])
+
+
+@cell
+def timed(x, h, dt: Step(2)):
+    h = tanh(affine("a", x, h) + affine("b", dt))
+    return h, State(h=h)
+
+
+def test_further_inputs_of_cells_come_from_further_layers():
+    layer = anyrnn.Recurrent(timed, 5, 7, seed=0)
+    rnn = runtime.Recurrent("rnn", ["x", "dt"], layer.network, layer.parameters)
+    network = runtime.Network([runtime.Input("x", 5), runtime.Input("dt", 2)], [rnn])
+    x, dt = draw(6, 3, 5), draw(6, 3, 2, seed=1)
+    output, _ = network.run({"x": x, "dt": dt})
+    assert np.array_equal(output, layer(x, dt=dt)[0])
+    stream = network.stream(3)
+    assert np.array_equal([stream.step({"x": a, "dt": b}) for a, b in zip(x, dt, strict=True)], output)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_functions_are_those_of_torch(name):
+    theirs = {
+        "exp": torch.exp, "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+        "hard_sigmoid": torch.nn.functional.hardsigmoid, "softmax": lambda x: x.softmax(-1),
+        "log_softmax": lambda x: x.log_softmax(-1), "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+    }.get(name) or getattr(torch.nn.functional, name)  # fmt: skip
+    x = 4 * draw(50, 3, 8)
+    network = runtime.Network(8, [runtime.Activation("f", ["x"], name)])
+    ours = network.run(x)[0]
+    assert ours.dtype == np.float32
+    assert_within_budget(ours, theirs(torch.tensor(x)).numpy(), theirs(torch.tensor(x.astype(np.float64))).numpy(), name)
+
+
+def test_functions_keep_what_is_beyond_numbers():
+    x = np.array([[[np.nan, np.inf, -np.inf, 0.0]]], np.float32)
+    with np.errstate(invalid="ignore"):
+        for name in ("sigmoid", "tanh", "relu", "softplus", "hard_sigmoid"):
+            found = runtime.Network(4, [runtime.Activation("f", ["x"], name)]).run(x)[0][0, 0]
+            assert np.isnan(found[0]), name
+            assert not np.isnan(found[1:]).any(), name
+
+
+def test_an_average_weighted_with_attention():
+    weight, x, lengths = draw(4, seed=2), draw(9, 3, 4), np.array([9, 5, 0])
+    network = runtime.Network(4, [runtime.AttentionAverage("a", ["x"], weight, epsilon=1e-7)])
+    ours = network.run(x, lengths=lengths)[0]
+    assert not ours[2].any()
+    for n, length in enumerate(lengths[:2]):
+        e = np.exp(x[:length, n].astype(np.float64) @ weight)
+        assert np.abs(ours[n] - (x[:length, n] * (e / e.sum())[:, None]).sum(0)).max() < 1e-6
+    assert np.array_equal(network.run(x)[0][0], ours[0])
+
+
+def test_the_last_step_of_each_sample():
+    network = runtime.Network(4, [runtime.Last("end", ["x"])])
+    x = draw(5, 3, 4)
+    assert np.array_equal(network.run(x)[0], x[-1])
+    ends = network.run(x, lengths=[5, 2, 0])[0]
+    assert np.array_equal(ends, [x[4, 0], x[1, 1], np.zeros(4)])
+
+
+def test_sums_and_products_of_layers():
+    layers = [runtime.Add("sum", ["x", "x"]), runtime.Multiply("product", ["sum", "x"])]
+    x = draw(5, 3, 4)
+    assert np.array_equal(runtime.Network(4, layers).run(x)[0], (x + x) * x)
+
+
+def test_both_directions_give_their_own_last_step():
+    layer = anyrnn.Recurrent("gru", 5, 7, bidirectional=True, seed=0)
+    rnn = runtime.Recurrent("rnn", ["x"], layer.network, layer.parameters, last=True)
+    network = runtime.Network(5, [rnn, runtime.Dense("d", ["rnn"], draw(2, 14))])
+    x = draw(6, 3, 5)
+    ends = runtime.Network(5, [rnn]).run(x, lengths=[6, 3, 1])[0]
+    assert np.array_equal(ends, layer(x, lengths=[6, 3, 1], return_outputs="last")[0])
+    assert network.run(x)[0].shape == (3, 2)
+    with pytest.raises(ValueError, match="rnn needs whole sequences, as it gives the last step alone"):
+        network.stream()
+
+
+@pytest.mark.parametrize(("layers", "message"), [
+    ([runtime.Last("a", ["y"])], "a: its input 'y' is no input of the network and no layer before it"),
+    ([runtime.Last("x", ["x"])], "two layers or inputs have the name 'x'"),
+    ([runtime.Last("a", ["x"]), runtime.Last("b", ["a"])], r"b: expected a sequence, got \[N, 5\]"),
+    ([runtime.Dense("a", ["x"], draw(2, 4))], "a: expected 4 features, got 5"),
+    ([runtime.Embedding("a", ["x"], draw(2, 4))], r"a: expected integers, got \[T, N, 5\]"),
+    ([runtime.LayerNorm("a", ["x"], draw(4))], "a: expected 4 features, got 5"),
+    ([runtime.Add("a", ["x", "x"]), runtime.Concatenate("b", ["a", "x"]), runtime.Add("c", ["b", "x"])], r"sizes?, got \[10, 5\]"),
+    ([runtime.Add("a", [])], "a: expected sequences alone or vectors alone, got "),
+    ([runtime.Last("a", ["x"]), runtime.Add("b", ["a", "x"])], "b: expected sequences alone or vectors alone"),
+    ([runtime.Dense("a", ["x", "x"], draw(2, 5))], "a: expected one input, got 2"),
+    ([runtime.AttentionAverage("a", ["x"], draw(4))], "a: expected 4 features, got 5"),
+    ([recurrent("gru", size=4)], r"rnn: expected inputs of \[4\] features, got \[5\]"),
+    ([runtime.Dense("a", ["x"], draw(2, 5)), runtime.Dense("b", ["x"], draw(2, 5, dtype=np.float64))], "float32, float64"),
+    ([], "at least one layer"),
+])  # fmt: skip
+def test_networks_that_cannot_be(layers, message):
+    with pytest.raises(ValueError, match=message):
+        runtime.Network(5, layers)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: runtime.Dense("a", ["x"], draw(2, 4), draw(3)), r"a: expected a weight \[out, in\] and a bias \[out\], got weight"),
+    (lambda: runtime.Embedding("a", ["x"], draw(3)), r"a: expected a weight \[classes, features\], got \(3,\)"),
+    (lambda: runtime.Activation("a", ["x"], "cube"), "a: the function should be one of elu, .*, got 'cube'"),
+    (lambda: runtime.LayerNorm("a", ["x"], draw(3, 3)), r"a: expected a weight and a bias \[features\]"),
+    (lambda: runtime.AttentionAverage("a", ["x"], draw(3, 1)), r"a: expected a weight \[features\], got \(3, 1\)"),
+    (lambda: recurrent("gru", bidirectional=True, merge="separate"), "rnn: merge='separate' gives a pair"),
+])  # fmt: skip
+def test_layers_that_cannot_be(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda n: n.run(draw(3, 2, 5)), TypeError, "x should be a NumPy array of integers, got float32"),
+    (lambda n: n.run([[1]]), TypeError, "x should be a NumPy array of integers, got list"),
+    (lambda n: n.run(np.zeros((3, 2, 5), int)), ValueError, r"x should have shape \[T, N\], got \(3, 2, 5\)"),
+    (lambda n: n.run(np.zeros((0, 2), int)), ValueError, "the inputs have no steps"),
+    (lambda n: n.run(np.full((3, 2), 11)), ValueError, "embedding: expected classes from 0 to 10, got 11 to 11"),
+    (lambda n: n.run(np.full((3, 2), -1)), ValueError, "embedding: expected classes from 0 to 10, got -1 to -1"),
+    (lambda n: n.run({"y": np.zeros((3, 2), int)}), ValueError, "expected the inputs x, got y"),
+    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1.0, 2.0]), ValueError, "lengths should be 2 integers, one a sample"),
+    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1, 4]), ValueError, "lengths should be from 0 to 3, got 1 to 4"),
+    (lambda n: n.run(np.zeros((3, 2), int), {"gru": 1}), ValueError, "state: 'gru' is no recurrent layer; these are rnn"),
+    (lambda n: n.run(np.zeros((3, 2), int), {"rnn": 1}), TypeError, "rnn: its state should be a RecurrentState, got a int"),
+    (lambda n: n.run(np.zeros((3, 2), int), n.initial_state(3)), ValueError, r"rnn: its state h should have shape \(2, 2, 7\)"),
+    (lambda n: n.step(np.zeros((3, 2), int)), ValueError, r"x should have shape \[N\], got \(3, 2\)"),
+    (lambda n: n.stream(2).step(np.zeros(3, int)), ValueError, r"the inputs should be of 2 samples, got \[3\]"),
+    (lambda n: n.stream(0), ValueError, "rows should be at least 1, got 0"),
+])  # fmt: skip
+def test_what_calls_refuse(call, error, message):
+    with pytest.raises(error, match=message):
+        call(small("lstm"))
+
+
+def test_what_cannot_go_step_after_step_is_named():
+    backwards = runtime.Network(5, [recurrent("gru", bidirectional=True)])
+    for call in (backwards.stream, lambda: backwards.step(draw(2, 5))):
+        with pytest.raises(ValueError, match="rnn needs whole sequences, as it reads backwards: it cannot be called step after"):
+            call()
+    with pytest.raises(ValueError, match="end needs whole sequences, as it looks at all steps"):
+        runtime.Network(5, [recurrent("gru"), runtime.Last("end", ["rnn"])]).stream()
+
+
+def test_a_network_is_written_as_its_layers():
+    lines = repr(small("gru")).splitlines()
+    assert lines[0] == "Network: x [T, N] -> shares"
+    assert "  shares = activation, function softmax(normed)  [T, N, 9]" in lines

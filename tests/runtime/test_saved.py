@@ -1,0 +1,180 @@
+"""Networks in files: the same bits when they are read back, and refusals of what no network has written."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import anyrnn
+from anyrnn import State, Vec, affine, cell, cells, runtime, sigmoid, softplus, tanh
+from anyrnn.files import safetensors as ours
+from anyrnn.runtime.saved import FORMAT
+from tests.runtime.test_networks import draw, recurrent, small
+
+
+@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_network_is_read_as_it_was_written(name, dtype, tmp_path):
+    network = small(name, dtype=dtype)
+    network.save(tmp_path / "network.safetensors")
+    found = runtime.load(tmp_path / "network.safetensors")
+    assert repr(found) == repr(network)
+    x = np.random.default_rng(1).integers(0, 11, (9, 3))
+    (a, after), (b, later) = network.run(x), found.run(x)
+    assert np.array_equal(a, b)
+    assert all(np.array_equal(p, q) for p, q in zip(after["rnn"], later["rnn"], strict=True))
+    found.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "network.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("options", [
+    {"bidirectional": True, "num_layers": 2}, {"bidirectional": True, "merge": "mean"}, {"reverse": True},
+    {"num_layers": 3, "residual": True}, {"learned_state": True}, {"bias": False}, {"zoneout": 0.3},
+    {"clip_state": 0.5, "clip_preactivation": 2.0}, {"activations": {"tanh": "relu"}}, {"skip_input": True, "size": 7},
+    {"cut_gradient": True, "clip_gradient": 1.0},
+])  # fmt: skip
+def test_options_of_layers_are_kept(options, tmp_path):
+    rnn = recurrent("gru", **options)
+    size = rnn.network.input_size
+    network = runtime.Network(size, [rnn], batch_first=True)
+    network.save(tmp_path / "network.safetensors")
+    x = draw(3, 9, size)
+    found = runtime.load(tmp_path / "network.safetensors")
+    assert found.batch_first
+    assert np.array_equal(found.run(x)[0], network.run(x)[0])
+
+
+@cell
+def own(x, h: Vec(init=0.25), m: Vec("memory"), *, rate=0.5):
+    u = sigmoid(affine("u", x, h, m))
+    m = rate * m + (1 - rate) * tanh(affine("m", h, size="memory"))
+    h = u * h + (1 - u) * softplus(affine("n", h, m))
+    return h, State(h=h, m=m)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_cell_of_ones_own_needs_its_file_no_more(backend, tmp_path):
+    layer = anyrnn.Recurrent(own, 3, 5, memory=4, rate=0.75, seed=0, backend=backend)
+    network = runtime.Network(3, [runtime.Recurrent("rnn", ["x"], layer.network, layer.parameters, backend=backend)])
+    network.save(tmp_path / "network.safetensors")
+    found = runtime.load(tmp_path / "network.safetensors", backend=backend)
+    x = draw(9, 2, 3)
+    assert np.array_equal(found.run(x)[0], layer(x)[0])
+
+
+def test_files_are_those_of_safetensors(tmp_path):
+    network = small("gru")
+    network.save(tmp_path / "network.safetensors")
+    theirs = safetensors.numpy.load_file(tmp_path / "network.safetensors")
+    assert theirs.keys() == network.parameters.keys()
+    assert all(np.array_equal(theirs[name], array) for name, array in network.parameters.items())
+
+
+# what is refused
+
+
+def changed(change, arrays=None):
+    """The bytes of a network's file after a change of its data."""
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.safetensors"
+        small("gru").save(path)
+        found, metadata = ours.read(path)
+        data = json.loads(metadata[FORMAT])
+        change(data)
+        (arrays or (lambda a: None))(found)
+        ours.write(path, found, {FORMAT: json.dumps(data)})
+        return path.read_bytes()
+
+
+def rnn(data):
+    return next(layer for layer in data["layers"] if layer["kind"] == "recurrent")
+
+
+WRONG = [
+    (lambda d: d.update(version=2), "network.version: this version of anyrnn reads 1, got 2"),
+    (lambda d: d.update(version="1"), "network.version: expected an integer, got text"),
+    (lambda d: d.pop("layers"), "network.layers: expected a list, got nothing"),
+    (lambda d: d.update(layers=d["layers"] * 500), "network.layers: expected at most 1000, got"),
+    (lambda d: d["layers"].append({"kind": "shell", "name": "a", "inputs": []}), "unknown kind of layer 'shell'; known are"),
+    (lambda d: d["layers"].append(dict(d["layers"][0], name="b")), "arrays should be weight, got none"),
+    (lambda d: d["layers"].pop(), "the outputs should be names of layers"),
+    (lambda d: d["layers"].pop(0), "arrays of no layer: 'embedding'|its input 'embedding' is no input"),
+    (lambda d: d.update(inputs=[["x", -3]]), "network.inputs: a size is negative"),
+    (lambda d: d.update(inputs=[["x", 5]]), r"embedding: expected integers, got \[T, N, 5\]"),
+    (lambda d: d.update(batch_first=0), "network.batch_first: expected true or false, got an integer"),
+    (lambda d: rnn(d).update(layers=0), "1 to 1000 layers"),
+    (lambda d: rnn(d).update(layers=3), "unknown or missing: bias_hh_l2"),
+    (lambda d: rnn(d).update(bidirectional=True), "unknown or missing: bias_hh_l0_reverse"),
+    (lambda d: rnn(d).update(merge="sum"), "no layer has merge 'sum', bidirectional False"),
+    (lambda d: rnn(d).update(merge="separate", bidirectional=True), "no layer has merge 'separate'"),
+    (lambda d: rnn(d)["sizes"].update(hidden=8), r"weight_ih_l0 should be float32 \(24, 5\), got float32 \(21, 5\)"),
+    (lambda d: rnn(d)["sizes"].update(hidden=2**31), "sizes: hidden should be a number of features, got 2147483648"),
+    (lambda d: rnn(d)["sizes"].update(hidden=2**30), "a value has [0-9]+ features, and all arrays of the file"),
+    (lambda d: rnn(d)["sizes"].update(hidden=True), "sizes: hidden should be a number of features, got True"),
+    (lambda d: rnn(d)["sizes"].update(more=1), "expected the sizes input, hidden"),
+    (lambda d: rnn(d)["sizes"].pop("input"), "expected the sizes input"),
+    (lambda d: rnn(d)["hypers"].update(rate=0.5), "hypers: expected none, got 'rate'"),
+    (lambda d: rnn(d)["cell"]["nodes"].clear(), "graph: "),
+    (lambda d: rnn(d).update(cell=[]), "cell: expected an object, got a list"),
+    (lambda d: d["layers"][-1].update(function="__import__"), "the function should be one of elu, .*, got '__import__'"),
+    (lambda d: d["layers"][-2].update(epsilon="small"), "epsilon: expected a number, got text"),
+    (lambda d: d["layers"][0].update(name="a" * 5000), "a name of 5000 characters"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_what_no_network_has_written_is_refused(change, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        runtime.load(changed(change))
+    assert str(caught.value).startswith("the bytes: ")
+
+
+def test_arrays_of_no_layer_are_refused():
+    with pytest.raises(ValueError, match="arrays of no layer: 'more'"):
+        runtime.load(changed(lambda d: None, lambda arrays: arrays.update({"more.weight": np.ones(3, np.float32)})))
+
+
+def test_arrays_that_are_no_numbers_of_ours_are_refused():
+    def integers(arrays):
+        arrays["scores.bias"] = arrays["scores.bias"].astype(np.int32)
+
+    with pytest.raises(ValueError, match="int32"):
+        runtime.load(changed(lambda d: None, integers))
+
+
+def test_features_beyond_a_vector_are_refused():
+    """A graph that reads beyond the end of a value would read memory that is not its own."""
+
+    def beyond(data):
+        nodes = rnn(data)["cell"]["nodes"]
+        first = next(node for node in nodes if node[0] == "slice")
+        first[3][0] = "3*hidden"
+
+    with pytest.raises(ValueError, match="takes hidden from 3.hidden on|is not a whole number"):
+        runtime.load(changed(beyond))
+
+    def before(data):
+        nodes = rnn(data)["cell"]["nodes"]
+        next(node for node in nodes if node[0] == "slice")[3][0] = "-3"
+
+    with pytest.raises(ValueError, match="the size -3 is not a whole number"):
+        runtime.load(changed(before))
+
+
+def test_another_safetensors_file_is_named(tmp_path):
+    ours.write(tmp_path / "a.safetensors", {"weight": np.ones(3)})
+    with pytest.raises(
+        ValueError, match=r"a.safetensors: a safetensors file without a network of anyrnn; its arrays are 'weight'"
+    ):
+        runtime.load(tmp_path / "a.safetensors")
+
+
+def test_what_cannot_run_where_it_is_asked_to_says_so(tmp_path):
+    layer = anyrnn.Recurrent("gru", 3, 5, seed=0)
+    runtime.Network(3, [runtime.Recurrent("rnn", ["x"], layer.network, layer.parameters)]).save(tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match="backend should be one of auto, llvm, reference, got 'cuda'"):
+        runtime.load(tmp_path / "a.safetensors", backend="cuda")
