@@ -1,4 +1,4 @@
-"""The command line: `anyrnn train`, `anyrnn show`, `anyrnn doctor`."""
+"""The command line: `anyrnn train`, `anyrnn show`, `anyrnn convert`, `anyrnn inspect`, `anyrnn doctor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import anyrnn
-from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
+from anyrnn.errors import CellError, InexactError, MissingExtraError, UnsupportedError
 from anyrnn.train import options
 from anyrnn.train.errors import DivergedError, UsageError
 
@@ -70,12 +70,44 @@ def _parser() -> argparse.ArgumentParser:
     forms.add_argument("--llvm", dest="what", action="store_const", const="llvm", help="the code of the CPU kernels")
     show.set_defaults(run=_show, what="text")
 
+    convert = commands.add_parser(
+        "convert",
+        help="convert a trained network or its weights from file to file",
+        description="Convert a trained network, or the weights of a recurrent layer, from file to file.",
+        epilog="Whole networks: .safetensors (of anyrnn), .onnx, and from .keras and Keras's .h5. Arrays of one recurrent layer: "
+        ".safetensors, .npz, .pt, .params, .msgpack, .h5, laid out as --from and --to say.",
+    )
+    convert.add_argument("source", metavar="SOURCE", help="the file to read; its suffix and first bytes tell its format")
+    convert.add_argument("target", metavar="DEST", help="the file to write; its suffix tells its format")
+    _add_reading(convert)
+    convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
+    convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
+    convert.add_argument("--check", action="store_true", help="compare with the library that SOURCE is from, and report")
+    convert.set_defaults(run=_convert)
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="say what is in a file: layers, shapes, equations",
+        description="Say what is in a file of a trained network or of weights.",
+    )
+    inspect.add_argument("file", metavar="FILE")
+    inspect.set_defaults(run=_inspect)
+
     doctor = commands.add_parser(
         "doctor", help="say what can run here, and why not the rest", description="Say what can run here."
     )
     doctor.add_argument("--clear-cache", action="store_true", help="remove what was compiled and kept on disk")
     doctor.set_defaults(run=_doctor)
     return parser
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """What says more of a file of arrays."""
+    parser.add_argument("--from", dest="system", metavar="SYSTEM", help="whose arrays are read: torch, keras, mxnet, flax, ...")
+    parser.add_argument("--cell", metavar="CELL", help="of arrays that do not tell: lstm, gru, ... or my_file.py:my_cell")
+    parser.add_argument("--layer", metavar="NAME", help="which recurrent layer, where the arrays are those of more than one")
+    parser.add_argument("--layers", type=int, default=1, metavar="N", help="of arrays that do not tell (default: 1)")
+    parser.add_argument("--bidirectional", action="store_true", help="of arrays that do not tell")
 
 
 def _train(chosen: argparse.Namespace) -> int:
@@ -105,6 +137,36 @@ def _show(chosen: argparse.Namespace) -> int:
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
     print(show.render(cell, chosen.what))
+    return 0
+
+
+def _convert(chosen: argparse.Namespace) -> int:
+    from anyrnn import convert
+
+    told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
+    report = None
+    try:
+        network = convert.load(chosen.source, **told)
+        if chosen.check:
+            report = convert.parity(chosen.source, network)
+        convert.save(network, chosen.target, system=chosen.to, layer=chosen.layer, approximate=chosen.approximate)
+    except InexactError as error:
+        raise UsageError(str(error).replace("approximate=True", "--approximate")) from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
+    print(f"{chosen.target}: {len(network.parameters)} arrays of {len(network.layers)} layers")
+    if report is not None:
+        print(report)
+    return 0 if report is None or report.within else FAILED
+
+
+def _inspect(chosen: argparse.Namespace) -> int:
+    from anyrnn import convert
+
+    try:
+        print(convert.inspect(chosen.file))
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
     return 0
 
 

@@ -5,7 +5,6 @@ import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from anyrnn import State, Vec, affine, cell, cells, where
 from anyrnn.ir.dims import Dim
@@ -149,6 +148,8 @@ def test_products_say_how_they_are_made():
 
 def test_every_op_is_kept_or_declined():
     """Which are which is said by one list, and no op is forgotten by it."""
-    kept = {node.op for name in cells.names() for node in cells.load(name).trace().nodes} | {node.op for node in odd.trace().nodes}
+    kept = {node.op for name in cells.names() for node in cells.load(name).trace().nodes} | {
+        node.op for node in odd.trace().nodes
+    }
     assert not kept & set(INSIDE)
     assert set(INSIDE) < set(TABLE)

@@ -203,7 +203,7 @@ def test_both_directions_give_their_own_last_step():
     ([runtime.Dense("a", ["x"], draw(2, 4))], "a: expected 4 features, got 5"),
     ([runtime.Embedding("a", ["x"], draw(2, 4))], r"a: expected integers, got \[T, N, 5\]"),
     ([runtime.LayerNorm("a", ["x"], draw(4))], "a: expected 4 features, got 5"),
-    ([runtime.Add("a", ["x", "x"]), runtime.Concatenate("b", ["a", "x"]), runtime.Add("c", ["b", "x"])], r"sizes?, got \[10, 5\]"),
+    ([runtime.Add("a", ["x", "x"]), runtime.Concatenate("b", ["a", "x"]), runtime.Add("c", ["b", "x"])], r"got \[10, 5\]"),
     ([runtime.Add("a", [])], "a: expected sequences alone or vectors alone, got "),
     ([runtime.Last("a", ["x"]), runtime.Add("b", ["a", "x"])], "b: expected sequences alone or vectors alone"),
     ([runtime.Dense("a", ["x", "x"], draw(2, 5))], "a: expected one input, got 2"),

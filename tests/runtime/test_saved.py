@@ -154,7 +154,7 @@ def test_features_beyond_a_vector_are_refused():
         first = next(node for node in nodes if node[0] == "slice")
         first[3][0] = "3*hidden"
 
-    with pytest.raises(ValueError, match="takes hidden from 3.hidden on|is not a whole number"):
+    with pytest.raises(ValueError, match=r"takes hidden from 3.hidden on|is not a whole number"):
         runtime.load(changed(beyond))
 
     def before(data):

@@ -1,0 +1,16 @@
+"""Networks and weights from file to file, through the networks of `anyrnn.runtime`.
+
+A file has a container (its suffix tells it) and what stands in it is laid out as some system has it: that of the container
+(`.onnx`, `.keras`, `.params`), or one of `anyrnn.weights.systems()` in a container that any system may use (`.npz`,
+`.safetensors`, `.pt`).
+"""
+
+from __future__ import annotations
+
+from anyrnn.convert.checking import parity as parity
+from anyrnn.convert.inspecting import inspect as inspect
+from anyrnn.convert.parity import Parity as Parity
+from anyrnn.convert.reading import load as load
+from anyrnn.convert.writing import save as save
+
+__all__ = ["Parity", "inspect", "load", "parity", "save"]

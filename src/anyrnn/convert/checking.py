@@ -1,0 +1,98 @@
+"""The parity report of a converted network, with the library that its file comes from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn import files
+from anyrnn.convert.parity import SIZES, Parity, compared, drawn, run
+from anyrnn.convert.recurrent import cell_of
+from anyrnn.errors import MissingExtraError
+from anyrnn.runtime.network import Network
+
+Array = npt.NDArray[Any]
+
+
+def parity(source: str | os.PathLike[str], network: Network, *, seed: int = 0) -> Parity:
+    """How far a network is from what it was made of, on random input.
+
+    Args:
+        source: the file; what is run beside the network is Keras, onnxruntime, or torch.nn's layer for the arrays of one.
+        network: what `load` made of it.
+        seed: of the input.
+
+    Raises: ValueError for files that no library runs; MissingExtraError where the library is not installed.
+    """
+    kind = files.kind(source)
+    if kind == "keras":
+        from anyrnn.convert import keras
+
+        return keras.parity(source, network, seed=seed)
+    if kind == "onnx":
+        return _with_onnxruntime(Path(source), network, seed)
+    return _with_torch(Path(source), network, seed)
+
+
+def _with_torch(path: Path, network: Network, seed: int) -> Parity:
+    """With torch.nn's layer of the same parameters."""
+    layers = list(network.recurrent.values())
+    cell = cell_of(layers[0].network.graph, "torch") if len(layers) == len(network.layers) == 1 else None
+    if cell is None:
+        raise ValueError(f"{path}: no library runs what is in it, so that there is nothing to compare with")
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch is not installed: pip install torch") from None
+    arrays, cells = layers[0].arrays, layers[0].network
+    sizes = dict(cells.sizes)
+    kind, options = KINDS[cell]
+    options = {**options, "num_layers": cells.layers, "bidirectional": cells.bidirectional, "bias": "bias_ih_l0" in arrays}
+    if "proj" in sizes:
+        options["proj_size"] = sizes["proj"]
+    module = getattr(torch.nn, kind)(sizes["input"], sizes["hidden"], **options)
+    module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+    calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
+    ours = [result for call in calls for result in run(network, call)]
+    results = []
+    for dtype in (ours[0].dtype, np.dtype(np.float64)):
+        module = module.to(getattr(torch, dtype.name))
+        with torch.no_grad():
+            results.append([module(torch.from_numpy(call["x"].astype(dtype)))[0].numpy() for call in calls])
+    return compared(f"torch {torch.__version__}", network, calls, ours, *results)
+
+
+def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
+    """With onnxruntime, which computes in float32; what is exact is the network's own result in float64."""
+    from anyrnn import onnx
+
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("onnxruntime is not installed: pip install onnxruntime") from None
+    model = onnx.read(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    exact = model.in_float64()
+    calls = [_drawn(model, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
+    ours, theirs, doubles = [], [], []
+    for call in calls:
+        found = model.run(call)
+        ours += [found[port.name] for port in model.outputs]
+        theirs += session.run([port.name for port in model.outputs], call)
+        found = exact.run({name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in call.items()})
+        doubles += [np.asarray(found[port.name], np.float64) for port in model.outputs]
+    return compared(f"onnxruntime {onnxruntime.__version__}", network, calls, ours, theirs, doubles)
+
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lstm": ("LSTM", {}),
+    "lstm_projected": ("LSTM", {}),
+    "gru": ("GRU", {}),
+    "rnn_tanh": ("RNN", {"nonlinearity": "tanh"}),
+    "rnn_relu": ("RNN", {"nonlinearity": "relu"}),
+}
+"""torch.nn's classes by cell, and what they are told."""

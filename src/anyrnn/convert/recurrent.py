@@ -1,0 +1,140 @@
+"""Recurrent layers in arrays with torch's names, as state dicts have them: found, with what cell they can be, and made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy.typing as npt
+
+from anyrnn import cells, weights
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Graph
+from anyrnn.numpy.recurrent import Recurrent as Runner
+from anyrnn.runtime.layers import Recurrent
+from anyrnn.trace import Cell
+
+Array = npt.NDArray[Any]
+_NAME = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<parameter>\w+?)_l(?P<layer>\d{1,4})(?P<reverse>_reverse)?")
+BY_GATES = {4: "lstm", 3: "gru"}
+"""What torch's state dicts with so many gates are; one gate is a tanh or a relu network, which the arrays do not tell."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers and directions whose parameters have one prefix, such as `encoder.lstm.`."""
+
+    prefix: str
+    layers: int
+    bidirectional: bool
+    parameters: Mapping[str, Array]
+    """By their names without the prefix."""
+
+    @property
+    def gates(self) -> int:
+        """How many gates, 0 if the matrices do not tell."""
+        w, r = self.parameters.get("weight_ih_l0"), self.parameters.get("weight_hh_l0")
+        if w is None or r is None or w.ndim != 2 or r.ndim != 2:
+            return 0
+        projection = self.parameters.get("weight_hr_l0")
+        hidden = projection.shape[1] if projection is not None and projection.ndim == 2 else r.shape[1]
+        return len(r) // hidden if hidden and len(r) == len(w) and len(r) % hidden == 0 else 0
+
+    @property
+    def cell(self) -> str:
+        """The cell that torch has with such parameters; empty if there is none, or two."""
+        found = BY_GATES.get(self.gates, "")
+        return "lstm_projected" if found == "lstm" and "weight_hr_l0" in self.parameters else found
+
+    def __str__(self) -> str:
+        sides = ", both directions" if self.bidirectional else ""
+        first = self.parameters.get("weight_ih_l0")
+        shape = "" if first is None else f", weight_ih_l0 {list(first.shape)}"
+        return f"{self.prefix.rstrip('.') or 'recurrent'}: {self.layers} layer{'s' if self.layers > 1 else ''}{sides}{shape}"
+
+    def made(self, name: str, given: str, cell: Cell | str | None = None, *, backend: str = "auto", **options: Any) -> Recurrent:
+        """A layer of a network at run time.
+
+        Args:
+            name: of the layer.
+            given: the layer or input whose result it gets.
+            cell: by default that of torch with such parameters.
+            options: hyper-parameters and options of layers, as `anyrnn.Recurrent` has them.
+
+        Raises: ValueError when the cell is not told, or cannot have these parameters.
+        """
+        chosen = cells.load(cell or self.cell or self._undecided())
+        layer = self._layer(chosen, options)
+        network = layer.network
+        wrong = sorted(set(network.parameter_names) ^ self.parameters.keys())
+        if wrong:
+            sides = f"has the parameters {', '.join(network.parameter_names)}"
+            raise ValueError(f"{self}: a network of cell {chosen.name!r} {sides}; unknown or missing: {', '.join(wrong)}")
+        try:
+            return Recurrent(name, [given], network, self.parameters, backend=backend)
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
+
+    def _layer(self, cell: Cell, options: dict[str, Any]) -> Runner:
+        """One of these sizes, without its parameters."""
+        names = {name.partition("_l")[0] for name in self.parameters}
+        bias = any(name.startswith("bias") for name in names)
+        sizes = solved(cell.trace(bias), self.parameters, str(self))
+        hidden, of_input = sizes.pop("hidden"), sizes.pop("input", None)
+        given = of_input if of_input is not None else hidden
+        options = {**sizes, **options}
+        return Runner(cell, given, hidden, self.layers, bias=bias, bidirectional=self.bidirectional, **options)
+
+    def _undecided(self) -> str:
+        one = "a tanh or a relu network, which the arrays do not tell" if self.gates == 1 else "a cell that is not torch's"
+        raise ValueError(f"{self}: {one}; name the cell")
+
+
+def cell_of(graph: Graph, system: str) -> str | None:
+    """Which of a system's cells computes what a graph does."""
+    for name in weights.cells_of(system):
+        cell = cells.load(name)
+        if any(cell.trace(bias).identity == graph.identity for bias in (True, False)):
+            return name
+    return None
+
+
+def solved(graph: Graph, arrays: Mapping[str, Array], who: str) -> dict[str, int]:
+    """The named sizes of a cell, from the shapes of its parameters in the first layer. Raises ValueError where they tell none."""
+    sizes: dict[str, int] = {}
+    equations: list[tuple[Dim, int]] = []
+    for parameter in graph.parameters:
+        array = arrays.get(f"{parameter.name}_l0")
+        if array is not None and array.ndim == len(parameter.shape):
+            equations += zip(parameter.shape, array.shape, strict=True)
+    for _ in graph.size_names:
+        for dim, size in equations:
+            unknown = dim.names - sizes.keys()
+            if len(unknown) == 1:
+                (name,) = unknown
+                factor = dict(dim.terms)[name]
+                rest = sum((f * sizes.get(n, 1) for n, f in dim.terms if n != name), Fraction(0))
+                sizes[name] = int((size - rest) / factor)
+    missing = [name for name in graph.size_names if sizes.get(name, 0) < 1]
+    if missing:
+        raise ValueError(f"{who}: cell {graph.name!r} needs the size {missing[0]}, which these arrays do not tell")
+    return sizes
+
+
+def stacks(arrays: Mapping[str, Array]) -> list[Stack]:
+    """The recurrent layers in a state dict, in the order in which they stand there."""
+    found: dict[str, list[re.Match[str]]] = {}
+    for name in arrays:
+        match = _NAME.fullmatch(name)
+        if match is not None and match["layer"] == str(int(match["layer"])):
+            found.setdefault(match["prefix"], []).append(match)
+    result = []
+    for prefix, matches in found.items():
+        parameters = {match.string[len(prefix) :]: arrays[match.string] for match in matches}
+        if "weight_ih_l0" in parameters or "weight_hh_l0" in parameters:
+            layers = 1 + max(int(match["layer"]) for match in matches)
+            result.append(Stack(prefix, layers, any(match["reverse"] for match in matches), parameters))
+    return result

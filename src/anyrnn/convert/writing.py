@@ -1,0 +1,108 @@
+"""A network to a file of any known format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn import weights
+from anyrnn._files import written_aside
+from anyrnn.convert.recurrent import cell_of
+from anyrnn.errors import MissingExtraError
+from anyrnn.files import mxnet, safetensors
+from anyrnn.runtime.layers import Recurrent
+from anyrnn.runtime.network import Network
+
+Array = npt.NDArray[Any]
+Path_ = str | os.PathLike[str]
+
+
+def save(
+    network: Network, target: Path_, *, system: str | None = None, layer: str | None = None, approximate: bool = False
+) -> None:
+    """Write a network to a file: whole, as `.safetensors` with its equations or as `.onnx`; or the arrays of one recurrent layer
+    as another system has them, in `.npz`, `.safetensors`, `.params` (MXNet's by default) or `.pt` (torch's).
+
+    Args:
+        network: a network at run time.
+        target: a path; its suffix says which container.
+        system: whose arrays are written, one of `anyrnn.weights.systems()`.
+        layer: the recurrent layer whose arrays are written, where the network is more than that.
+        approximate: leave out numbers that the system has no place for.
+
+    Raises: OSError; ValueError for suffixes and systems that cannot hold the network; InexactError for numbers that the system
+        has no place for; MissingExtraError where a library is needed to write the file.
+    """
+    suffix = Path(target).suffix.lower()
+    if suffix == ".onnx" and system in (None, "onnx"):
+        from anyrnn import onnx
+
+        onnx.export(network, target)
+    elif suffix == ".safetensors" and system in (None, weights.OURS):
+        network.save(target)
+    elif suffix in CONTAINERS:
+        by_default, write = CONTAINERS[suffix]
+        system = system or by_default
+        if system is None:
+            raise ValueError(f"{target}: name the system whose arrays are written, one of {', '.join(weights.systems())}")
+        write(target, arrays(_chosen(network, layer), system, approximate))
+    else:
+        known = ", ".join([".onnx", *CONTAINERS])
+        raise ValueError(f"{target}: cannot be written{f' for {system}' if system else ''}; what can be are {known}")
+
+
+def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str, Array]:
+    """A recurrent layer's arrays as another system has them. Raises: ValueError, InexactError."""
+    network = layer.network
+    if network.merges or network.residual or network.reverse or network.learned_state:
+        raise ValueError(f"{layer.name}: {system} has arrays for layers and directions alone, not for what goes on between them")
+    cell = cell_of(network.graph, system)
+    if cell is None:
+        known = ", ".join(weights.cells_of(system))
+        raise ValueError(f"{layer.name}: none of {system}'s cells computes what its cell does; they are {known}")
+    return weights.write(system, layer.arrays, cell, network.layers, network.bidirectional, approximate=approximate)
+
+
+def _chosen(network: Network, wanted: str | None) -> Recurrent:
+    """The recurrent layer that is wanted; the only layer, where the network is no more than that."""
+    found = network.recurrent
+    told = ", ".join(found) or "none"
+    if wanted is not None:
+        if wanted not in found:
+            raise ValueError(f"no recurrent layer {wanted!r}; there are: {told}")
+        return found[wanted]
+    if len(found) != 1 or len(network.layers) > 1:
+        raise ValueError(f"the network has {len(network.layers)} layers; name the recurrent one whose arrays are written: {told}")
+    return next(iter(found.values()))
+
+
+# containers
+
+
+def _npz(path: Path_, found: Mapping[str, Array]) -> None:
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.savez(file, **found)  # type: ignore[arg-type]
+
+
+def _pt(path: Path_, found: Mapping[str, Array]) -> None:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("writing .pt files needs torch: pip install 'anyrnn[torch]'") from None
+    with written_aside(path) as aside:
+        torch.save({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}, aside)
+
+
+CONTAINERS: dict[str, tuple[str | None, Callable[[Path_, Mapping[str, Array]], None]]] = {
+    ".npz": (None, _npz),
+    ".safetensors": (None, safetensors.write),
+    ".params": ("mxnet", mxnet.write),
+    ".pt": ("torch", _pt),
+    ".pth": ("torch", _pt),
+}
+"""Of arrays by name: whose they are unless it is said, and what writes them."""

@@ -1,0 +1,189 @@
+"""Networks from files of all kinds, and to them."""
+
+import re
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import anyrnn
+from anyrnn import cell, convert, runtime, weights
+from anyrnn.cli import main
+from anyrnn.convert.recurrent import stacks
+from anyrnn.errors import InexactError
+from tests.budget import assert_within_budget
+from tests.runtime.test_networks import draw, small
+from tests.runtime.test_saved import own
+
+KINDS = [
+    ("LSTM", {}), ("LSTM", {"proj_size": 3}), ("GRU", {}), ("RNN", {}), ("RNN", {"nonlinearity": "relu"}),
+]  # fmt: skip
+
+
+def cell_named(kind, options):
+    return {"LSTM": None, "GRU": None, "RNN": f"rnn_{options.get('nonlinearity', 'tanh')}"}[kind]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("more", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False}])
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.parametrize("suffix", ["pt", "safetensors", "npz"])
+def test_state_dicts_of_torch(kind, options, more, suffix, tmp_path):
+    torch.manual_seed(0)
+    module = getattr(torch.nn, kind)(5, 7, **options, **more)
+    path = tmp_path / f"weights.{suffix}"
+    if suffix == "pt":
+        torch.save(module.state_dict(), path)
+    elif suffix == "npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in module.state_dict().items()})
+    else:
+        safetensors.torch.save_file(module.state_dict(), path)
+    network = convert.load(path, cell=cell_named(kind, options))
+    x = draw(9, 3, 5)
+    peer = module(torch.tensor(x))[0].detach().numpy()
+    exact = module.double()(torch.tensor(x, dtype=torch.float64))[0].detach().numpy()
+    assert_within_budget(network.run(x)[0], peer, exact, f"{kind} {options} {more}")
+    assert convert.parity(path, network).within
+
+
+def test_a_layer_of_a_larger_model_is_chosen_by_its_prefix(tmp_path):
+    model = torch.nn.ModuleDict({"encoder": torch.nn.LSTM(5, 7), "head": torch.nn.Linear(7, 2), "decoder": torch.nn.GRU(2, 3)})
+    path = tmp_path / "model.pt"
+    torch.save({"state": model.state_dict(), "step": 3}, path)
+    with pytest.raises(ValueError, match=r"name the layer that is wanted: state.encoder: 1 layer, .*; state.decoder: 1 layer"):
+        convert.load(path)
+    with pytest.raises(ValueError, match=r"no recurrent layer 'state.head'; there are: state.encoder"):
+        convert.load(path, layer="state.head")
+    network = convert.load(path, layer="state.decoder")
+    x = draw(4, 2, 2)
+    assert np.abs(network.run(x)[0] - model["decoder"](torch.tensor(x))[0].detach().numpy()).max() < 1e-6
+    told = convert.inspect(path)
+    assert "state.head.weight  [2, 7] float32" in told
+    assert "recurrent layer state.encoder: 1 layer, weight_ih_l0 [28, 5], cell lstm" in told
+
+
+def test_arrays_that_do_not_tell_their_cell_ask_for_it(tmp_path):
+    np.savez(tmp_path / "a.npz", **{name: tensor.numpy() for name, tensor in torch.nn.RNN(5, 7).state_dict().items()})
+    with pytest.raises(ValueError, match="a tanh or a relu network, which the arrays do not tell; name the cell"):
+        convert.load(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"cell 'lstm' needs|weight_ih_l0 should be"):
+        convert.load(tmp_path / "a.npz", cell="lstm")
+    np.savez(tmp_path / "b.npz", kernel=draw(5, 28), recurrent_kernel=draw(7, 28), bias=draw(28))
+    with pytest.raises(ValueError, match="whose arrays these are, they do not tell; name the system, one of anyrnn,"):
+        convert.load(tmp_path / "b.npz")
+    with pytest.raises(ValueError, match="keras's arrays do not tell their cell; name it, one of gru,"):
+        convert.load(tmp_path / "b.npz", system="keras")
+    network = convert.load(tmp_path / "b.npz", system="keras", cell="lstm")
+    assert np.array_equal(network.parameters["rnn.weight_ih_l0"], np.load(tmp_path / "b.npz")["kernel"].T)
+
+
+HELD = [
+    ("a.npz", "keras"), ("a.npz", "flax"), ("a.npz", "onnx"), ("a.npz", "torch"), ("a.safetensors", "equinox"),
+    ("a.safetensors", "torch"), ("a.params", None), ("a.pt", None), ("a.pt", "haste"), ("a.npz", "tf1"),
+]  # fmt: skip
+BY_DEFAULT = {"a.params": "mxnet", "a.pt": "torch"}
+HELD_CELLS = [
+    (name, file, system)
+    for file, system in HELD
+    for name in ("lstm", "gru", "rnn_tanh")
+    if name in weights.cells_of(system or BY_DEFAULT[file])
+]
+
+
+@pytest.mark.parametrize(("name", "file", "system"), HELD_CELLS)
+def test_arrays_of_other_systems_come_back(name, file, system, tmp_path):
+    layer = anyrnn.Recurrent(name, 5, 7, seed=0)
+    layer.parameters["bias_hh_l0"][:] = 0  # which systems with a single bias have no place for, or add to the other
+    network = runtime.Network(5, [runtime.Recurrent("rnn", ["x"], layer.network, layer.parameters)])
+    convert.save(network, tmp_path / file, system=system)
+    found = convert.load(tmp_path / file, system=system, cell=name)
+    x = draw(6, 2, 5)
+    expected = network.run(x)[0]
+    if system == "tf1" and name == "lstm":  # which adds 1 to the forget gate's bias by itself
+        assert np.abs(found.run(x)[0] - expected).max() < 1e-6
+    else:
+        assert np.array_equal(found.run(x)[0], expected)
+
+
+def test_what_a_system_cannot_hold_is_refused(tmp_path):
+    layer = anyrnn.Recurrent("gru", 5, 7, seed=0)
+    network = runtime.Network(5, [runtime.Recurrent("rnn", ["x"], layer.network, layer.parameters)])
+    with pytest.raises(InexactError, match=r"flux.* has no place for bias_hh_l0 n"):
+        convert.save(network, tmp_path / "a.npz", system="flux")
+    convert.save(network, tmp_path / "a.npz", system="flux", approximate=True)
+    mine = anyrnn.Recurrent(own, 5, 7, memory=3, seed=0)
+    with pytest.raises(ValueError, match="none of torch's cells computes what its cell does; they are gru, lstm"):
+        convert.save(runtime.Network(5, [runtime.Recurrent("r", ["x"], mine.network, mine.parameters)]), tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"the network has 6 layers; name the recurrent one whose arrays are written: rnn"):
+        convert.save(small("lstm"), tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"a.txt: cannot be written; what can be are .onnx, .npz"):
+        convert.save(network, tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"a.npz: name the system whose arrays are written"):
+        convert.save(network, tmp_path / "a.npz")
+    both = anyrnn.Recurrent("gru", 5, 7, bidirectional=True, merge="sum", seed=0)
+    with pytest.raises(ValueError, match="not for what goes on between them"):
+        convert.save(runtime.Network(5, [runtime.Recurrent("r", ["x"], both.network, both.parameters)]), tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("name", anyrnn.cells.names())
+def test_stacks_are_found_and_made_again(name):
+    options = {"proj": 4} if name == "lstm_projected" else {}
+    layer = anyrnn.Recurrent(name, 5, 7, 2, bidirectional=True, seed=0, **options)
+    (found,) = stacks({f"model.rnn.{k}": array for k, array in layer.parameters.items()})
+    assert found.prefix == "model.rnn."
+    assert found.made("rnn", "x", name).network == layer.network
+
+
+@cell
+def nearly(x, h):
+    r = anyrnn.sigmoid(anyrnn.affine("r", x, h))
+    z = anyrnn.sigmoid(anyrnn.affine("z", x, h))
+    n = anyrnn.tanh(anyrnn.affine("n", x) + r * anyrnn.affine("n", h))
+    h = (1 - z) * n + z * h
+    return h, anyrnn.State(h=h)
+
+
+def test_a_cell_is_known_by_its_equations_and_not_by_its_name(tmp_path):
+    layer = anyrnn.Recurrent(nearly, 5, 7, seed=0)
+    convert.save(runtime.Network(5, [runtime.Recurrent("r", ["x"], layer.network, layer.parameters)]), tmp_path / "a.pt")
+    assert convert.load(tmp_path / "a.pt").layers[0].network.graph.name == "gru"
+
+
+# the command line
+
+
+def test_the_command_line_converts_checks_and_tells(tmp_path, capsys):
+    torch.manual_seed(0)
+    torch.save({"rnn": torch.nn.GRU(5, 7, 2).state_dict()}, tmp_path / "a.pt")
+    assert main(["convert", str(tmp_path / "a.pt"), str(tmp_path / "a.safetensors"), "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "a.safetensors: 8 arrays of 1 layer" in said
+    assert "within the error budget" in said
+    assert main(["inspect", str(tmp_path / "a.safetensors")]) == 0
+    said = capsys.readouterr().out
+    assert "630 numbers in 8 arrays, 2.461 KiB" in said
+    assert "rnn = recurrent(x)  [T, N, 7]" in said
+    assert "cell gru (hidden 7, input 5, 2 layers)" in said
+    assert "h' = (1 - z) * n + z * h" in said
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "a.params")]) == 0
+    again = ["convert", str(tmp_path / "a.params"), str(tmp_path / "b.pt"), "--cell", "gru", "--layers", "2"]
+    assert main(again) == 0
+    theirs, ours = (torch.load(tmp_path / name, weights_only=True) for name in ("a.pt", "b.pt"))
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs["rnn"].items())
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("a.pkl", "a pickle, which could run any program when it is read; it is never loaded"),
+    ("a.xyz", "the suffix '.xyz' is not known"),
+    ("a.safetensors", "a safetensors file begins with 8|not a safetensors file|by its first bytes nothing known"),
+    ("none.onnx", "No such file"),
+])  # fmt: skip
+def test_the_command_line_says_what_it_cannot_read(name, message, tmp_path, capsys):
+    if not name.startswith("none"):
+        (tmp_path / name).write_bytes(b"\x80\x04hello" if name == "a.pkl" else b"hello")
+    for command in (["inspect"], ["convert", str(tmp_path / "b.safetensors")]):
+        arguments = [command[0], str(tmp_path / name), *command[1:]]
+        assert main(arguments) != 0
+        assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "b.safetensors").exists()
