@@ -7,17 +7,27 @@
 >>> found = weights.convert(arrays, "lstm", source="keras", target="onnx")
 >>> {name: array.shape for name, array in found.items()}
 {'W': (20, 3), 'R': (20, 5), 'B': (40,)}
+
+The same as a network, of one layer in one direction:
+
+>>> found = weights.convert(arrays, "lstm", source="keras", target="onnx", layers=1)
+>>> {name: array.shape for name, array in found.items()}
+{'W': (1, 20, 3), 'R': (1, 20, 5), 'B': (1, 40)}
+>>> list(weights.read("keras", arrays, "lstm", layers=1))
+['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from anyrnn import cells
 from anyrnn.errors import InexactError as InexactError
 from anyrnn.trace import Cell
-from anyrnn.weights.blocks import Array, ours, read, write
+from anyrnn.weights import forms
 from anyrnn.weights.flat import identity as identity
 from anyrnn.weights.flat import initialise as initialise
 from anyrnn.weights.flat import orthogonal as orthogonal
@@ -25,7 +35,8 @@ from anyrnn.weights.flat import pack as pack
 from anyrnn.weights.flat import places as places
 from anyrnn.weights.flat import unpack as unpack
 from anyrnn.weights.flat import views as views
-from anyrnn.weights.table import SYSTEMS, Form
+from anyrnn.weights.table import NETWORKS, SYSTEMS, Flat, Form
+from anyrnn.weights.tree import Array
 
 OURS = "anyrnn"
 
@@ -38,9 +49,11 @@ __all__ = [
     "orthogonal",
     "pack",
     "places",
+    "read",
     "systems",
     "unpack",
     "views",
+    "write",
 ]
 
 
@@ -56,28 +69,95 @@ def cells_of(system: str) -> list[str]:
 
 
 def convert(
-    arrays: Mapping[str, Any], cell: Cell | str, *, source: str, target: str, approximate: bool = False
+    arrays: Mapping[str, Any] | Sequence[Any],
+    cell: Cell | str,
+    *,
+    source: str,
+    target: str,
+    layers: int | None = None,
+    bidirectional: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    forget_bias: float = 1.0,
+    approximate: bool = False,
 ) -> dict[str, Array]:
-    """The weights of one layer in one direction, laid out by another system. ONNX's arrays are those of one direction, without
-    their first axis; of TensorFlow 1 the LSTM is the one with its `forget_bias` of 1.
+    """The weights of a cell or a recurrent network, laid out by another system.
 
     Args:
-        arrays: NumPy arrays of one floating-point dtype, or what `numpy.asarray` takes, by the names of the source.
+        arrays: NumPy arrays of one floating-point dtype, or what `numpy.asarray` takes, by the names of the source. A tree of
+            dicts and lists is as good: names within it are joined by `/`.
         cell: a cell, or its name: `lstm`, `gru` (reset after the product), `gru_before`, ... Between systems, one of ours.
-        source, target: systems, see `systems`. `anyrnn` has torch's parameters, without `_l0`, for every cell.
+        source, target: systems, see `systems`. `anyrnn` has torch's names, for every cell.
+        layers: of a network, whose arrays are named or stacked as the systems have networks (torch: `weight_ih_l0`). None for a
+            cell by itself: the weights of one layer in one direction, without the names or axes of those (`weight_ih`).
+        bidirectional: whether each layer of the network has both directions.
+        sizes: of the cell: `input`, `hidden`, ... Only flat vectors (cuDNN's, JAX's and MXNet's) need them, all of them.
+        forget_bias: what `tf1` adds to the forget gate of an LSTM by itself: the argument of that name of its cells.
         approximate: leave out numbers that the target has no place for.
 
     Returns: new arrays, by the names of the target. Numbers are moved, but for biases that one system has twice and the other
-    once: they are added, in the dtype of the arrays. Biases that are left out are zero.
+    once: they are added, in the dtype of the arrays. Biases that a system may do without are left out if the source has none.
 
-    Raises: ValueError for unknown names, missing arrays, or shapes and dtypes that do not fit; InexactError, a ValueError, when
-    the target has no place for numbers that are not zero.
+    Raises: ValueError for unknown names, missing arrays, or shapes and dtypes that do not fit; TypeError for layers and sizes
+    that are no whole numbers; InexactError, a ValueError, when the target has no place for numbers that are not zero.
     """
     known = cells.load(cell)
-    parameters = {p.name: p for p in known.trace().parameters}
-    forms = [ours(parameters) if system == OURS else _form(system, known.name) for system in (source, target)]
-    parts, sizes = read(forms[0], arrays, parameters, f"{source} {known.name}")
-    return write(forms[1], parts, parameters, sizes, f"{target} {known.name}", approximate)
+    of_cell = {system: _form(system, known) for system in (source, target)}
+    given, graph, sizes, what = dict(_leaves(arrays)), known.trace(), sizes or {}, f"{source} {known.name}"
+    forms.check_sizes(graph, sizes, what)
+    suffixes = forms.CELL
+    if layers is not None:
+        forms.check_layers(source, graph, given, layers, bidirectional, sizes, what)
+        suffixes = forms.suffixes_of(layers, bidirectional)
+    elif vectors := [system for system in (source, target) if isinstance(NETWORKS[system], Flat)]:
+        raise ValueError(f"{vectors[0]} has one vector for a whole network: give the number of its layers")
+    elif bidirectional:
+        raise ValueError("bidirectional is said of a network: give the number of its layers too")
+    shapes = forms.shapes_of(graph, suffixes)
+    if layers is not None:
+        of_cell = {system: forms.network_form(system, form, suffixes, shapes) for system, form in of_cell.items()}
+    parts, numbers = forms.read(of_cell[source], given, shapes, sizes, what, forget_bias)
+    return forms.write(of_cell[target], parts, numbers, f"{target} {known.name}", forget_bias, approximate)
+
+
+def read(
+    system: str,
+    arrays: Mapping[str, Any] | Sequence[Any],
+    cell: Cell | str,
+    layers: int | None = None,
+    bidirectional: bool = False,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    forget_bias: float = 1.0,
+) -> dict[str, Array]:
+    """Our parameters from a system's arrays: `convert` with the target `anyrnn`."""
+    options: dict[str, Any] = {"layers": layers, "bidirectional": bidirectional, "sizes": sizes, "forget_bias": forget_bias}
+    return convert(arrays, cell, source=system, target=OURS, **options)
+
+
+def write(
+    system: str,
+    parameters: Mapping[str, Any],
+    cell: Cell | str,
+    layers: int | None = None,
+    bidirectional: bool = False,
+    *,
+    forget_bias: float = 1.0,
+    approximate: bool = False,
+) -> dict[str, Array]:
+    """A system's arrays from our parameters: `convert` with the source `anyrnn`."""
+    options: dict[str, Any] = {"layers": layers, "bidirectional": bidirectional, "forget_bias": forget_bias}
+    return convert(parameters, cell, source=OURS, target=system, approximate=approximate, **options)
+
+
+def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Array]]:
+    """The arrays of a tree by their names in it. Lists of dicts are branches too; what is None is not there."""
+    if isinstance(tree, (list, tuple)) and tree and isinstance(tree[0], Mapping):
+        tree = dict(enumerate(tree))
+    if isinstance(tree, Mapping):
+        for key, child in tree.items():
+            yield from _leaves(child, f"{name}/{key}" if name else str(key))
+    elif tree is not None:
+        yield name, np.asarray(tree)
 
 
 def _check_system(system: str) -> None:
@@ -85,9 +165,11 @@ def _check_system(system: str) -> None:
         raise ValueError(f"unknown system {system!r}; known are {', '.join(systems())}")
 
 
-def _form(system: str, cell: str) -> Form:
+def _form(system: str, cell: Cell) -> Form:
     _check_system(system)
-    form = SYSTEMS[system].get(cell)
-    if form is None:
-        raise ValueError(f"{system} has no cell {cell!r}; it has {', '.join(cells_of(system))}")
+    if system == OURS:
+        return forms.ours(cell.trace())
+    form = SYSTEMS[system].get(cell.name)
+    if form is None or cells.load(cell.name) is not cell:
+        raise ValueError(f"{system} has no cell {cell.name!r}; it has {', '.join(cells_of(system))}")
     return form
