@@ -108,6 +108,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layer", metavar="NAME", help="which recurrent layer, where the arrays are those of more than one")
     parser.add_argument("--layers", type=int, default=1, metavar="N", help="of arrays that do not tell (default: 1)")
     parser.add_argument("--bidirectional", action="store_true", help="of arrays that do not tell")
+    parser.add_argument("--size", action="append", metavar="NAME=N", help="of flat vectors: --size input=3 --size hidden=5")
 
 
 def _train(chosen: argparse.Namespace) -> int:
@@ -146,7 +147,7 @@ def _convert(chosen: argparse.Namespace) -> int:
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
     report = None
     try:
-        network = convert.load(chosen.source, **told)
+        network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
         if chosen.check:
             report = convert.parity(chosen.source, network)
         convert.save(network, chosen.target, system=chosen.to, layer=chosen.layer, approximate=chosen.approximate)
@@ -158,6 +159,13 @@ def _convert(chosen: argparse.Namespace) -> int:
     if report is not None:
         print(report)
     return 0 if report is None or report.within else FAILED
+
+
+def _sizes(given: Sequence[str] | None) -> dict[str, int] | None:
+    try:
+        return {name: int(size) for name, size in (one.split("=") for one in given)} if given else None
+    except ValueError:
+        raise UsageError(f"--size should be given as NAME=N, such as hidden=256, got {' '.join(given or ())}") from None
 
 
 def _inspect(chosen: argparse.Namespace) -> int:

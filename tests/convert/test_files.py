@@ -126,6 +126,21 @@ def test_what_a_system_cannot_hold_is_refused(tmp_path):
         convert.save(runtime.Network(5, [runtime.Recurrent("r", ["x"], both.network, both.parameters)]), tmp_path / "a.pt")
 
 
+def test_flat_vectors_are_read_with_their_sizes(tmp_path, capsys):
+    layer = anyrnn.Recurrent("lstm", 5, 7, 2, seed=0)
+    np.savez(tmp_path / "a.npz", **weights.write("cudnn", layer.parameters, "lstm", 2))
+    arguments = ["convert", str(tmp_path / "a.npz"), str(tmp_path / "a.safetensors"), "--from", "cudnn", "--cell", "lstm"]
+    sizes = ["--layers", "2", "--size", "input=5", "--size", "hidden=7"]
+    assert main([*arguments, *sizes]) == 0
+    found = runtime.load(tmp_path / "a.safetensors")
+    assert all(np.array_equal(found.parameters[f"rnn.{name}"], array) for name, array in layer.parameters.items())
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "a.npz: cudnn" in capsys.readouterr().err
+    assert main([*arguments, "--size", "hidden"]) == 2
+    assert "--size should be given as NAME=N, such as hidden=256, got hidden" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", anyrnn.cells.names())
 def test_stacks_are_found_and_made_again(name):
     options = {"proj": 4} if name == "lstm_projected" else {}

@@ -28,6 +28,7 @@ def load(
     layer: str | None = None,
     layers: int = 1,
     bidirectional: bool = False,
+    sizes: Mapping[str, int] | None = None,
     backend: str = "auto",
 ) -> Network:
     """The network in a file: a whole one where the file has its layers, or a single recurrent layer where it has arrays alone.
@@ -39,6 +40,7 @@ def load(
         cell: which cell the arrays are of, where they do not tell.
         layer: the prefix of the recurrent layer that is wanted, where there are several or other arrays beside it.
         layers, bidirectional: of a recurrent layer whose arrays do not tell (all but torch's).
+        sizes: of its cell, `{"input": 3, "hidden": 5}`, for flat vectors alone, which do not tell them.
         backend: as of `anyrnn.Recurrent`.
 
     Raises: OSError; ValueError that says what is wrong where; MissingExtraError where a library is needed to read the file.
@@ -55,6 +57,8 @@ def load(
         return keras.load(path, backend=backend)
     if kind == "safetensors" and FORMAT in metadata and system in (None, weights.OURS):
         return runtime.load(path, backend=backend)
+    if kind == "mxnet" and any("_unfused" in name for name in arrays):
+        system = system or "gluon"
     system = system or OWN_SYSTEM.get(kind) or ("torch" if stacks(arrays) else None)
     if system is None:
         known = ", ".join(weights.systems())
@@ -69,7 +73,10 @@ def load(
         found = {name.rpartition("/")[2].partition(":")[0]: array for name, array in found.items()}
     else:
         found = {name.removeprefix(layer or "").lstrip("./"): array for name, array in found.items()}
-    parameters = weights.read(system, found, cell, layers=layers, bidirectional=bidirectional)
+    try:
+        parameters = weights.read(system, found, cell, layers=layers, bidirectional=bidirectional, sizes=sizes)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return _of_stack(stacks(parameters)[0], cell, backend)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from anyrnn.errors import UnsupportedError
 from anyrnn.files import limits, safetensors, structured
 from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data
 from anyrnn.runtime.layers import LAYERS, Activation, AttentionAverage, Dense, Embedding, Formula, Layer, LayerNorm, Recurrent
@@ -181,4 +182,8 @@ def _cells(found: Record, most: int) -> Cells:
         widest = max(dim.evaluate(network.layer_sizes(layer)) for node in graph.nodes for dim in node.shape)
         if widest > most:
             raise BadDataError(f"{found.where}: a value has {widest} features, and all arrays of the file {most} numbers")
+    try:
+        network.plan  # noqa: B018
+    except UnsupportedError as error:  # no cell of the language comes so far
+        raise BadDataError(f"{found.where}: {error}") from None
     return network

@@ -60,9 +60,8 @@ class Maker:
     def result(self, who: str, tensor: Tensor) -> str:
         """The name of what a layer, or the caller, gets."""
         if tensor not in self.results:
-            raise ValueError(
-                f"{who}: it gets result {tensor.number} of {tensor.layer!r}, which is a state; outputs alone are given on"
-            )
+            told = f"result {tensor.number} of {tensor.layer!r}, which is a state or not there"
+            raise ValueError(f"{who}: it gets {told}; outputs alone can be given on")
         return self.results[tensor]
 
     def size(self, name: str) -> int:

@@ -148,7 +148,7 @@ def _bidirectional(maker: Maker, layer: Described, name: str, given: list[str]) 
     if merge is not None:
         return [_put(maker, layer, name, source, cell, ways, last, merge=MERGES[merge])]
     both = (f"{name}/forward", f"{name}/backward")
-    return [_put(maker, layer, both[i], source, cell, [ways[i]], last, reverse=False) for i in range(2)]
+    return [_put(maker, layer, both[i], source, cell, [ways[i]], last, reverse=bool(i)) for i in range(2)]
 
 
 def _check_alike(layer: Described, forward: Described, backward: Described) -> None:
