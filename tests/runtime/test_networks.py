@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import anyrnn
+import anyrnn.torch
 from anyrnn import State, Step, affine, cell, cells, runtime, tanh
 from anyrnn.runtime.functions import FUNCTIONS
 from tests.budget import assert_within_budget
@@ -17,8 +18,7 @@ def draw(*shape, seed=0, dtype=np.float32):
 def recurrent(name, size=5, hidden=7, given="x", **options):
     options |= {"proj": 4} if name == "lstm_projected" else {}
     backend = options.pop("runs", "auto")
-    layer = anyrnn.Recurrent(name, size, hidden, seed=0, **options)
-    return runtime.Recurrent("rnn", [given], layer.network, layer.parameters, backend=backend)
+    return runtime.Recurrent.of("rnn", [given], anyrnn.Recurrent(name, size, hidden, seed=0, **options), backend=backend)
 
 
 def small(name, backend="auto", dtype=np.float32):
@@ -70,6 +70,27 @@ def test_a_network_computes_what_torch_does(backend):
         return normed.softmax(-1).detach().numpy()
 
     assert_within_budget(network.run(x)[0], theirs(torch.float32), theirs(torch.float64), "softmax of an LSTM")
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_modules_of_torch_become_layers(name):
+    options = {"proj": 4} if name == "lstm_projected" else {}
+    module = anyrnn.torch.Recurrent(name, 5, 7, 2, bidirectional=True, zoneout=0.1, **options).eval()
+    network = runtime.Network(5, [runtime.Recurrent.of("rnn", ["x"], module)])
+    x = draw(9, 3, 5)
+    with torch.no_grad():
+        expected = module(torch.tensor(x))[0].numpy()
+        for parameter in module.parameters():
+            parameter.zero_()
+    assert np.array_equal(network.run(x)[0], expected)
+
+
+def test_what_is_no_layer_of_ours_is_refused():
+    for other in (torch.nn.GRU(5, 7), anyrnn.torch.GRUCell, None):
+        with pytest.raises(TypeError, match=r"layer should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a "):
+            runtime.Recurrent.of("rnn", ["x"], other)
+    with pytest.raises(TypeError, match=r"parameters should be float32 or float64, weight_ih_l0 is torch.bfloat16"):
+        runtime.Recurrent.of("rnn", ["x"], anyrnn.torch.GRU(5, 7).bfloat16())
 
 
 def test_calls_go_on_where_others_ended():

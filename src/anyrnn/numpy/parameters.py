@@ -32,6 +32,24 @@ def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed:
     return found
 
 
+def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:
+    """The network of a layer, of NumPy's front-end or torch's, and its parameters by name, which are not copied.
+
+    Raises: TypeError for what is no layer, and for parameters that are neither float32 nor float64.
+    """
+    network = getattr(layer, "network", None)
+    named = getattr(layer, "parameters", None) if isinstance(network, Network) else None
+    if isinstance(network, Network) and isinstance(named, Mapping):
+        return network, dict(named)
+    if not isinstance(network, Network) or not all(hasattr(layer, name) for name in network.parameter_names):
+        raise TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(layer).__name__}")
+    tensors = {name: getattr(layer, name).detach().cpu() for name in network.parameter_names}
+    for name, tensor in tensors.items():
+        if str(tensor.dtype) not in ("torch.float32", "torch.float64"):
+            raise TypeError(f"{who}: parameters should be float32 or float64, {name} is {tensor.dtype}")
+    return network, {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
 def own_states(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any]) -> list[Array]:
     """First values of states where none are given, [units, 1, size]."""
     units, states = len(network.units), network.graph.states

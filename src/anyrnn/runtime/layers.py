@@ -16,6 +16,7 @@ import numpy.typing as npt
 from anyrnn.ir.graph import Graph
 from anyrnn.ir.symbol import Symbol
 from anyrnn.numpy.arrays import Arrays
+from anyrnn.numpy.parameters import taken
 from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
@@ -149,6 +150,14 @@ class Recurrent(Layer):
             raise ValueError(f"{name}: merge='separate' gives a pair; two layers give two results")
         self.network, self.last = network, last
         self.runner = Runner.of_network(network, parameters, backend=backend)
+
+    @classmethod
+    def of(cls, name: str, inputs: Sequence[str], layer: Any, **options: Any) -> Recurrent:
+        """A layer that has been made or trained: `anyrnn.Recurrent`, or a module of `anyrnn.torch`; with its parameters as they
+        are now. Raises: TypeError for what is no such layer, and for dtypes other than float32 and float64.
+        """
+        network, parameters = taken(layer)
+        return cls(name, inputs, network, {name: array.copy() for name, array in parameters.items()}, **options)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
