@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from anyrnn import Recurrent
+from anyrnn import Recurrent, runtime
 from benchmarks.job import Job, find_cell
 from benchmarks.suite import STREAMS
 
@@ -98,19 +98,20 @@ class ModuleSystem:
 
 
 class StreamSystem:
-    """anyrnn's stream on NumPy arrays: what is called step after step."""
+    """A network at run time, without torch, called step after step."""
 
     def __init__(self, job: Job) -> None:
         row, dtype = job.row, job.data.numpy().dtype
         layer = Recurrent(find_cell(row.cell), row.features, row.hidden, row.layers, backend="llvm", dtype=dtype)
         layer.parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
-        self.stream = layer.stream(row.samples)
+        network = runtime.Network(row.features, [runtime.Recurrent.of("rnn", ["x"], layer)])
+        self.stream = network.stream(row.samples)
         (self.x,) = job.data.numpy()
 
     def call(self) -> object:
-        return self.stream(self.x)
+        return self.stream.step(self.x)
 
     def results(self) -> dict[str, Tensor]:
         self.stream.reset()
-        outputs = [torch.from_numpy(self.stream(self.x)) for _ in range(STREAM)]
-        return named(torch.stack(outputs), [torch.from_numpy(state).clone() for state in self.stream.states.values()])
+        outputs = [torch.from_numpy(self.stream.step(self.x)) for _ in range(STREAM)]
+        return named(torch.stack(outputs), [torch.from_numpy(state).clone() for state in self.stream.states["rnn"].values()])

@@ -110,7 +110,7 @@ WRONG = [
     (set_to("states", 0, 2, "0"), "expected a number, got text"),
     (set_to("parameters", 0, 2, [["r", "hidden"]]), "weight_ih: the rows of its gates are not all of its rows"),
     (set_to("parameters", 2, 1, ["hidden"]), "bias_ih: the rows of its gates are not all of its rows"),
-    (set_to("parameters", 0, ["weight_ih", ["hidden", "input"], []]), "'weight_ih' has shape .* but is declared as .hidden, input."),
+    (set_to("parameters", 0, ["weight_ih", ["hidden", "input"], []]), "'weight_ih' has shape .* but is declared as .hidden"),
     (set_to("hypers", [1]), r"graph.hypers\[0\]: expected text, got an integer"),
     (set_to("name", None), "graph.name: expected text, got nothing"),
 ]  # fmt: skip

@@ -133,6 +133,15 @@ def test_what_no_network_has_written_is_refused(change, message):
     assert str(caught.value).startswith("the bytes: ")
 
 
+def test_layers_that_would_be_wider_than_the_file_justifies_are_refused():
+    def doubled(data):
+        names = ["rnn", *(f"wide{k}" for k in range(40))]
+        data["layers"] += [{"kind": "concatenate", "name": b, "inputs": [a, a]} for a, b in zip(names, names[1:], strict=False)]
+
+    with pytest.raises(ValueError, match="network: wide39 has 7696581394432 features, and all arrays of the file"):
+        runtime.load(changed(doubled))
+
+
 def test_arrays_of_no_layer_are_refused():
     with pytest.raises(ValueError, match="arrays of no layer: 'more'"):
         runtime.load(changed(lambda d: None, lambda arrays: arrays.update({"more.weight": np.ones(3, np.float32)})))

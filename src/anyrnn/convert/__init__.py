@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from anyrnn.convert.checking import parity as parity
 from anyrnn.convert.inspecting import inspect as inspect
-from anyrnn.convert.parity import Parity as Parity
 from anyrnn.convert.reading import load as load
+from anyrnn.convert.report import Parity as Parity
 from anyrnn.convert.writing import save as save
 
 __all__ = ["Parity", "inspect", "load", "parity", "save"]

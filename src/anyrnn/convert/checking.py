@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import files
-from anyrnn.convert.parity import SIZES, Parity, compared, drawn, run
 from anyrnn.convert.recurrent import cell_of
+from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.network import Network
 

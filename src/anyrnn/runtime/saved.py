@@ -78,7 +78,13 @@ def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
     layers = [_layer(Record(layer, f"network.layers[{i}]"), of_layers, backend, most) for i, layer in enumerate(listed)]
     if of_layers:
         raise BadDataError(f"arrays of no layer: {_few(list(of_layers))}")
-    return Network(inputs, layers, found.texts("outputs"), batch_first=found.of("batch_first", bool))
+    network = Network(inputs, layers, found.texts("outputs"), batch_first=found.of("batch_first", bool))
+    widest = max(network.kinds, key=lambda name: network.kinds[name].size or 0)
+    if (network.kinds[widest].size or 0) > most:
+        raise BadDataError(
+            f"network: {widest} has {network.kinds[widest].size} features, and all arrays of the file {most} numbers"
+        )
+    return network
 
 
 def _few(names: list[str]) -> str:

@@ -27,7 +27,7 @@ class Stream:
         network.check_steps()
         self._network, self.rows = network, rows
         layers: dict[str, Any] = {layer.name: layer.streamed(rows) for layer in network.running}
-        self._recurrent = {name: layers[name].stream for name in network.recurrent}
+        self._recurrent = {name: getattr(layers[name], "stream", layers[name]) for name in network.recurrent}
         self.states: Mapping[str, Mapping[str, Array]] = MappingProxyType({n: s.states for n, s in self._recurrent.items()})
         names = [*(given.name for given in network.inputs), *layers]
         places = {name: i for i, name in enumerate(names)}

@@ -15,7 +15,9 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.numpy.parameters import of_unit
 from anyrnn.passes.given_products import GivenProducts, with_given_products
-from anyrnn.runtime.layers import Call, Embedding, Layer, Recurrent, check_classes
+from anyrnn.runtime.layer import Call, Layer
+from anyrnn.runtime.recurrent import Recurrent
+from anyrnn.runtime.steps import Embedding, check_classes
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
@@ -73,7 +75,7 @@ class _Steps:
     """A stream of such a layer."""
 
     def __init__(self, steps: Any, products: Callable[[tuple[Array, ...]], list[Array]]) -> None:
-        self.stream, self._steps, self._products = steps.stream, steps, products
+        self.stream, self._steps, self._products = getattr(steps, "stream", steps), steps, products
 
     def __call__(self, *given: Array) -> Array:
         result: Array = self._steps(*self._products(given))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn.convert.keras.maker import Array
-from anyrnn.convert.parity import SIZES, Parity, compared, drawn, run
+from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.network import Network
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anyrnn import weights
+from anyrnn import cells, weights
 from anyrnn.convert.keras.functions import function
 from anyrnn.convert.keras.graph import Described, described
 from anyrnn.convert.keras.maker import Array, Handler, Maker, only, refuse
 from anyrnn.ir.symbol import Symbol
-from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.runtime.layers import Recurrent
+from anyrnn.sequence.network import make_networks
 
 SIDES = ("forward_layer/", "backward_layer/")
 MERGES = {"concat": "concat", "sum": "sum", "mul": "mul", "ave": "mean"}
@@ -85,26 +85,26 @@ def _put(
     features, hidden = found["weight_ih_l0"].shape[1], found["weight_hh_l0"].shape[1]
     if hidden != cell.units:
         raise ValueError(f"{layer}: its config has {cell.units} units, its arrays have {hidden}")
-    options |= {"activations": cell.activations, "bias": cell.bias, "bidirectional": both}
-    network = Runner(cell.ours, features, hidden, **options).network
+    options["activations"] = cell.activations
+    network = make_networks(cells.load(cell.ours), features, hidden, 1, cell.bias, both, options, 0.0).evaluation
     parameters = {name: found[name] for name in network.parameter_names}
     return maker.put(Recurrent(name, [given], network, parameters, last=last, backend=maker.backend))
 
 
 def _one_way(
-    maker: Maker, layer: Described, name: str, given: list[str], cells: Sequence[Cell], places: Sequence[str] = ()
+    maker: Maker, layer: Described, name: str, given: list[str], stack: Sequence[Cell], places: Sequence[str] = ()
 ) -> list[str]:
     """Cells one above the other. `places`: of their arrays in files, see `Maker.arrays`."""
     refuse(layer, "time_major")
     sequences, backwards = (layer.config.of(key, bool, False) for key in ("return_sequences", "go_backwards"))
     if backwards and sequences:
         raise ValueError(f"{layer}: go_backwards=True turns the steps of return_sequences=True around, which cannot be converted")
-    arrays = maker.arrays(layer, *[array for cell in cells for array in cell.names], places=places)
+    arrays = maker.arrays(layer, *[array for cell in stack for array in cell.names], places=places)
     result = only(layer, given)
-    for number, cell in enumerate(cells, 1):
+    for number, cell in enumerate(stack, 1):
         own, arrays = arrays[: len(cell.names)], arrays[len(cell.names) :]
-        at_top = number == len(cells)
-        full, last = (name, not sequences) if at_top else (f"{name}/{number}", False)
+        at_top = number == len(stack)
+        full, last = (name, not sequences) if at_top else (f"{name}/cell_{number}", False)
         result = _put(maker, layer, full, result, cell, [own], last, reverse=backwards)
     return [result]
 
@@ -115,15 +115,15 @@ def _layer(maker: Maker, layer: Described, name: str, given: list[str]) -> list[
 
 def _rnn(maker: Maker, layer: Described, name: str, given: list[str]) -> list[str]:
     cell = layer.inner("cell")
-    cells = [cell]
+    stack = [cell]
     if cell.kind == "StackedRNNCells":
-        cells = [described(data, f"{layer}: cells", layer.name) for data in cell.config.of("cells", list)]
-    unknown = [cell.kind for cell in cells if cell.kind not in CELLS]
-    if unknown or not cells:
+        stack = [described(data, f"{layer}: cells", layer.name) for data in cell.config.of("cells", list)]
+    unknown = [cell.kind for cell in stack if cell.kind not in CELLS]
+    if unknown or not stack:
         raise ValueError(f"{layer}: expected cells of the classes {', '.join(CELLS)}, got {', '.join(unknown) or 'none'}")
-    kinds = [cell.kind for cell in cells]
+    kinds = [cell.kind for cell in stack]
     places = [_place(kind, kinds[:k].count(kind)) for k, kind in enumerate(kinds)]
-    return _one_way(maker, layer, name, given, [_cell(maker, cell) for cell in cells], places)
+    return _one_way(maker, layer, name, given, [_cell(maker, cell) for cell in stack], places)
 
 
 def _place(kind: str, before: int) -> str:
