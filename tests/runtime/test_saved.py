@@ -1,5 +1,6 @@
 """Networks in files: the same bits when they are read back, and refusals of what no network has written."""
 
+import itertools
 import json
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_what_no_network_has_written_is_refused(change, message):
 def test_layers_that_would_be_wider_than_the_file_justifies_are_refused():
     def doubled(data):
         names = ["rnn", *(f"wide{k}" for k in range(40))]
-        data["layers"] += [{"kind": "concatenate", "name": b, "inputs": [a, a]} for a, b in zip(names, names[1:], strict=False)]
+        data["layers"] += [{"kind": "concatenate", "name": b, "inputs": [a, a]} for a, b in itertools.pairwise(names)]
 
     with pytest.raises(ValueError, match="network: wide39 has 7696581394432 features, and all arrays of the file"):
         runtime.load(changed(doubled))
