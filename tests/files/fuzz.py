@@ -24,8 +24,7 @@ import tracemalloc
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ NAME = "the bytes"
 SLOWEST = 1.0  # seconds of this thread's own time
 WATCHDOG = 60  # seconds for `BATCH` inputs
 BATCH = 200
-MEASURED = 10  # one input in so many is read with all its allocations traced, which takes several times longer
+MEASURED = 10  # of a batch, one part in so many is read with all allocations traced, which takes several times longer
 
 Maker = Callable[[random.Random], bytes]
 
@@ -386,12 +385,14 @@ def allowed(size: int) -> int:
     return 2 * limits.unpacked(size)
 
 
-def judge(target: Target, data: bytes, traced: bool) -> str:
+def judge(target: Target, data: bytes) -> str:
     """What became of an input: "read" or "refused". Raises: Failed."""
+    if tracing := tracemalloc.is_tracing():
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
     start = time.thread_time()
     try:
-        with _traced(len(data), traced):
-            target.read(data)
+        target.read(data)
         outcome = "read"
     except ValueError as error:
         if not str(error).startswith(f"{NAME}: ") or len(str(error)) > 5000:
@@ -402,22 +403,9 @@ def judge(target: Target, data: bytes, traced: bool) -> str:
     took = time.thread_time() - start
     if took > SLOWEST:
         raise Failed(f"took {took:.1f} s")
+    if tracing and (peak := tracemalloc.get_traced_memory()[1] - before) > allowed(len(data)):
+        raise Failed(f"{peak} bytes allocated for a file of {len(data)}")
     return outcome
-
-
-@contextmanager
-def _traced(size: int, traced: bool) -> Iterator[None]:
-    if not traced:
-        yield
-        return
-    tracemalloc.start()
-    try:
-        yield
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        if peak > allowed(size):
-            raise Failed(f"{peak} bytes allocated for a file of {size}")
 
 
 def run(all_targets: list[Target], inputs: int, seed: int, first: int = 0) -> Counter[tuple[str, str]]:
@@ -427,22 +415,33 @@ def run(all_targets: list[Target], inputs: int, seed: int, first: int = 0) -> Co
         target.read(target.seeds[0])
     before = _resident()
     largest = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for number in range(first, first + inputs):
-            if (number - first) % BATCH == 0:
-                faulthandler.dump_traceback_later(WATCHDOG, exit=True)
-            target, data = make(all_targets, seed, number)
-            largest = max(largest, len(data))
-            try:
-                outcomes[target.name, judge(target, data, number % MEASURED == 0)] += 1
-            except Failed as failure:
-                raise Failed(f"{target.name}, --seed {seed} --first {number} --inputs 1: {failure}") from failure
-    faulthandler.cancel_dump_traceback_later()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for number in range(first, first + inputs):
+                _watch(number - first)
+                target, data = make(all_targets, seed, number)
+                largest = max(largest, len(data))
+                try:
+                    outcomes[target.name, judge(target, data)] += 1
+                except Failed as failure:
+                    raise Failed(f"{target.name}, --seed {seed} --first {number} --inputs 1: {failure}") from failure
+    finally:
+        tracemalloc.stop()
+        faulthandler.cancel_dump_traceback_later()
     grown = _resident() - before
     if grown > allowed(largest):
         raise Failed(f"{grown} bytes more were resident at the worst moment, and the largest file had {largest}")
     return outcomes
+
+
+def _watch(count: int) -> None:
+    """At the start of a batch: look out for hangs, and trace allocations for a while."""
+    if count % BATCH == 0:
+        faulthandler.dump_traceback_later(WATCHDOG, exit=True)
+        tracemalloc.start()
+    elif count % BATCH == BATCH // MEASURED:
+        tracemalloc.stop()
 
 
 def _resident() -> int:

@@ -263,18 +263,12 @@ def plain():
 def packed_chunk(data):
     """A file with one chunk, which holds these packed bytes instead."""
     raw = written(lambda file: file.create_dataset("x", data=np.zeros(64), chunks=(64,), compression="gzip"))
-    at = raw.index(zlib.compress(bytes(512), 4)[:2])
-    size = len(zlib.compress(bytes(512), 4))
-    # The new bytes come behind the file; the tree's entry says where, and how many.
-    raw = patched(raw, struct.pack("<II", size, 0) + bytes(16) + struct.pack("<Q", at), b"")[:0] or raw
-    raw = patched(
-        raw,
-        struct.pack("<IIQQQ", size, 0, 0, 0, at),
-        struct.pack("<IIQQQ", len(data), 0, 0, 0, len(raw)),
-    )
-    raw = patched(
-        raw, struct.pack("<QQQ", 2**64 - 1, len(raw), 2**64 - 1), struct.pack("<QQQ", 2**64 - 1, len(raw) + len(data), 2**64 - 1)
-    )
+    packed = zlib.compress(bytes(512), 4)
+    at, size = raw.index(packed), len(packed)
+    # The new bytes come behind the file: the tree's entry says where, and how many; the superblock says how long the file is.
+    end = 2**64 - 1
+    raw = patched(raw, struct.pack("<IIQQQ", size, 0, 0, 0, at), struct.pack("<IIQQQ", len(data), 0, 0, 0, len(raw)))
+    raw = patched(raw, struct.pack("<QQQ", end, len(raw), end), struct.pack("<QQQ", end, len(raw) + len(data), end))
     return raw + data
 
 
@@ -314,3 +308,43 @@ def test_a_heap_that_never_ends_is_refused():
     at = raw.index(b"GCOL") + 16  # the first entry: its number, and its length, of which 0 would stay where it is
     endless = raw[:at] + struct.pack("<HHIQ", 9, 0, 0, 2**64 - 16) + raw[at + 16 :]
     refused(hdf5.read, endless, "an entry of a heap of texts")
+
+
+def test_dtypes_in_dtypes_and_filters_without_end_are_refused():
+    raw = written(lambda file: file.create_dataset("x", data=np.array([True])))
+    at = raw.index(struct.pack("<BHBI", 0x18, 2, 0, 1))  # an enumeration of bytes; the base follows
+    nested = raw[: at + 8] + raw[at : at + 8] + raw[at + 16 :]
+    refused(hdf5.read, nested, "enumerations are not read")
+    raw = written(lambda file: file.create_dataset("x", data=np.ones(64), chunks=(64,), compression="gzip", shuffle=True))
+    at = raw.index(b"deflate\0") - 8
+    refused(hdf5.read, raw[:at] + b"\2" + raw[at + 1 :], "dataset 'x' is packed by filter 2 twice")
+
+
+def test_chunks_may_skip_filters():
+    packed = io.BytesIO()
+    with h5py.File(packed, "w") as file:
+        data = file.create_dataset("x", data=np.zeros(8), chunks=(4,), compression="gzip", shuffle=True)
+        data.id.write_direct_chunk((4,), np.arange(4.0).tobytes(), 0b11)
+    np.testing.assert_array_equal(check(packed.getvalue())["x"], [0, 0, 0, 0, 0, 1, 2, 3])
+
+
+def test_a_header_that_continues_in_itself_is_refused():
+    def fill(file):
+        for k in range(30):
+            file.attrs[f"attribute {k}"] = k
+
+    raw = written(fill)
+    at = raw.index(struct.pack("<HHI", 0x10, 16, 0)) + 8  # the first block of the root's header goes on elsewhere
+    (size,) = struct.unpack("<I", raw[96 + 8 : 96 + 12])
+    refused(
+        hdf5.read, raw[:at] + struct.pack("<QQ", 96 + 16, size) + raw[at + 16 :], "its parts share bytes, or contain one another"
+    )
+
+
+def test_a_text_longer_than_its_place_is_refused():
+    raw = plain()
+    heap = raw.index(b"GCOL")
+    longer = patched(raw, struct.pack("<IQI", 3, heap, 1), struct.pack("<IQI", 300, heap, 1))
+    refused(hdf5.read, longer, "attribute 'text': a text of 300 bytes, where the file has 3")
+    elsewhere = patched(raw, struct.pack("<IQI", 3, heap, 1), struct.pack("<IQI", 3, heap, 9))
+    refused(hdf5.read, elsewhere, "attribute 'text': a text of 3 bytes, where the file has 0")

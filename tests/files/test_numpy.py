@@ -99,6 +99,7 @@ def test_other_writers_headers_are_read(text):
         (header("{" * 5000), "the header should give descr"),
         (header(GOOD.replace("<f4", "|b1")) + b"\2", "a bool should be 0 or 1, got 2"),
         (header(GOOD.replace("<f4", "<U1")) + b"\0\0\0\1", "texts with what is no Unicode character"),
+        (header(GOOD.replace("<f4", ">U1")) + b"\0\0\xd8\0", "texts with what is no Unicode character"),
     ],
 )
 def test_what_is_wrong_with_an_npy_file_is_said(tmp_path, raw, message):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import types
 
 import numpy as np
 import pytest
@@ -152,6 +153,15 @@ def test_what_is_no_file_is_refused(tmp_path):
         read(tmp_path / "none.safetensors")
     with pytest.raises(IsADirectoryError):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
+    write(tmp_path / "a.safetensors", {"a": np.ones(3)})
+    size = (tmp_path / "a.safetensors").stat().st_size
+    monkeypatch.setattr(os, "fstat", lambda _: types.SimpleNamespace(st_size=size + change))
+    with pytest.raises(ValueError, match=r"a\.safetensors: its size changed while it was read"):
+        read(tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,9 @@ class Collected:
     @property
     def metadata(self) -> dict[str, Any]:
         """`{"left out": [...]}` with at most 100 names, if there are any."""
-        more = len(self._left_out) < self._count and [f"and {self._count - len(self._left_out)} more"]
-        return {"left out": self._left_out + (more or [])} if self._left_out else {}
+        more = self._count - len(self._left_out)
+        names = [*self._left_out, *([f"and {more} more"] if more else [])]
+        return {"left out": names} if names else {}
 
     def add(self, name: str, value: Array) -> None:
         self.check(name)

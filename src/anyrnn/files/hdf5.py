@@ -1,7 +1,7 @@
 """HDF5 files: every dataset by its path, and the attributes of groups.
 
-Read here and not by the HDF5 library, which can hang on a malformed file, and leaves the process damaged. What its default
-settings write is read, and so what Keras and h5py write.
+Read here and not by the HDF5 library, which can hang for ever on a malformed file (seen with 2.0.0, in its heaps of texts among
+others). What its default settings write is read, and so what Keras and h5py write.
 """
 
 from __future__ import annotations
@@ -221,6 +221,8 @@ def _filters(where: str, part: Part | None, item: int) -> list[int]:
         part.take(name, 8 if version == 1 else 1)
         settings = part.numbers(f"{values}I")
         part.take(4 if version == 1 and values % 2 else 0)
+        if kind in found:
+            raise ValueError(f"{where} is packed by filter {kind} twice")
         if kind not in (DEFLATE, SHUFFLE):
             raise ValueError(f"{where} is packed by filter {kind}; read are deflate (gzip) and shuffle")
         if kind == SHUFFLE and settings != (item,):

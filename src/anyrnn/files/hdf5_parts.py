@@ -160,7 +160,7 @@ def links(file: File, message: Part, what: str) -> Iterator[Link]:
             if end < 0:
                 raise ValueError(f"{entries.where}: a name in {what} has no end")
             name = text(f"{entries.where}: a name in {what}", names[offset:end])
-            if cached == 2 or address == NOWHERE:
+            if cached == 2:
                 raise ValueError(f"{file.name}: {limits.shown(name)} in {what} is a link to a name (soft or external), not read")
             yield Link(name, address)
 

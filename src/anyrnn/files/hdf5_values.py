@@ -64,6 +64,9 @@ def datatype(part: Part) -> Datatype:
 
 
 def _is_bool(part: Part, version: int) -> bool:
+    """Whether an enumeration is what h5py makes of bools; any other base than whole numbers is not even looked at."""
+    if part.left == 0 or part.data[part.position] & 15 != 0:
+        return False
     base = datatype(part)
     names = [part.take(part.data.find(b"\0", part.position) + 1 - part.position, 1 if version == 3 else 8) for _ in range(2)]
     return base.name == "int8" and names == [b"FALSE\0", b"TRUE\0"] and part.take(2) == b"\0\1"

@@ -11,7 +11,7 @@ import numpy as np
 
 from anyrnn.errors import MissingExtraError
 from anyrnn.files import archive, limits, opcodes
-from anyrnn.files.content import BFLOAT16, DTYPES, Array, Collected, Content, Source, content, size_of
+from anyrnn.files.content import Array, Collected, Content, Source, content
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """What files from before torch 1.6 begin with, as do those that torch still writes without zip."""
@@ -50,7 +50,8 @@ def read(source: Source) -> tuple[dict[str, Array], dict[str, Any]]:
     _walk(file.name, found, tensors, loaded, "", 0)
     promised = 0
     for name, tensor in tensors.items():
-        promised += _size(f"{file.name}: tensor {limits.shown(name)}", tensor)
+        where = f"{file.name}: tensor {limits.shown(name)}"
+        promised += limits.byte_count(where, list(tensor.shape), max(4, tensor.element_size()))
         limits.check_unpacked(file.name, promised, len(file.data))
     for name, tensor in tensors.items():
         plain = tensor.detach().resolve_conj().resolve_neg()
@@ -105,12 +106,3 @@ def _walk(where: str, found: Collected, tensors: dict[str, Any], value: Any, nam
         tensors[name or ROOT] = value
     else:
         found.leave_out(name or ROOT)
-
-
-def _size(where: str, tensor: Any) -> int:
-    import torch
-
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or (dtype not in DTYPES and dtype != BFLOAT16):
-        raise ValueError(f"{where}: {tensor.layout}, {dtype} on {tensor.device} is not read; read are dense arrays of numbers")
-    return limits.byte_count(where, list(tensor.shape), size_of("float32" if dtype == BFLOAT16 else dtype))

@@ -1,0 +1,129 @@
+"""Networks of the runtime as ONNX models: onnxruntime gives what they give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyrnn
+import anyrnn.onnx
+from anyrnn import exp, runtime
+from anyrnn.onnx.writing_layers import FUNCTIONS, LAYERS
+from anyrnn.runtime.functions import FUNCTIONS as RUNTIME_FUNCTIONS
+from anyrnn.runtime.layers import LAYERS as RUNTIME_LAYERS
+from tests.onnx.exported import recurrent, run
+
+RANDOM = np.random.default_rng(0)
+LENGTHS = [6, 0, 3]
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, np.dtype[Any]]:
+    return RANDOM.normal(size=shape).astype(dtype)
+
+
+def check(network: runtime.Network, given: dict[str, Any], lengths: Any = None, states: bool = False, **options: Any) -> Any:
+    model = anyrnn.onnx.export(network, lengths=lengths is not None, states=states, **options)
+    feed, before = dict(given), None
+    if states:
+        before = network.initial_state(3)
+        for state in before.values():
+            for array in state.arrays:
+                array += normal(*array.shape, dtype=array.dtype) / 2
+        feed |= {f"{of}_{n}0": a for of, s in before.items() for n, a in zip(s.names, s.arrays, strict=True)}
+    if lengths is not None:
+        feed["lengths"] = np.array(lengths, np.int32)
+    found = run(model, feed)
+    output, after = network.run(given, before, lengths=lengths)
+    expected = output if isinstance(output, dict) else dict.fromkeys(network.outputs, output)
+    expected = expected | {f"{of}_{n}_n": a for of, s in after.items() for n, a in zip(s.names, s.arrays, strict=True)}
+    assert found.keys() == expected.keys()
+    tolerance = 2e-6 if network.dtype == np.float32 else 1e-13
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+        assert found[name].dtype == array.dtype
+    return model
+
+
+def whole(dtype: Any, batch_first: bool) -> runtime.Network:
+    """One with a layer of every kind."""
+
+    def layer(cell: str, inputs: int, hidden: int, **options: Any) -> anyrnn.Recurrent:
+        return anyrnn.Recurrent(cell, inputs, hidden, seed=0, dtype=dtype, **options)
+
+    layers = [
+        runtime.Embedding("words", ["tokens"], normal(9, 4, dtype=dtype)),
+        runtime.Concatenate("both", ["words", "x"]),
+        runtime.Recurrent.of("lstm", ["both"], layer("lstm", 7, 5, num_layers=2, bidirectional=True)),
+        runtime.LayerNorm("norm", ["lstm"], normal(10, dtype=dtype), normal(10, dtype=dtype), epsilon=1e-3),
+        runtime.Recurrent.of("mgu", ["norm"], layer("mgu", 10, 5, bidirectional=True)),
+        runtime.Add("sum", ["norm", "mgu"]),
+        runtime.Multiply("product", ["sum", "mgu", "lstm"]),
+        runtime.elementwise("scaled", "product", 10, lambda v, a: exp(-abs(v)) * a, a=normal(10, dtype=dtype)),
+        runtime.AttentionAverage("average", ["scaled"], normal(10, dtype=dtype), epsilon=1e-3),
+        runtime.Last("last", ["sum"]),
+        runtime.Mean("mean", ["product"]),
+        runtime.Max("max", ["product"]),
+        runtime.Recurrent.of("ends", ["norm"], layer("gru", 10, 3, bidirectional=True), last=True),
+        runtime.Recurrent.of("end", ["norm"], layer("indrnn", 10, 3), last=True),
+        runtime.Concatenate("all", ["average", "last", "mean", "max", "ends", "end"]),
+        runtime.elementwise("of_samples", "all", 49, lambda v: v * v),
+        runtime.Dense("dense", ["of_samples"], normal(6, 49, dtype=dtype) / 7, normal(6, dtype=dtype)),
+        runtime.Activation("probabilities", ["dense"], "softmax"),
+        runtime.Dense("steps", ["product"], normal(2, 10, dtype=dtype), normal(2, dtype=dtype)),
+    ]
+    inputs = [runtime.Input("tokens", None), runtime.Input("x", 3)]
+    return runtime.Network(inputs, layers, ["probabilities", "steps", "lstm"], batch_first=batch_first)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_network_of_all_kinds_of_layers_runs_in_onnxruntime(dtype: Any, batch_first: bool) -> None:
+    network = whole(dtype, batch_first)
+    assert {layer.kind for layer in network.layers} == set(LAYERS) == set(RUNTIME_LAYERS)
+    sides = (3, 6) if batch_first else (6, 3)
+    given = {"tokens": RANDOM.integers(9, size=sides), "x": normal(*sides, 3, dtype=dtype)}
+    check(network, given)
+    model = check(network, given, LENGTHS, states=True)
+    standard = {"LSTM", "GRU"} if dtype == np.float32 else set()
+    assert set(recurrent(model)) == {*standard, "Scan"}
+
+
+@pytest.mark.parametrize("opset", [15, 18, 21])
+def test_networks_are_written_in_the_opset_that_is_asked_for(opset: int) -> None:
+    given = {"tokens": RANDOM.integers(9, size=(6, 3)), "x": normal(6, 3, 3)}
+    check(whole(np.float32, False), given, LENGTHS, opset=opset)
+
+
+@pytest.mark.parametrize("function", sorted(RUNTIME_FUNCTIONS))
+def test_every_activation_runs_in_onnxruntime(function: str) -> None:
+    assert sorted(FUNCTIONS) == sorted(RUNTIME_FUNCTIONS)
+    network = runtime.Network(4, [runtime.Activation("y", ["x"], function)])
+    check(network, {"x": 3 * normal(6, 3, 4)})
+
+
+def test_what_stands_beyond_the_lengths_has_no_effect() -> None:
+    tokens, x = RANDOM.integers(9, size=(6, 3)), normal(6, 3, 3)
+    for sample, length in enumerate(LENGTHS):
+        tokens[length:, sample], x[length:, sample] = 1000, np.nan
+    check(whole(np.float32, False), {"tokens": tokens, "x": x}, LENGTHS)
+
+
+def test_the_average_of_no_steps_is_zero() -> None:
+    network = runtime.Network(4, [runtime.AttentionAverage("y", ["x"], normal(4))])
+    check(network, {"x": normal(6, 3, 4)}, LENGTHS)
+
+
+def test_an_input_may_be_an_output_and_a_value_two_of_them() -> None:
+    layers = [runtime.Concatenate("twice", ["x"]), runtime.Concatenate("again", ["twice"])]
+    network, x = runtime.Network(4, layers, ["x", "twice", "again"]), normal(6, 3, 4)
+    found = run(anyrnn.onnx.export(network, output_names=["same", "twice", "again"]), {"x": x})
+    for array in found.values():
+        np.testing.assert_array_equal(array, x)
+
+
+def test_a_value_that_is_read_again_may_be_an_output() -> None:
+    dense = runtime.Dense("dense", ["x"], normal(3, 4))
+    layers = [dense, runtime.Concatenate("same", ["dense"]), runtime.Activation("y", ["dense"], "tanh")]
+    check(runtime.Network(4, layers, ["dense", "same", "y"]), {"x": normal(6, 3, 4)})
