@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+collect_ignore_glob = ["*/golden/*.py"]
+"""Scripts that made golden files, with libraries that are not installed where tests run."""
 TESTS = Path(__file__).parent
 
 

@@ -115,7 +115,7 @@ def test_classes_may_be_registered_under_a_package() -> None:
         (sequential(DENSE), {}, "Dense 'dense': expected the arrays kernel, bias, got none"),
         (sequential(DENSE), {**OF_DENSE, "other": named(draw(3))}, "arrays of layers that are not in the config: other"),
         (sequential(DENSE), {"dense": named(draw(3), draw(2))}, r"dense: expected a weight .* and a bias .*, got weight \(3,\)"),
-        (sequential(DENSE), {"dense": named(draw(4, 2), draw(2))}, "dense: expected 4 features, got 3"),
+        (sequential(DENSE), {"dense": named(draw(4, 2), draw(2))}, r"dense: expected inputs of \[4\] features, got \[T, N, 3\]"),
         (
             sequential(layer("LSTM", "rnn", units=5, **GATED)),
             {"rnn": named(draw(3, 16), draw(4, 16), draw(16))},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anyrnn.backends
+from anyrnn.errors import MissingExtraError
 from anyrnn.onnx import reading
 from tests.onnx.import_models import Node, model, onnxruntime_gives, weights
 
@@ -66,6 +68,12 @@ def test_a_file_that_ends_too_soon_is_refused() -> None:
 def test_a_file_that_is_not_there_is_the_system_s_to_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         reading.read(tmp_path / "missing.onnx")
+
+
+def test_without_the_package_onnx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"ONNX files are read with the package onnx: pip install \"anyrnn\[onnx\]\""):
+        reading.read(b"")
 
 
 # graphs
@@ -344,7 +352,7 @@ STEPS: list[Node] = [("Shape", ["all"], ["s"], {}), ("Gather", ["s", "zero"], ["
         ([("ReduceMax", ["all"], ["y"], {"axes": [3]})], "it should be over the steps or all features, it is over"),
         ([("Pow", ["all", "three"], ["y"], {})], "the exponent should be 2.0 or 0.5"),
         ([("Max", ["all", "all", "all"], ["y"], {})], "expected two inputs, got 3"),
-        ([*STEPS, ("Div", ["all", "f"], ["y"], {})], "of all sizes a value can be divided by the number of steps, if it is the sum over"),
+        ([*STEPS, ("Div", ["all", "f"], ["y"], {})], "of all sizes a value can be divided by the number of steps"),
         ([("Softmax", ["all"], ["y"], {"axis": 0})], "it should be over the features, the last axis"),
         ([("MatMul", ["W", "all"], ["y"], {})], "an input that should be constant depends on what the model is given"),
         ([("Relu", ["W"], ["y"], {})], "it computes with constants alone"),

@@ -22,6 +22,8 @@ from anyrnn.onnx.reading_graph import Reading
 from anyrnn.onnx.reading_graph import Source as Columns
 from anyrnn.onnx.reading_lengths import LENGTHS
 from anyrnn.onnx.reading_networks import OPERATORS, WEIGHTS
+from anyrnn.onnx.reading_pieces import PIECES
+from anyrnn.onnx.reading_products import PRODUCTS
 from anyrnn.onnx.reading_recurrent import RECURRENT
 from anyrnn.onnx.reading_shapes import SHAPES, Handler
 from anyrnn.onnx.reading_values import BATCH, FEATURE, TIME, Axis, Value
@@ -29,7 +31,7 @@ from anyrnn.runtime.layers import Call, Layer
 
 Array = npt.NDArray[Any]
 
-NODES: Mapping[str, Handler] = {**SHAPES, **ARITHMETIC, **RECURRENT, **LENGTHS}
+NODES: Mapping[str, Handler] = {**SHAPES, **PIECES, **ARITHMETIC, **PRODUCTS, **RECURRENT, **LENGTHS}
 """What is read, by the names of ONNX's operators."""
 MOST_NODES = 10_000
 
