@@ -2,6 +2,6 @@
 
 from anyrnn.onnx.exporting import export
 from anyrnn.onnx.exporting_torch import translations
-from anyrnn.onnx.reading import Imported, read
+from anyrnn.onnx.reading import Imported, read, weight_inputs
 
-__all__ = ["Imported", "export", "read", "translations"]
+__all__ = ["Imported", "export", "read", "translations", "weight_inputs"]
