@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("convert", "onnx", "runtime", "weights"):  # which few programs want, and `import anyrnn` should be quick
+    if name in ("convert", "files", "onnx", "runtime", "weights"):  # which few programs want, and `import anyrnn` should be quick
         return _import_module(f"anyrnn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -78,6 +78,7 @@ __all__ = [
     "equal",
     "exp",
     "explain",
+    "files",
     "floor",
     "log",
     "matrix",

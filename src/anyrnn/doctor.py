@@ -14,7 +14,7 @@ from anyrnn import _cache
 Row = tuple[str, str]
 
 CORE = ("numpy", "llvmlite")
-EXTRAS = {"torch": "torch", "safetensors": "torch", "onnx": "onnx", "h5py": "hdf5"}
+EXTRAS = {"torch": "torch", "safetensors": "torch", "onnx": "onnx"}
 EXTRAS |= {"matplotlib": "plot", "scikit-learn": "all", "tqdm": "all"}
 """Optional libraries, and the extra that brings each."""
 PEERS = ("triton", "onnxruntime")

@@ -34,11 +34,14 @@ import numpy as np
 import safetensors.numpy
 import torch
 
+from anyrnn import onnx
 from anyrnn.files import flax, hdf5, keras, limits, mxnet, npy, npz, pt
 from anyrnn.files import safetensors as ours
 from anyrnn.files.content import size_of
+from tests.runtime import hostile
 
 GOLDEN = Path(__file__).parent / "golden"
+MODELS = Path(__file__).parent.parent / "onnx" / "golden"
 NAME = "the bytes"
 SLOWEST = 1.0  # seconds of this thread's own time
 WATCHDOG = 60  # seconds for `BATCH` inputs
@@ -349,6 +352,8 @@ def targets() -> list[Target]:
         Target(
             "pt", (zips, legacy), pt.read, (zipped(member("archive/data.pkl", (pkl,), pickled, evil_pickles), *rest), pickled), 3
         ),
+        Target("network", hostile.networks(), hostile.read_and_run, (hostile.changed,), 2),
+        Target("onnx", tuple(path.read_bytes() for path in sorted(MODELS.glob("*.onnx"))), onnx.read, (), 4),
     ]
 
 

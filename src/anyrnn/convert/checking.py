@@ -75,7 +75,8 @@ def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
         import onnxruntime
     except ImportError:
         raise MissingExtraError("onnxruntime is not installed: pip install onnxruntime") from None
-    model, exact = onnx.read(path), onnx.read(_in_float64(path))
+    model = onnx.read(path)
+    exact = model.in_float64()
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [port.name for port in model.outputs]
     calls = [_drawn(model, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
@@ -102,26 +103,6 @@ def _drawn(model: Any, rows: int, steps: int, seed: int) -> dict[str, Array]:
         else:  # lengths are at least 1
             found[port.name] = random.integers(len(shape) == 1, classes, shape).astype(port.dtype)
     return found
-
-
-def _in_float64(path: Path) -> Any:
-    """The same model with numbers of float64."""
-    import onnx
-    from onnx import numpy_helper
-
-    model = onnx.load(path)
-    single, double = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
-    for tensor in [*model.graph.initializer, *[a.t for n in model.graph.node for a in n.attribute if a.HasField("t")]]:
-        if tensor.data_type == single:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
-    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        if value.type.tensor_type.elem_type == single:
-            value.type.tensor_type.elem_type = double
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == single:
-                attribute.i = double
-    return model
 
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -7,6 +7,7 @@ gives is as the model has it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -47,7 +48,11 @@ def read(source: Source, weights: Mapping[str, Any] | None = None) -> Imported:
     Raises: ValueError for what is no such model, naming the node and what it cannot be; OSError; MissingExtraError without the
     package onnx. Nothing is computed before all is known.
     """
-    return _read(with_weights(read_model(source), weights or {}), widens=False)
+    try:
+        return _read(with_weights(read_model(source), weights or {}), widens=False)
+    except ValueError as error:
+        name = "the bytes" if isinstance(source, bytes) else source if isinstance(source, (str, os.PathLike)) else "the model"
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _read(model: Model, widens: bool) -> Imported:
