@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.numpy.stream import Stream as CellStream
 from anyrnn.runtime.network import Given, Network
 
 Array = npt.NDArray[Any]
@@ -35,6 +36,9 @@ class Stream:
         self._layers: list[tuple[Callable[..., Array], tuple[int, ...]]]
         self._layers = [(layers[layer.name], tuple(places[name] for name in layer.inputs)) for layer in network.running]
         self._outputs = [places[name] for name in network.outputs]
+        only, alone = self._layers[0][0], len(self._layers) == len(self._outputs) == len(network.inputs) == 1
+        self._only = only if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
+        """The only layer, which looks at its input itself."""
         (first, *more) = network.inputs
         self._shape = None if more else (rows,) if first.size is None else (rows, first.size)
         self._dtypes = [np.dtype(code) for code in "bBhHiIlLqQ"] if first.size is None else [network.dtype]
@@ -48,6 +52,8 @@ class Stream:
 
         Raises: ValueError for wrong shapes and classes, TypeError for wrong dtypes.
         """
+        if self._only is not None and type(x) is np.ndarray:
+            return self._only(x)
         network = self._network
         if type(x) is np.ndarray and x.shape == self._shape and x.dtype in self._dtypes:
             values = [x]
