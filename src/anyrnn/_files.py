@@ -25,6 +25,7 @@ def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
         ('whole', ['one.txt'])
     """
     target = Path(path)
+    target = target.resolve() if target.is_symlink() else target
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:

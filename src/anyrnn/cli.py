@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyrnn
 from anyrnn.errors import CellError, InexactError, MissingExtraError, UnsupportedError
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="convert a trained network or its weights from file to file",
         description="Convert a trained network, or the weights of a recurrent layer, from file to file.",
         epilog="Whole networks: .safetensors (of anyrnn), .onnx, and from .keras and Keras's .h5. Arrays of one recurrent layer: "
-        ".safetensors, .npz, .pt, .params, .msgpack, .h5, laid out as --from and --to say.",
+        ".safetensors, .npz, .pt, .params, and from .msgpack and .h5, laid out as --from and --to say.",
     )
     convert.add_argument("source", metavar="SOURCE", help="the file to read; its suffix and first bytes tell its format")
     convert.add_argument("target", metavar="DEST", help="the file to write; its suffix tells its format")
@@ -145,20 +146,23 @@ def _convert(chosen: argparse.Namespace) -> int:
     from anyrnn import convert
 
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
-    report = None
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
-        if chosen.check:
-            report = convert.parity(chosen.source, network)
         convert.save(network, chosen.target, system=chosen.to, layer=chosen.layer, approximate=chosen.approximate)
     except InexactError as error:
         raise UsageError(str(error).replace("approximate=True", "--approximate")) from error
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
-    print(f"{chosen.target}: {len(network.parameters)} arrays of {len(network.layers)} layers")
-    if report is not None:
-        print(report)
-    return 0 if report is None or report.within else FAILED
+    print(f"{chosen.target}: {Path(chosen.target).stat().st_size:,} bytes written")
+    if not chosen.check:
+        return 0
+    try:
+        report = convert.parity(chosen.source, network)
+    except (ValueError, MissingExtraError) as error:
+        print(f"not compared: {error}")
+        return FAILED
+    print(report)
+    return 0 if report.within else FAILED
 
 
 def _sizes(given: Sequence[str] | None) -> dict[str, int] | None:

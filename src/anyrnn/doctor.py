@@ -137,11 +137,12 @@ def _why_no_llvm() -> str | None:
 
 def _front_ends() -> list[Row]:
     return [
-        ("numpy", "usable: anyrnn.Recurrent"),
+        ("numpy", "usable: anyrnn.Recurrent, anyrnn.runtime"),
+        ("onnx", _usable(("onnx",), "anyrnn.onnx.export, read")),
         ("torch", _usable(("torch",), "anyrnn.torch.Recurrent, RNN, LSTM, GRU")),
         (
             "command line",
-            _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), "anyrnn train, show, doctor", "train "),
+            _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), "anyrnn train, show, convert, doctor", "train "),
         ),
     ]
 

@@ -19,7 +19,7 @@ def test_models_of_torch_are_within_the_budget(path, tmp_path, capsys):
     assert main(["convert", str(path), str(tmp_path / "a.safetensors"), "--check"]) == 0
     assert "within the error budget" in capsys.readouterr().out
     assert "onnxruntime" in str(convert.parity(path, convert.load(path)))
-    assert repr(runtime.load(tmp_path / "a.safetensors")) == repr(onnx.read(path).network)
+    assert repr(runtime.load(tmp_path / "a.safetensors")) == repr(convert.load(path))
 
 
 @pytest.mark.parametrize("name", anyrnn.cells.names())
@@ -45,3 +45,65 @@ def test_standard_cells_come_back_from_onnx(name, tmp_path):
     assert np.abs(found.run(x)[0] - network.run(x)[0]).max() < 1e-6
     assert convert.parity(tmp_path / "a.onnx", found).within
     assert "cell" in convert.inspect(tmp_path / "a.onnx")
+
+
+def test_a_network_that_is_not_the_models_is_over_the_budget(tmp_path):
+    layer = anyrnn.Recurrent("rnn_tanh", 5, 7, seed=0)
+    onnx.export(layer, tmp_path / "a.onnx")
+    assert convert.parity(tmp_path / "a.onnx", convert.load(tmp_path / "a.onnx")).within
+    found = convert.load(tmp_path / "a.onnx")
+    parameters = {**found.layers[0].arrays, "bias_hh_l0": found.layers[0].arrays["bias_hh_l0"] + 0.01}
+    changed = runtime.Recurrent(found.layers[0].name, found.layers[0].inputs, found.layers[0].network, parameters)
+    wrong = runtime.Network(found.inputs, [changed])
+    assert not convert.parity(tmp_path / "a.onnx", wrong).within
+    other = runtime.Network(5, [runtime.Recurrent.of("other", ["x"], layer)])
+    with pytest.raises(ValueError, match=r"a.onnx: the network was not made of this model"):
+        convert.parity(tmp_path / "a.onnx", other)
+
+
+def test_what_a_model_says_itself_cannot_be_told_of_it(tmp_path):
+    onnx.export(anyrnn.Recurrent("gru", 5, 7, seed=0, batch_first=True), tmp_path / "a.onnx")
+    network = convert.load(tmp_path / "a.onnx", backend="reference")
+    assert network.batch_first
+    assert network.layers[0].runner.backend == "reference"
+    with pytest.raises(
+        ValueError, match=r"a.onnx: an ONNX file says by itself how it is made; cell, layers cannot be told of it"
+    ):
+        convert.load(tmp_path / "a.onnx", cell="lstm", layers=2)
+    with pytest.raises(ValueError, match="backend should be one of auto, llvm, reference, got 'nonsense'"):
+        convert.load(tmp_path / "a.onnx", backend="nonsense")
+
+
+def test_lengths_that_a_model_fixes_are_not_lost_in_silence(tmp_path):
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    given = {"W": draw(1, 5, 3), "R": draw(1, 5, 5), "n": np.array([3, 1], np.int32)}
+    graph = helper.make_graph(
+        [helper.make_node("RNN", ["x", "W", "R", "", "n"], ["y"], hidden_size=5)],
+        "fixed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 1, 2, 5])],
+        [numpy_helper.from_array(array, name) for name, array in given.items()],
+    )
+    save(helper.make_model(graph), tmp_path / "a.onnx")
+    with pytest.raises(ValueError, match=r"a.onnx: its samples have lengths that the model fixes; anyrnn.onnx.read runs it"):
+        convert.load(tmp_path / "a.onnx")
+
+
+class Own(runtime.Layer):
+    kind = "own"
+
+    def gives(self, *given):
+        return given[0]
+
+    def run(self, call, *given):
+        return given[0]
+
+
+def test_layers_of_ones_own_are_refused_by_name(tmp_path):
+    network = runtime.Network(5, [Own("mine", ["x"])])
+    assert network.run(draw(2, 1, 5))[0].shape == (2, 1, 5)
+    with pytest.raises(ValueError, match="mine: a Own is no layer that files hold"):
+        network.save(tmp_path / "a.safetensors")
+    with pytest.raises(anyrnn.UnsupportedError, match="export: mine, a Own, has no nodes in ONNX"):
+        onnx.export(network)

@@ -104,7 +104,7 @@ WRONG = [
     (lambda d: d["layers"].append(dict(d["layers"][0], name="b")), "arrays should be weight, got none"),
     (lambda d: d["layers"].pop(), "the outputs should be names of layers"),
     (lambda d: d["layers"].pop(0), "arrays of no layer: 'embedding'|its input 'embedding' is no input"),
-    (lambda d: d.update(inputs=[["x", -3]]), "network.inputs: a size is negative"),
+    (lambda d: d.update(inputs=[["x", -3]]), "input 'x': size must be greater than zero"),
     (lambda d: d.update(inputs=[["x", 5]]), r"embedding: expected integers, got \[T, N, 5\]"),
     (lambda d: d.update(batch_first=0), "network.batch_first: expected true or false, got an integer"),
     (lambda d: rnn(d).update(layers=0), "1 to 1000 layers"),

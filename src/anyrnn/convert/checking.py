@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import files
-from anyrnn.convert.recurrent import cell_of
+from anyrnn.convert.recurrent import cell_of, stacks
 from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.layers import Embedding
@@ -40,16 +40,17 @@ def parity(source: str | os.PathLike[str], network: Network, *, seed: int = 0) -
 
 
 def _with_torch(path: Path, network: Network, seed: int) -> Parity:
-    """With torch.nn's layer of the same parameters."""
+    """With torch.nn's layer of the parameters in the file."""
     layers = list(network.recurrent.values())
     cell = cell_of(layers[0].network.graph, "torch") if len(layers) == len(network.layers) == 1 else None
-    if cell is None:
+    found = [stack for stack in stacks(files.load(path)[0]) if cell and stack.prefix.rstrip(".") in ("", layers[0].name)]
+    if cell is None or len(found) != 1:
         raise ValueError(f"{path}: no library runs what is in it, so that there is nothing to compare with")
     try:
         import torch
     except ImportError:
         raise MissingExtraError("torch is not installed: pip install torch") from None
-    arrays, cells = layers[0].arrays, layers[0].network
+    arrays, cells = found[0].parameters, layers[0].network
     sizes = dict(cells.sizes)
     kind, options = KINDS[cell]
     options = {**options, "num_layers": cells.layers, "bidirectional": cells.bidirectional, "bias": "bias_ih_l0" in arrays}
@@ -76,8 +77,14 @@ def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
     except ImportError:
         raise MissingExtraError("onnxruntime is not installed: pip install onnxruntime") from None
     model = onnx.read(path)
+    if [(layer.kind, layer.name) for layer in model.network.layers] != [(layer.kind, layer.name) for layer in network.layers]:
+        raise ValueError(f"{path}: the network was not made of this model")
     exact = model.in_float64()
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    model.network = network
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - of a kind of its own for each cause
+        raise ValueError(f"{path}: onnxruntime cannot run it: {error}") from None
     names = [port.name for port in model.outputs]
     calls = [_drawn(model, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
     ours, theirs, doubles = [], [], []

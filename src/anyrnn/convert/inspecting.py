@@ -31,17 +31,22 @@ def inspect(source: str | os.PathLike[str]) -> str:
     if kind == "onnx":
         return _of_network(path, load(path))
     arrays, metadata, _ = files.load(path)
-    if FORMAT in metadata or metadata.get("config"):
-        return _of_network(path, load(path))
+    if (kind == "safetensors" and FORMAT in metadata) or (kind == "keras" and metadata["config"] is not None):
+        try:
+            return _of_network(path, load(path))
+        except ValueError as error:
+            why = [f"no network: {error}"]
+    else:
+        why = []
     found = [f"{path}: {kind}, {_count(arrays.values())}"]
     found += [f"  {name}  {list(array.shape)} {array.dtype}" for name, array in arrays.items()]
     for stack in stacks(arrays):
         found.append(f"recurrent layer {stack}, {f'cell {stack.cell}' if stack.cell else 'of a cell that is to be named'}")
-    return "\n".join(found)
+    return "\n".join([*found, *why])
 
 
 def _of_network(path: Path, network: Network) -> str:
-    lines = [f"{path}: {_count(network.parameters.values())}", *repr(network).splitlines()]
+    lines = [f"{path}: {_count(network.parameters.values())}, {network.dtype}", *repr(network).splitlines()]
     cells = {layer.network.graph: layer for layer in network.layers if isinstance(layer, Recurrent)}
     for graph, layer in cells.items():
         lines += ["", f"cell {graph.name} ({_sizes(layer)})"]
@@ -52,6 +57,8 @@ def _of_network(path: Path, network: Network) -> str:
 def _sizes(layer: Recurrent) -> str:
     network = layer.network
     more = [f"{network.layers} layers"] if network.layers > 1 else []
+    more += ["the last step alone"] if layer.last else []
+    more += [f"{name} {value:g}" for name, value in network.hypers]
     more += ["both directions"] if network.bidirectional else ["backwards"] if network.reverse else []
     return ", ".join([*(f"{name} {size}" for name, size in network.sizes), *more])
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from anyrnn import files, runtime, weights
 from anyrnn.convert.recurrent import Stack, stacks
+from anyrnn.files import keras as keras_files
 from anyrnn.runtime.network import Network
-from anyrnn.runtime.saved import FORMAT
+from anyrnn.runtime.saved import FORMAT, with_backend
 from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
@@ -43,36 +44,38 @@ def load(
         sizes: of its cell, `{"input": 3, "hidden": 5}`, for flat vectors alone, which do not tell them.
         backend: as of `anyrnn.Recurrent`.
 
+    What a file says itself cannot be told of it.
+
     Raises: OSError; ValueError that says what is wrong where; MissingExtraError where a library is needed to read the file.
     """
     path, kind = Path(source), files.kind(source)
+    told: dict[str, Any] = {"system": system, "cell": cell, "layer": layer, "sizes": sizes}
+    told |= {"layers": None if layers == 1 else layers, "bidirectional": bidirectional or None}
     if kind == "onnx":
-        from anyrnn import onnx
-
-        return onnx.read(path).network
+        _refuse(path, "an ONNX file", told)
+        return _of_onnx(path, backend)
     arrays, metadata, _ = files.load(path)
     if kind == "keras" and metadata["config"] is not None:
         from anyrnn.convert import keras
 
+        _refuse(path, "a whole Keras model", told)
         return keras.load(path, backend=backend)
     if kind == "safetensors" and FORMAT in metadata and system in (None, weights.OURS):
+        _refuse(path, "a whole network", {**told, "system": None})
         return runtime.load(path, backend=backend)
     if kind == "mxnet" and any("_unfused" in name for name in arrays):
         system = system or "gluon"
     system = system or OWN_SYSTEM.get(kind) or ("torch" if stacks(arrays) else None)
     if system is None:
         known = ", ".join(weights.systems())
-        raise ValueError(f"{path}: whose arrays these are, they do not tell; name the system, one of {known}")
+        raise ValueError(f"{path}: whose arrays these are, they do not tell; name the system (--from), one of {known}")
     if system in ("torch", weights.OURS):
-        return _of_stack(_chosen(path, arrays, layer), cell, backend)
+        _refuse(path, f"{system}'s arrays", {name: told[name] for name in ("sizes", "layers", "bidirectional")})
+        return _of_stack(chosen(path, arrays, layer), cell, backend)
     if cell is None:
         known = ", ".join(weights.cells_of(system))
-        raise ValueError(f"{path}: {system}'s arrays do not tell their cell; name it, one of {known}")
-    found = {name: array for name, array in arrays.items() if name.startswith(layer or "")}
-    if kind == "keras":  # `lstm/lstm/kernel:0`
-        found = {name.rpartition("/")[2].partition(":")[0]: array for name, array in found.items()}
-    else:
-        found = {name.removeprefix(layer or "").lstrip("./"): array for name, array in found.items()}
+        raise ValueError(f"{path}: {system}'s arrays do not tell their cell; name it (--cell), one of {known}")
+    found = _of_keras(path, layer) if kind == "keras" else _behind(path, arrays, layer or "")
     try:
         parameters = weights.read(system, found, cell, layers=layers, bidirectional=bidirectional, sizes=sizes)
     except ValueError as error:
@@ -80,7 +83,48 @@ def load(
     return _of_stack(stacks(parameters)[0], cell, backend)
 
 
-def _chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack:
+def _refuse(path: Path, what: str, told: Mapping[str, Any]) -> None:
+    """Raises ValueError for what is told of a file that says it itself."""
+    wrong = [name for name, value in told.items() if value is not None]
+    if wrong:
+        raise ValueError(f"{path}: {what} says by itself how it is made; {', '.join(wrong)} cannot be told of it")
+
+
+def _of_onnx(path: Path, backend: str) -> Network:
+    from anyrnn import onnx
+
+    model = onnx.read(path)
+    if model.fixed_lengths:
+        raise ValueError(f"{path}: its samples have lengths that the model fixes; anyrnn.onnx.read runs it as it is")
+    network = model.network
+    if model.batch_first:
+        network = Network(network.inputs, network.layers, network.outputs, batch_first=True)
+    return network if backend == "auto" else with_backend(network, backend)
+
+
+def _of_keras(path: Path, wanted: str | None) -> dict[str, Array]:
+    """The arrays of one layer in a file of Keras's weights, such as `lstm/lstm/kernel:0`."""
+    found = {name: listed for name, listed in keras_files.read(path).layers.items() if listed}
+    if wanted is None and len(found) > 1:
+        raise ValueError(f"{path}: name the layer that is wanted (--layer), one of {', '.join(found)}")
+    if wanted is not None and wanted not in found:
+        raise ValueError(f"{path}: no layer {wanted!r} with arrays; there are {', '.join(found) or 'none'}")
+    listed = found[wanted] if wanted is not None else next(iter(found.values()))
+    arrays = {name.rpartition("/")[2].partition(":")[0]: array for name, array in listed}
+    if len(arrays) < len(listed) or any(name.isdigit() for name in arrays):
+        raise ValueError(f"{path}: the arrays' names do not tell which they are; save the whole model, or one direction of it")
+    return arrays
+
+
+def _behind(path: Path, arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The arrays whose names begin with a prefix, without it."""
+    found = {name.removeprefix(prefix).lstrip("./"): array for name, array in arrays.items() if name.startswith(prefix)}
+    if not found:
+        raise ValueError(f"{path}: no array's name begins with {prefix!r}; they are {', '.join(list(arrays)[:10])}")
+    return found
+
+
+def chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack:
     """The recurrent layer that is wanted; the only one, where nothing else is in the file."""
     found = stacks(arrays)
     told = "; ".join(map(str, found)) or "none"
@@ -94,7 +138,9 @@ def _chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stac
     others = [name for name in arrays if not name.startswith(found[0].prefix)]
     if len(found) > 1 or others:
         more = f" and {len(others)} other arrays ({', '.join(others[:5])})" if len(found) == 1 else ""
-        raise ValueError(f"{path}: its arrays do not tell how the network goes; name the layer that is wanted: {told}{more}")
+        raise ValueError(
+            f"{path}: its arrays do not tell how the network goes; name the layer that is wanted (--layer): {told}{more}"
+        )
     return found[0]
 
 

@@ -90,7 +90,7 @@ class Stack:
 
     def _undecided(self) -> str:
         one = "a tanh or a relu network, which the arrays do not tell" if self.gates == 1 else "a cell that is not torch's"
-        raise ValueError(f"{self}: {one}; name the cell")
+        raise ValueError(f"{self}: {one}; name the cell (--cell)")
 
 
 def cell_of(graph: Graph, system: str) -> str | None:
@@ -134,6 +134,8 @@ def stacks(arrays: Mapping[str, Array]) -> list[Stack]:
     result = []
     for prefix, matches in found.items():
         parameters = {match.string[len(prefix) :]: arrays[match.string] for match in matches}
+        if max(int(match["layer"]) for match in matches) >= len(matches):
+            continue  # more layers than arrays
         if "weight_ih_l0" in parameters or "weight_hh_l0" in parameters:
             layers = 1 + max(int(match["layer"]) for match in matches)
             result.append(Stack(prefix, layers, any(match["reverse"] for match in matches), parameters))

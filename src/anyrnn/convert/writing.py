@@ -49,7 +49,7 @@ def save(
         by_default, write = CONTAINERS[suffix]
         system = system or by_default
         if system is None:
-            raise ValueError(f"{target}: name the system whose arrays are written, one of {', '.join(weights.systems())}")
+            raise ValueError(f"{target}: name the system whose arrays are written (--to), one of {', '.join(weights.systems())}")
         write(target, arrays(_chosen(network, layer), system, approximate))
     else:
         known = ", ".join([".onnx", *CONTAINERS])
@@ -77,7 +77,9 @@ def _chosen(network: Network, wanted: str | None) -> Recurrent:
             raise ValueError(f"no recurrent layer {wanted!r}; there are: {told}")
         return found[wanted]
     if len(found) != 1 or len(network.layers) > 1:
-        raise ValueError(f"the network has {len(network.layers)} layers; name the recurrent one whose arrays are written: {told}")
+        raise ValueError(
+            f"the network has {len(network.layers)} layers; name the recurrent one whose arrays are written (--layer): {told}"
+        )
     return next(iter(found.values()))
 
 

@@ -12,6 +12,6 @@ path or the bytes of a file: `safetensors` and `mxnet`, which also write, `npz`,
 ({'weight': array([0., 1., 2.])}, {}, 'npz')
 """
 
-from anyrnn.files.kinds import kind, load
+from anyrnn.files.kinds import SUFFIXES, kind, load
 
-__all__ = ["kind", "load"]
+__all__ = ["SUFFIXES", "kind", "load"]

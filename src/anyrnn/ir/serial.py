@@ -29,7 +29,7 @@ def graph_to_data(graph: Graph) -> dict[str, Any]:
     return {
         "name": graph.name,
         "inputs": [[name, _shape_to_data(shape)] for name, shape in graph.inputs],
-        "states": [[state.name, _shape_to_data(state.shape), state.init] for state in graph.states],
+        "states": [[state.name, _shape_to_data(state.shape), _number_to_data(state.init)] for state in graph.states],
         "parameters": [
             [p.name, _shape_to_data(p.shape), [[gate, str(rows)] for gate, rows in p.gates]] for p in graph.parameters
         ],
@@ -53,8 +53,8 @@ def graph_from_data(data: Any) -> Graph:
         inputs=tuple([(name, _shape("graph.inputs", dims)) for name, dims in found.rows("inputs", (str, list))]),
         states=tuple(
             [
-                State(name, _shape("graph.states", dims), _finite("graph.states", init))
-                for name, dims, init in found.rows("states", (str, list, float))
+                State(name, _shape("graph.states", dims), _number("graph.states", init))
+                for name, dims, init in found.rows("states", (str, list, object))
             ]
         ),
         parameters=tuple([_parameter(*row) for row in found.rows("parameters", (str, list, list))]),
@@ -119,8 +119,8 @@ def _checked(value: Any, kinds: tuple[type, ...], where: str) -> Any:
 
 
 NAMES: Mapping[type, str] = {
-    str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object",
-    type(None): "nothing",
+    object: "a value", str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list",
+    dict: "an object", type(None): "nothing",
 }  # fmt: skip
 
 
@@ -128,10 +128,8 @@ def _kind(value: Any) -> str:
     return f"a list of {len(value)} values" if isinstance(value, list) else NAMES[type(value)]
 
 
-def _finite(where: str, value: float) -> float:
-    if not math.isfinite(value):
-        raise BadDataError(f"{where}: expected a finite number, got {value}")
-    return value
+def _number_to_data(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))  # JSON has no infinities
 
 
 # sizes
@@ -169,8 +167,8 @@ def _parameter(name: str, dims: list[Any], gates: list[Any]) -> Parameter:
 def _attributes_to_data(node: Node) -> list[Any]:
     if node.op == "affine":
         return [list(term) for term in node.attributes]
-    if node.op == "constant" and not math.isfinite(node.attributes[0]):
-        return [str(node.attributes[0])]  # JSON has no such numbers
+    if node.op == "constant":
+        return [_number_to_data(node.attributes[0])]
     return [str(value) if isinstance(value, Dim) else value for value in node.attributes]
 
 

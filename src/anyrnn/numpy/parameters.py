@@ -42,7 +42,8 @@ def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:
     if isinstance(network, Network) and isinstance(named, Mapping):
         return network, dict(named)
     if not isinstance(network, Network) or not all(hasattr(layer, name) for name in network.parameter_names):
-        raise TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(layer).__name__}")
+        hint = "; anyrnn.torch.swap makes ours of torch.nn's" if type(layer).__module__.startswith("torch.nn") else ""
+        raise TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(layer).__name__}{hint}")
     tensors = {name: getattr(layer, name).detach().cpu() for name in network.parameter_names}
     for name, tensor in tensors.items():
         if str(tensor.dtype) not in ("torch.float32", "torch.float64"):

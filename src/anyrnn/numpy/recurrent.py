@@ -36,6 +36,10 @@ from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.trace import Cell
 
 
+def _unchanged(network: Network, dropout: float) -> Networks:
+    return Networks(network, network)
+
+
 class Recurrent(Layer):
     """A recurrent network of any cell on NumPy arrays.
 
@@ -114,7 +118,7 @@ class Recurrent(Layer):
         layer._given |= {"backend": backend}
         layer.parameters = dict(parameters)
         dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
-        layer._set_up(lambda dropout: Networks(network, network), dtype, batch_first, backend, 0.0, None, None)
+        layer._set_up(partial(_unchanged, network), dtype, batch_first, backend, 0.0, None, None)
         layer.sources()  # which looks whether all parameters are there
         return layer
 

@@ -61,13 +61,14 @@ def _read(model: Model, widens: bool) -> Imported:
     if unbound := [port.name for port in model.inputs if port.name in _named_as_weights(model)]:
         raise ValueError(f"inputs {', '.join(unbound)} are weights of recurrent nodes: give them as `weights`")
     r = Reading(model, widens=widens)
-    for node in model.nodes:
-        try:
-            found = _results(r, node)
-        except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError) as error:  # the file may say anything
-            raise ValueError(f"{node.label}: {error}") from None
-        r.values |= found
-    return _imported(r)
+    with np.errstate(all="ignore"):  # constants may be any numbers
+        for node in model.nodes:
+            try:
+                found = _results(r, node)
+            except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError) as error:  # the file may say anything
+                raise ValueError(f"{node.label}: {error}") from None
+            r.values |= found
+        return _imported(r)
 
 
 def weight_inputs(source: Source) -> list[str]:
@@ -251,6 +252,18 @@ class Imported:
         self.network = network
         self.inputs, self.outputs = reading.model.inputs, reading.model.outputs
         self._r, self._values = reading, outputs
+
+    @property
+    def fixed_lengths(self) -> bool:
+        """Whether the model itself says how long samples are; the network by itself does not."""
+        return any(not isinstance(lengths, str) for lengths in self._r.lengths.values())
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether samples stand before steps in all of its inputs that have both."""
+        orders = [[axis.found().role for axis in source.axes] for source in self._r.sources if source.kind == "input"]
+        both = [order for order in orders if TIME in order and BATCH in order]
+        return bool(both) and all(order.index(BATCH) < order.index(TIME) for order in both)
 
     def in_float64(self) -> Imported:
         """The same model with weights and inputs of float64 where it has float32: what it computes in exact arithmetic, or

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from anyrnn import runtime
-from anyrnn.numpy import parameters as numpy
+from anyrnn.errors import UnsupportedError
+from anyrnn.numpy import parameters as of_layers
 from anyrnn.onnx.writing_network import Lengths, Nodes, weights_of, write_recurrent
 from anyrnn.onnx.writing_nodes import Writer
 from anyrnn.onnx.writing_steps import Steps
@@ -28,17 +29,22 @@ class Call:
 
 def write_layer(writer: Writer, layer: runtime.Layer, call: Call, kinds: Sequence[Kind], given: Sequence[str]) -> str:
     """Append a layer's nodes to a graph. `given`: the values of its inputs, of these kinds. Returns: that of its result."""
-    write: Callable[..., str] = LAYERS[layer.kind]
+    write: Callable[..., str] | None = LAYERS.get(layer.kind)
+    if write is None:
+        raise UnsupportedError(f"export: {layer.name}, a {type(layer).__name__}, has no nodes in ONNX")
     return write(writer, layer, call, kinds, *given)
 
 
 def _recurrent(writer: Writer, layer: runtime.Recurrent, call: Call, kinds: Any, *given: str) -> str:
+    if layer.last and layer.network.merges:
+        merge = f"merge={layer.network.merge!r}"
+        raise UnsupportedError(f"export: {layer.name} gives the last steps of two directions that are made one ({merge})")
     first = call.before.get(layer.name)
     written = write_recurrent(writer, layer.network, layer.arrays, given, first=first, lengths=call.lengths, nodes=call.nodes)
     call.after[layer.name] = written.last
     if not layer.last:
         return written.output
-    if layer.network.directions == 1 or layer.network.merges:
+    if layer.network.directions == 1:
         return _at_end(writer, written.output, call, layer.network.ways[0])
     sizes = writer.integers(*[layer.network.output_size] * 2)
     halves = writer.several("Split", [written.output, sizes], ["forward", "backward"], axis=-1)
@@ -59,7 +65,7 @@ def _at_end(writer: Writer, x: str, call: Call, way: int) -> str:
 
 def _formula(writer: Writer, layer: runtime.Formula, call: Call, kinds: Sequence[Kind], *given: str) -> str:
     network, zero = layer.network, writer.integers(0)
-    sources = numpy.sources(network, layer.arrays, writer.dtype)
+    sources = of_layers.sources(network, layer.arrays, writer.dtype)
     constants = [writer.constant(array, name) for name, array in zip(network.sources, sources, strict=True)]
     sequences = [x if kind.steps else writer.node("Unsqueeze", x, zero) for x, kind in zip(given, kinds, strict=True)]
     names = [name for name, _ in network.graph.inputs]

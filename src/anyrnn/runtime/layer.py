@@ -25,7 +25,11 @@ class Kind:
     steps: bool = True
 
     def __str__(self) -> str:
-        features = ["T", "N"] if self.steps else ["N"]
+        return self.shown(batch_first=False)
+
+    def shown(self, batch_first: bool) -> str:
+        """As the caller has it."""
+        features = ["N"] if not self.steps else ["N", "T"] if batch_first else ["T", "N"]
         return f"[{', '.join(features if self.size is None else [*features, str(self.size)])}]"
 
 
@@ -45,19 +49,28 @@ class Call:
         return None if self.lengths is None else (np.arange(steps)[:, None] < self.lengths)[..., None]
 
 
+def kept(array: Any) -> Array:
+    """A layer's own array, of an array or a tensor, that nobody writes to: kernels and tables are made of it."""
+    found: Array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+    if found.flags.writeable:
+        found = found.copy()
+        found.flags.writeable = False
+    return found
+
+
 class Layer(ABC):
-    """One layer.
+    """One layer. Its parameters are its own: arrays and tensors that it is given are copied.
 
     Args:
         name: unlike that of any other layer or input of the network.
-        inputs: the names of the layers, or inputs of the network, whose results it gets.
+        inputs: the names of the layers, or inputs of the network, whose results it gets; or the only one.
     """
 
     kind: ClassVar[str]
     """What files call it."""
 
-    def __init__(self, name: str, inputs: Sequence[str]) -> None:
-        self.name, self.inputs = name, tuple(inputs)
+    def __init__(self, name: str, inputs: Sequence[str] | str) -> None:
+        self.name, self.inputs = name, (inputs,) if isinstance(inputs, str) else tuple(inputs)
 
     @property
     def arrays(self) -> Mapping[str, Array]:

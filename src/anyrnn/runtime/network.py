@@ -14,6 +14,7 @@ import numpy.typing as npt
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.runtime.layers import Call, Formula, Kind, Layer, Recurrent
 from anyrnn.runtime.tables import with_tables
+from anyrnn.sequence.network import check_size
 
 if TYPE_CHECKING:
     from anyrnn.runtime.stream import Stream
@@ -25,21 +26,29 @@ Given = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a network, with steps: `size` features, or None for the number of a class."""
+    """An input of a network, with steps: `size` features, or None for the number of a class.
+
+    Raises: TypeError, ValueError for what is no size.
+    """
 
     name: str
     size: int | None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_size(f"input {self.name!r}: size", self.size)
 
 
 class Network:
     """Layers around recurrent ones, for calls that do not train.
 
     Args:
-        inputs: what a call is given, or how many features a single input `x` has.
+        inputs: what a call is given; or how many features a single input `x` has, None for classes.
         layers: in an order in which each comes after those whose results it gets.
         outputs: the names of the layers whose results a call gives; by default the last one. None at all for calls that are made
             for the states alone, as of an encoder.
-        batch_first: whether sequences are [N, T, features] for the caller, and not [T, N, features].
+        batch_first: whether sequences are [N, T, features] for the caller, and not [T, N, features]. By default as the layers
+            that `Recurrent.of` was given have it, or False.
 
     Raises: ValueError when a layer cannot have what it is to get, or the parameters are of different dtypes.
 
@@ -56,14 +65,18 @@ class Network:
 
     def __init__(
         self,
-        inputs: Sequence[Input] | int,
+        inputs: Sequence[Input] | int | None,
         layers: Sequence[Layer],
-        outputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | str | None = None,
         *,
-        batch_first: bool = False,
+        batch_first: bool | None = None,
     ) -> None:
-        self.inputs = (Input("x", inputs),) if isinstance(inputs, int) else tuple(inputs)
-        self.layers, self.batch_first = tuple(layers), batch_first
+        self.inputs = tuple(inputs) if isinstance(inputs, Sequence) else (Input("x", inputs),)
+        self.layers = tuple(layers)
+        orders = {layer.batch_first for layer in self.recurrent.values() if layer.batch_first is not None}
+        if batch_first is None and len(orders) > 1:
+            raise ValueError("some of the layers were made with batch_first and some without; say batch_first for the network")
+        self.batch_first = orders == {True} if batch_first is None else batch_first
         self.kinds: dict[str, Kind] = {given.name: Kind(given.size) for given in self.inputs}
         """What every input and layer gives, by name."""
         if len(self.kinds) != len(self.inputs) or not self.inputs or not self.layers:
@@ -77,7 +90,7 @@ class Network:
                 if name not in self.kinds:
                     raise ValueError(f"{layer.name}: its input {name!r} is no input of the network and no layer before it")
             self.kinds[layer.name] = layer.gives(*[self.kinds[name] for name in layer.inputs])
-        self.outputs = (self.layers[-1].name,) if outputs is None else tuple(outputs)
+        self.outputs = (self.layers[-1].name,) if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs)
         unknown = [name for name in self.outputs if name not in self.kinds]
         if unknown or len(set(self.outputs)) != len(self.outputs):
             raise ValueError(f"the outputs should be names of layers, each once, got {list(self.outputs)}")
@@ -90,10 +103,9 @@ class Network:
                 layer.runner.dtype = self.dtype
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{i.name} {self.kinds[i.name]}" for i in self.inputs)
-        lines = [
-            f"  {layer.name} = {layer.as_code}({', '.join(layer.inputs)})  {self.kinds[layer.name]}" for layer in self.layers
-        ]
+        kinds = {name: kind.shown(self.batch_first) for name, kind in self.kinds.items()}
+        given = ", ".join(f"{i.name} {kinds[i.name]}" for i in self.inputs)
+        lines = [f"  {layer.name} = {layer.as_code}({', '.join(layer.inputs)})  {kinds[layer.name]}" for layer in self.layers]
         return "\n".join([f"Network: {given} -> {', '.join(self.outputs)}", *lines])
 
     @cached_property
@@ -131,7 +143,8 @@ class Network:
 
         Raises: ValueError for wrong shapes, unknown names and classes, TypeError for wrong dtypes.
         """
-        values = {name: array.swapaxes(0, 1) if self.batch_first else array for name, array in self.named(x, 1).items()}
+        given = {name: array.swapaxes(0, 1) if self.batch_first else array for name, array in self.named(x, 1).items()}
+        values = {name: np.ascontiguousarray(array) for name, array in given.items()}  # the bits of sums depend on it
         shapes = {name: array.shape[:2] for name, array in values.items()}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"the inputs should have as many steps and samples as each other, got {shapes}")
@@ -215,7 +228,7 @@ class Network:
             raise ValueError(f"lengths should be {rows} integers, one a sample, got {found.dtype} {found.shape}")
         if rows and not (found.min() >= 0 and found.max() <= steps):
             raise ValueError(f"lengths should be from 0 to {steps}, got {found.min()} to {found.max()}")
-        return found
+        return found.astype(np.int64)
 
     def _states(self, state: Mapping[str, RecurrentState] | None, rows: int) -> Mapping[str, RecurrentState]:
         found = dict(state or {})

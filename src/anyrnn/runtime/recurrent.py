@@ -15,8 +15,8 @@ from anyrnn.numpy.parameters import taken
 from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
-from anyrnn.runtime.layer import Array, Call, Kind, Layer
-from anyrnn.sequence.network import Network
+from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
+from anyrnn.sequence.network import Network, check_wanted
 from anyrnn.trace import Scalar, State, cell
 from anyrnn.trace.language import affine, vector
 
@@ -36,7 +36,7 @@ class Recurrent(Layer):
     def __init__(
         self,
         name: str,
-        inputs: Sequence[str],
+        inputs: Sequence[str] | str,
         network: Network,
         parameters: Mapping[str, Array],
         *,
@@ -46,16 +46,26 @@ class Recurrent(Layer):
         super().__init__(name, inputs)
         if network.merge == "separate":
             raise ValueError(f"{name}: merge='separate' gives a pair; two layers give two results")
+        if last:
+            check_wanted(network, f"{name}: ", "last", "last")
         self.network, self.last = network, last
-        self.runner = Runner.of_network(network, parameters, backend=backend)
+        self.batch_first: bool | None = None
+        """Of the layer that it was made of."""
+        own = {name: kept(array) for name, array in parameters.items()}
+        self.runner = Runner.of_network(network, own, backend=backend)
 
     @classmethod
-    def of(cls, name: str, inputs: Sequence[str], layer: Any, **options: Any) -> Recurrent:
+    def of(cls, name: str, inputs: Sequence[str] | str, layer: Any, **options: Any) -> Recurrent:
         """A layer that has been made or trained: `anyrnn.Recurrent`, or a module of `anyrnn.torch`; with its parameters as they
-        are now. Raises: TypeError for what is no such layer, and for dtypes other than float32 and float64.
+        are now. A network takes on whether the batch comes first in it.
+
+        Args: options: `last`, `backend`.
+
+        Raises: TypeError for what is no such layer, and for dtypes other than float32 and float64.
         """
-        network, parameters = taken(layer)
-        return cls(name, inputs, network, {name: array.copy() for name, array in parameters.items()}, **options)
+        found = cls(name, inputs, *taken(layer), **options)
+        found.batch_first = bool(layer.batch_first)
+        return found
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -108,13 +118,14 @@ class Formula(Layer):
     kind = "formula"
 
     def __init__(
-        self, name: str, inputs: Sequence[str], network: Network, parameters: Mapping[str, Array], *, backend: str = "auto"
+        self, name: str, inputs: Sequence[str] | str, network: Network, parameters: Mapping[str, Array], *, backend: str = "auto"
     ) -> None:
         super().__init__(name, inputs)
         if network.layers > 1 or network.ways != (0,) or any(state.shape for state in network.graph.states):
             raise ValueError(f"{name}: a formula is of one layer that goes forwards and has no states that are vectors")
         self.network = network
-        self.runner = Runner.of_network(network, parameters, backend=backend)
+        own = {name: kept(array) for name, array in parameters.items()}
+        self.runner = Runner.of_network(network, own, backend=backend)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -184,8 +195,9 @@ class Dense(Formula):
     kind = "dense"
 
     def __init__(
-        self, name: str, inputs: Sequence[str], weight: Array, bias: Array | None = None, *, backend: str = "auto"
+        self, name: str, inputs: Sequence[str] | str, weight: Array, bias: Array | None = None, *, backend: str = "auto"
     ) -> None:
+        weight, bias = kept(weight), None if bias is None else kept(bias)
         if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
             sides = f"weight {weight.shape}" + ("" if bias is None else f" and bias {bias.shape}")
             raise ValueError(f"{name}: expected a weight [out, in] and a bias [out], got {sides}")

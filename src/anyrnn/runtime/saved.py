@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from anyrnn import files
 from anyrnn.errors import UnsupportedError
 from anyrnn.files import limits, safetensors, structured
 from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data
@@ -31,14 +32,28 @@ FEATURES = 1 << 16
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write a network to a safetensors file; see `Network.save`."""
-    data = {
+    others = [suffix for suffix in files.SUFFIXES if suffix != ".safetensors"]
+    if Path(path).suffix.lower() in others:
+        raise ValueError(f"{path}: networks are kept in .safetensors files; anyrnn.convert.save writes others")
+    text = json.dumps(_to_data(network), ensure_ascii=False, allow_nan=False)
+    safetensors.write(path, network.parameters, {FORMAT: text})
+
+
+def with_backend(network: Network, backend: str) -> Network:
+    """The same network on another backend. Raises: UnsupportedError when it cannot run a layer."""
+    return _network(_to_data(network), network.parameters, backend)
+
+
+def _to_data(network: Network) -> dict[str, Any]:
+    if max([len(network.layers), *(layer.network.layers for layer in network.recurrent.values())]) > MOST_LAYERS:
+        raise ValueError(f"a network of more than {MOST_LAYERS} layers cannot be kept")
+    return {
         "version": VERSION,
         "inputs": [[given.name, given.size or 0] for given in network.inputs],
         "layers": [_layer_to_data(layer) for layer in network.layers],
         "outputs": list(network.outputs),
         "batch_first": network.batch_first,
     }
-    safetensors.write(path, network.parameters, {FORMAT: json.dumps(data, ensure_ascii=False, allow_nan=False)})
 
 
 def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Network:
@@ -51,9 +66,13 @@ def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Ne
         when an explicit backend cannot run a layer.
     """
     name = "the bytes" if isinstance(source, bytes) else str(Path(source))
+    if not isinstance(source, bytes) and (kind := files.kind(source)) != "safetensors":
+        raise ValueError(f"{name}: a file of kind {kind}; `anyrnn convert` makes a network of it where it can")
     arrays, metadata = safetensors.read(source)
     if FORMAT not in metadata:
         raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}")
+    for array in arrays.values():
+        array.flags.writeable = False  # so that layers need no copies
     try:
         return _network(structured.parsed(f"{FORMAT} of the metadata", metadata[FORMAT].encode()), arrays, backend)
     except ValueError as error:
@@ -65,8 +84,6 @@ def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
     if found.of("version", int) != VERSION:
         raise BadDataError(f"network.version: this version of anyrnn reads {VERSION}, got {found.data['version']}")
     inputs = [Input(name, size or None) for name, size in found.rows("inputs", (str, int))]
-    if any(given.size is not None and given.size < 0 for given in inputs):
-        raise BadDataError("network.inputs: a size is negative")
     listed = found.of("layers", list)
     if len(listed) > MOST_LAYERS:
         raise BadDataError(f"network.layers: expected at most {MOST_LAYERS}, got {len(listed)}")
@@ -96,6 +113,8 @@ def _few(names: list[str]) -> str:
 
 
 def _layer_to_data(layer: Layer) -> dict[str, Any]:
+    if LAYERS.get(layer.kind) is not type(layer):
+        raise ValueError(f"{layer.name}: a {type(layer).__name__} is no layer that files hold; these are {', '.join(LAYERS)}")
     data = {"kind": layer.kind, "name": layer.name, "inputs": list(layer.inputs), **layer.settings()}
     if isinstance(layer, Recurrent):
         data["last"] = layer.last
@@ -190,6 +209,7 @@ def _cells(found: Record, most: int) -> Cells:
             raise BadDataError(f"{found.where}: a value has {widest} features, and all arrays of the file {most} numbers")
     try:
         network.plan  # noqa: B018
-    except UnsupportedError as error:  # no cell of the language comes so far
-        raise BadDataError(f"{found.where}: {error}") from None
+    except (UnsupportedError, RecursionError) as error:  # no cell of the language comes so far
+        why = "its equations are too deep" if isinstance(error, RecursionError) else error
+        raise BadDataError(f"{found.where}: {why}") from None
     return network

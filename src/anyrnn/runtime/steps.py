@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn.runtime.functions import FUNCTIONS
-from anyrnn.runtime.layer import Array, Call, Kind, Layer
+from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
 
 
 class Embedding(Layer):
@@ -19,8 +19,9 @@ class Embedding(Layer):
 
     kind = "embedding"
 
-    def __init__(self, name: str, inputs: Sequence[str], weight: Array) -> None:
+    def __init__(self, name: str, inputs: Sequence[str] | str, weight: Array) -> None:
         super().__init__(name, inputs)
+        weight = kept(weight)
         if weight.ndim != 2:
             raise ValueError(f"{name}: expected a weight [classes, features], got {weight.shape}")
         self.weight = weight
@@ -64,10 +65,17 @@ class LayerNorm(Layer):
     kind = "layer_norm"
 
     def __init__(
-        self, name: str, inputs: Sequence[str], weight: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
+        self,
+        name: str,
+        inputs: Sequence[str] | str,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        *,
+        epsilon: float = 1e-5,
     ) -> None:
         super().__init__(name, inputs)
-        self.weight, self.bias, self.epsilon = weight, bias, epsilon
+        self.weight, self.bias = (None if array is None else kept(array) for array in (weight, bias))
+        self.epsilon = float(epsilon)
         if any(array.ndim != 1 for array in self.arrays.values()):
             raise ValueError(f"{name}: expected a weight and a bias [features]")
 
@@ -100,7 +108,7 @@ class Activation(Layer):
 
     kind = "activation"
 
-    def __init__(self, name: str, inputs: Sequence[str], function: str) -> None:
+    def __init__(self, name: str, inputs: Sequence[str] | str, function: str) -> None:
         super().__init__(name, inputs)
         if function not in FUNCTIONS:
             raise ValueError(f"{name}: the function should be one of {', '.join(FUNCTIONS)}, got {function!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anyrnn.runtime.layer import Array, Call, Kind, Layer
+from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
 
 
 class _Whole(Layer):
@@ -71,11 +71,12 @@ class AttentionAverage(_Whole):
 
     kind = "attention_average"
 
-    def __init__(self, name: str, inputs: Sequence[str], weight: Array, *, epsilon: float = 0.0) -> None:
+    def __init__(self, name: str, inputs: Sequence[str] | str, weight: Array, *, epsilon: float = 0.0) -> None:
         super().__init__(name, inputs)
+        weight = kept(weight)
         if weight.ndim != 1:
             raise ValueError(f"{name}: expected a weight [features], got {weight.shape}")
-        self.weight, self.epsilon = weight, epsilon
+        self.weight, self.epsilon = weight, float(epsilon)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -91,7 +92,8 @@ class AttentionAverage(_Whole):
     def run(self, call: Call, *given: Array) -> Array:
         (x,) = given
         there = call.there(len(x))
-        scores = (x @ self.weight)[..., None]  # [T, N, 1]
+        x = x if there is None else np.where(there, x, np.zeros_like(x))
+        scores = (x * self.weight).sum(-1, keepdims=True)  # [T, N, 1]
         scores = scores if there is None else np.where(there, scores, -np.inf)
         e = np.exp(scores - np.maximum(scores.max(0), np.finfo(x.dtype).min))
         shares = e / np.maximum(e.sum(0) + x.dtype.type(self.epsilon), np.finfo(x.dtype).tiny)

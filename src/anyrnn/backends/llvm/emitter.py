@@ -16,7 +16,7 @@ from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, cons
 from anyrnn.backends.llvm.choices import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Node
+from anyrnn.ir.graph import Node, affine_parts
 from anyrnn.ir.ops import TABLE
 from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Kernel, Program
@@ -71,6 +71,8 @@ def unsupported(nodes: Sequence[Node]) -> str | None:
             continue
         if node.op == "affine" and any(heads != 1 for _, heads in node.attributes):
             return "a block-diagonal product (heads > 1)"
+        if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
+            return "a product of parameters alone beside others"
         if node.op in ("slice", "concat"):
             return f"{node.op} of features that cannot be taken apart"
         if node.row.kind == "elementwise" and node.op not in (*SPELLINGS, "choose"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -26,10 +28,12 @@ def parity(source: Any, network: Network, *, seed: int = 0) -> Parity:
 
     Raises: MissingExtraError where Keras is not installed; ValueError for networks of float64, beside which nothing is exact.
     """
+    _choose_backend()
     try:
         keras: Any = importlib.import_module("keras")
     except ImportError as error:
-        raise MissingExtraError("Keras is not installed: pip install keras, and one of its backends") from error
+        why = f"Keras cannot be imported ({error}): it needs one of its backends, which KERAS_BACKEND names"
+        raise MissingExtraError(f"{why}; pip install keras torch") from error
     if network.dtype != np.float32:
         raise ValueError(f"a network of {network.dtype} has no parity: Keras has nothing more exact to compare with")
     if isinstance(source, (str, os.PathLike)):
@@ -43,6 +47,13 @@ def parity(source: Any, network: Network, *, seed: int = 0) -> Parity:
         twin = _in_float64(keras, source)
         exact = [result.astype(np.float64) for call in calls for result in _run(keras, twin, call)]
     return compared(f"keras {keras.__version__} ({backend})", network, calls, ours, theirs, exact)
+
+
+def _choose_backend() -> None:
+    """Keras takes TensorFlow unless it is told otherwise; where that is not installed, another one."""
+    there = [name for name in ("tensorflow", "torch", "jax") if importlib.util.find_spec(name) is not None]
+    if "keras" not in sys.modules and there and "tensorflow" not in there:
+        os.environ.setdefault("KERAS_BACKEND", there[0])
 
 
 def _size(model: Any, rows: int, steps: int) -> tuple[int, int]:
