@@ -243,6 +243,20 @@ def test_the_command_line_converts_checks_and_tells(tmp_path, capsys):
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs["rnn"].items())
 
 
+def test_a_network_of_ones_own_is_converted_though_nothing_runs_it(tmp_path, capsys):
+    small("mgu").save(tmp_path / "a.safetensors")
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--check"]) == 1
+    assert "not compared: " in capsys.readouterr().out
+    assert (tmp_path / "b.onnx").exists()
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "link.safetensors").symlink_to(tmp_path / "real.safetensors")
+    small("gru").save(tmp_path / "link.safetensors")
+    assert (tmp_path / "link.safetensors").is_symlink()
+    assert repr(runtime.load(tmp_path / "real.safetensors")) == repr(small("gru"))
+
+
 @pytest.mark.parametrize(("name", "message"), [
     ("a.pkl", "a pickle, which could run any program when it is read; it is never loaded"),
     ("a.xyz", "the suffix '.xyz' is not known"),

@@ -127,3 +127,10 @@ def test_a_value_that_is_read_again_may_be_an_output() -> None:
     dense = runtime.Dense("dense", ["x"], normal(3, 4))
     layers = [dense, runtime.Concatenate("same", ["dense"]), runtime.Activation("y", ["dense"], "tanh")]
     check(runtime.Network(4, layers, ["dense", "same", "y"]), {"x": normal(6, 3, 4)})
+
+
+def test_last_steps_of_merged_directions_are_refused() -> None:
+    layer = anyrnn.Recurrent("gru", 3, 4, bidirectional=True, merge="mean")
+    network = runtime.Network(3, [runtime.Recurrent.of("rnn", "x", layer, last=True)])
+    with pytest.raises(anyrnn.UnsupportedError, match=r"export: rnn gives the last steps of two directions that are made one"):
+        anyrnn.onnx.export(network)

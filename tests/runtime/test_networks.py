@@ -1,12 +1,15 @@
 """Networks at run time: sequences, steps, streams, and the layers around the recurrent ones."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, cells, runtime, tanh
+from anyrnn import State, Step, affine, cell, cells, runtime, tanh, vector
 from anyrnn.runtime.functions import FUNCTIONS
 from tests.budget import assert_within_budget
 
@@ -83,6 +86,96 @@ def test_modules_of_torch_become_layers(name):
         for parameter in module.parameters():
             parameter.zero_()
     assert np.array_equal(network.run(x)[0], expected)
+
+
+@pytest.mark.parametrize("make", [anyrnn.Recurrent, anyrnn.torch.Recurrent], ids=["numpy", "torch"])
+def test_a_network_has_the_batch_where_its_layers_have_it(make):
+    first, second = make("gru", 5, 7, batch_first=True), make("gru", 7, 7)
+    x = draw(3, 9, 5)
+    network = runtime.Network(5, [runtime.Recurrent.of("rnn", "x", first)])
+    assert network.batch_first
+    expected = first(x) if make is anyrnn.Recurrent else first(torch.tensor(x))
+    assert np.array_equal(network.run(x)[0], np.asarray(expected[0].detach() if hasattr(expected[0], "detach") else expected[0]))
+    assert "x [N, T, 5]" in repr(network)
+    both = [runtime.Recurrent.of("a", "x", first), runtime.Recurrent.of("b", "a", second)]
+    with pytest.raises(ValueError, match="some of the layers were made with batch_first and some without; say batch_first for"):
+        runtime.Network(5, both)
+    assert not runtime.Network(5, both, batch_first=False).batch_first
+
+
+def test_parameters_are_the_networks_own():
+    """Kernels, packed weights and tables are made of them, so nobody may write to them."""
+    layer, weight = anyrnn.Recurrent("gru", 5, 7, seed=0), draw(11, 5)
+    rnn = runtime.Recurrent("rnn", "embedding", layer.network, layer.parameters)
+    network = runtime.Network(None, [runtime.Embedding("embedding", "x", weight), rnn])
+    x = np.random.default_rng(1).integers(0, 11, (9, 3))
+    before = network.run(x)[0]
+    weight[...] = 0
+    for array in layer.parameters.values():
+        array[...] = 0
+    assert np.array_equal(network.run(x)[0], before)
+    assert np.array_equal(network.stream(3).step(x[0]), before[0])
+    for array in network.parameters.values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_layers_take_tensors_of_torch():
+    linear, embedding = torch.nn.Linear(4, 3), torch.nn.Embedding(11, 4)
+    layers = [runtime.Embedding("e", "x", embedding.weight), runtime.Dense("d", "e", linear.weight, linear.bias)]
+    x = np.random.default_rng(1).integers(0, 11, (9, 3))
+    expected = linear(embedding(torch.tensor(x))).detach().numpy()
+    assert np.abs(runtime.Network(None, layers).run(x)[0] - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, list])
+def test_lengths_may_be_integers_of_any_kind(kind):
+    network, x = runtime.Network(4, [runtime.Last("end", "x")]), draw(5, 3, 4)
+    lengths = [5, 0, 2] if kind is list else np.array([5, 0, 2], kind)
+    assert np.array_equal(network.run(x, lengths=lengths)[0], [x[4, 0], np.zeros(4), x[1, 2]])
+
+
+def test_networks_are_pickled_with_their_bits():
+    network, x = small("lstm"), np.random.default_rng(1).integers(0, 11, (9, 3))
+    expected = network.run(x)[0]
+    assert np.array_equal(pickle.loads(pickle.dumps(network)).run(x)[0], expected)
+    assert np.array_equal(copy.deepcopy(network).run(x)[0], expected)
+
+
+def test_bits_do_not_depend_on_how_arrays_lie_in_memory():
+    layers = [runtime.LayerNorm("normed", "x"), runtime.Activation("shares", "normed", "softmax")]
+    network, x = runtime.Network(32, layers), draw(9, 3, 32)
+    expected = network.run(x)[0]
+    assert np.array_equal(network.run(np.asfortranarray(x))[0], expected)
+    assert np.array_equal(network.run(np.repeat(x, 2, 1)[:, ::2])[0], expected)
+    assert np.array_equal(network.step(np.asfortranarray(x[0]))[0], expected[0])
+    assert np.array_equal(network.stream(3).step(np.asfortranarray(x[0])), expected[0])
+
+
+def test_steps_that_are_not_there_have_no_weight_whatever_stands_there():
+    weight = draw(4, 3)
+    weight[0] = np.nan  # the class that steps beyond a length have
+    layers = [runtime.Embedding("e", "x", weight), runtime.AttentionAverage("a", "e", draw(3, seed=1))]
+    x = np.random.default_rng(1).integers(1, 4, (9, 2))
+    found = runtime.Network(None, layers).run(x, lengths=[9, 4])[0]
+    assert np.isfinite(found).all()
+    assert np.allclose(found[1], runtime.Network(None, layers).run(x[:4, 1:])[0][0], rtol=1e-6)
+
+
+@cell
+def beside(x, h):
+    v = vector("v", "hidden")
+    h = tanh(affine("n", x, h, v))
+    return h, State(h=h)
+
+
+def test_a_product_of_parameters_alone_runs_where_it_can():
+    layer = anyrnn.Recurrent(beside, 5, 7, seed=0)
+    exact = anyrnn.Recurrent(beside, 5, 7, seed=0, backend="reference")
+    x = draw(4, 2, 5)
+    assert np.abs(layer(x)[0] - exact(x)[0]).max() < 1e-6
+    with pytest.raises(anyrnn.UnsupportedError, match="a product of parameters alone beside others"):
+        anyrnn.Recurrent(beside, 5, 7, backend="llvm")
 
 
 def test_what_is_no_layer_of_ours_is_refused():
@@ -245,6 +338,9 @@ def test_networks_that_cannot_be(layers, message):
     (lambda: runtime.LayerNorm("a", ["x"], draw(3, 3)), r"a: expected a weight and a bias \[features\]"),
     (lambda: runtime.AttentionAverage("a", ["x"], draw(3, 1)), r"a: expected a weight \[features\], got \(3, 1\)"),
     (lambda: recurrent("gru", bidirectional=True, merge="separate"), "rnn: merge='separate' gives a pair"),
+    (lambda: runtime.Recurrent.of("rnn", "x", anyrnn.Recurrent("gru", 5, 7, 2, bidirectional=True, merge="sum", residual=True),
+                                  last=True), "rnn: return_outputs='last': the input that residual layers add"),
+    (lambda: runtime.Input("x", 0), "input 'x': size must be greater than zero"),
 ])  # fmt: skip
 def test_layers_that_cannot_be(make, message):
     with pytest.raises(ValueError, match=message):

@@ -175,6 +175,48 @@ def test_features_beyond_a_vector_are_refused():
         runtime.load(changed(before))
 
 
+@cell
+def longest(x, m: Vec(init=float("-inf"))):
+    m = anyrnn.maximum(m, tanh(affine("a", x)))
+    return m, State(m=m)
+
+
+def test_infinite_first_values_are_kept(tmp_path):
+    network = runtime.Network(3, [runtime.Recurrent.of("rnn", "x", anyrnn.Recurrent(longest, 3, 5, seed=0))])
+    network.save(tmp_path / "a.safetensors")
+    found, x = runtime.load(tmp_path / "a.safetensors"), draw(4, 2, 3)
+    assert np.array_equal(found.run(x)[0], network.run(x)[0])
+    assert np.isneginf(found.initial_state()["rnn"].m).all()
+
+
+def test_what_cannot_be_read_is_not_written(tmp_path):
+    layers = [runtime.Add(f"l{k}", [f"l{k - 1}" if k else "x"]) for k in range(1001)]
+    with pytest.raises(ValueError, match="a network of more than 1000 layers cannot be kept"):
+        runtime.Network(3, layers).save(tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"a.onnx: networks are kept in .safetensors files; anyrnn.convert.save writes others"):
+        small("gru").save(tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_another_kind_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.ones(3))
+    with pytest.raises(ValueError, match=r"a.npz: a file of kind npz; `anyrnn convert` makes a network of it where it can"):
+        runtime.load(tmp_path / "a.npz")
+
+
+def test_equations_that_are_too_deep_are_refused():
+    def deep(data):
+        cell = rnn(data)["cell"]
+        end = dict(map(tuple, cell["outputs"]))["y"]
+        for _ in range(2000):
+            cell["nodes"].append(["tanh", [end], ["hidden"], [], True, ""])
+            end = len(cell["nodes"]) - 1
+        cell["outputs"][0][1] = end
+
+    with pytest.raises(ValueError, match="its equations are too deep"):
+        runtime.load(changed(deep))
+
+
 def test_another_safetensors_file_is_named(tmp_path):
     ours.write(tmp_path / "a.safetensors", {"weight": np.ones(3)})
     with pytest.raises(

@@ -56,9 +56,9 @@ class Stream:
             return self._only(x)
         network = self._network
         if type(x) is np.ndarray and x.shape == self._shape and x.dtype in self._dtypes:
-            values = [x]
+            values = [np.ascontiguousarray(x)]  # as in `Network.run`
         else:
-            values = list(network.named(x, 0).values())
+            values = [np.ascontiguousarray(array) for array in network.named(x, 0).values()]
             if any(len(array) != self.rows for array in values):
                 raise ValueError(f"the inputs should be of {self.rows} samples, got {[len(array) for array in values]}")
         for layer, inputs in self._layers:
