@@ -21,7 +21,7 @@ class Stream:
     Its results have the bits of one call of the network with the whole sequences. One thread at a time may call a stream.
 
     `states` maps the names of recurrent layers to their states' arrays [layers, N, size] by name, which may be read, and written
-    in place, between calls.
+    in place, between calls: `stream.states["rnn"]["h"][...] = state["rnn"].h` goes on where a call of the network ended.
     """
 
     def __init__(self, network: Network, rows: int) -> None:
