@@ -417,7 +417,8 @@ def run(all_targets: list[Target], inputs: int, seed: int, first: int = 0) -> Co
     """Read many inputs, and count what became of them. Raises: Failed, that says which input it was."""
     outcomes: Counter[tuple[str, str]] = Counter()
     for target in all_targets:  # what is imported and kept once is nobody's fault
-        target.read(target.seeds[0])
+        for seed_file in target.seeds:
+            target.read(seed_file)
     before = _resident()
     largest = 0
     try:
