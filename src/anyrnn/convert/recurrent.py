@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy.typing as npt
 
 from anyrnn import cells, weights
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, solve
 from anyrnn.ir.graph import Graph
 from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.runtime.layers import Recurrent
@@ -104,20 +103,12 @@ def cell_of(graph: Graph, system: str) -> str | None:
 
 def solved(graph: Graph, arrays: Mapping[str, Array], who: str) -> dict[str, int]:
     """The named sizes of a cell, from the shapes of its parameters in the first layer. Raises ValueError where they tell none."""
-    sizes: dict[str, int] = {}
     equations: list[tuple[Dim, int]] = []
     for parameter in graph.parameters:
         array = arrays.get(f"{parameter.name}_l0")
         if array is not None and array.ndim == len(parameter.shape):
             equations += zip(parameter.shape, array.shape, strict=True)
-    for _ in graph.size_names:
-        for dim, size in equations:
-            unknown = dim.names - sizes.keys()
-            if len(unknown) == 1:
-                (name,) = unknown
-                factor = dict(dim.terms)[name]
-                rest = sum((f * sizes.get(n, 1) for n, f in dim.terms if n != name), Fraction(0))
-                sizes[name] = int((size - rest) / factor)
+    sizes = solve(equations, {})
     missing = [name for name in graph.size_names if sizes.get(name, 0) < 1]
     if missing:
         raise ValueError(f"{who}: cell {graph.name!r} needs the size {missing[0]}, which these arrays do not tell")

@@ -96,6 +96,24 @@ def features(size: str | int | Dim, who: str) -> Dim:
     return Dim.of(size)
 
 
+def solve(equations: Sequence[tuple[Dim, int]], given: Mapping[str, int]) -> dict[str, int]:
+    """The named sizes, of what forms of them are. An equation tells a size when it is the only unknown one, and a whole number;
+    sizes that none tells are not there.
+    """
+    sizes, before = dict(given), -1
+    while len(sizes) > before:
+        before = len(sizes)
+        for dim, size in equations:
+            unknown = dim.names - sizes.keys()
+            if len(unknown) == 1:
+                (name,) = unknown
+                rest = sum([factor * sizes.get(of, 1) for of, factor in dim.terms if of != name], Fraction(0))
+                value = (size - rest) / dict(dim.terms)[name]
+                if value.denominator == 1:
+                    sizes[name] = int(value)
+    return sizes
+
+
 Shape = tuple[Dim, ...]
 
 

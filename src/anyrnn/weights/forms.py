@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from anyrnn.errors import InexactError
-from anyrnn.ir.dims import Dim
+from anyrnn.ir.dims import Dim, solve
 from anyrnn.ir.graph import Graph
 from anyrnn.sequence.network import check_size
 from anyrnn.weights.table import NETWORKS, Flat, Form, Named, Stacked
@@ -185,20 +185,10 @@ def _shape(form: Form, name: str, numbers: Shapes, what: str) -> tuple[int, ...]
 
 
 def _solved(form: Form, arrays: Mapping[str, Array], shapes: Shapes, given: Sizes, what: str) -> dict[str, int]:
-    """All sizes, from the shapes of arrays: each axis is an equation, and tells a size when it is the only unknown one."""
+    """All sizes, from the shapes of arrays, of which each axis is an equation."""
     names = {name for shape in shapes.values() for dim in shape for name in dim.names}
     equations = [] if form.flat else list(_equations(form, arrays, shapes, what))
-    sizes, before = dict(given), -1
-    while len(sizes) > before:
-        before = len(sizes)
-        for dim, size in equations:
-            unknown = dim.names - sizes.keys()
-            if len(unknown) == 1:
-                (name,) = unknown
-                rest = sum([factor * sizes.get(of, 1) for of, factor in dim.terms if of != name], Fraction(0))
-                value = (size - rest) / dict(dim.terms)[name]
-                if value.denominator == 1:
-                    sizes[name] = int(value)
+    sizes = solve(equations, given)
     if names - sizes.keys() or min(sizes.values(), default=1) < 1:
         got = _listed([f"{name} {array.shape}" for name, array in arrays.items()])
         raise ValueError(f"{what}: no layer has arrays of these shapes: {got}")
