@@ -250,6 +250,22 @@ def test_further_inputs_of_cells_come_from_further_layers():
     assert np.array_equal([stream.step({"x": a, "dt": b}) for a, b in zip(x, dt, strict=True)], output)
 
 
+def test_further_inputs_stand_beside_looked_up_products():
+    layer, weight = anyrnn.Recurrent(timed, 5, 7, seed=0), draw(11, 5)
+    rnn = runtime.Recurrent.of("rnn", ["words", "dt"], layer)
+    given = [runtime.Input("x", None), runtime.Input("dt", 2)]
+    network = runtime.Network(given, [runtime.Embedding("words", "x", weight), rnn])
+    x, dt = np.random.default_rng(1).integers(0, 11, (6, 3)), draw(6, 3, 2)
+    output, _ = network.run({"x": x, "dt": dt})
+    assert np.abs(output - layer(weight[x], dt=dt)[0]).max() < 1e-6
+    stream = network.stream(3)
+    assert np.array_equal([stream.step({"x": a, "dt": b}) for a, b in zip(x, dt, strict=True)], output)
+    lengths = [6, 2, 0]
+    ragged, _ = network.run({"x": x, "dt": dt}, lengths=lengths)
+    assert np.array_equal(ragged[:2, 1], output[:2, 1])
+    assert not ragged[2:, 1].any()
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_functions_are_those_of_torch(name):
     theirs = {

@@ -58,6 +58,7 @@ class Stream:
         native = self._layer.backend_name != "reference" and network.is_one_call
         self._native = self._make_native() if native else None
         self._first, *self._further = self._inputs
+        self.inputs: Mapping[str, Array] = MappingProxyType(self._inputs)
 
     def _make_native(self) -> Any:
         native, network = backends.native(), self._layer.network
@@ -91,6 +92,10 @@ class Stream:
         self._take(self._first, x)
         if steps or self._further:
             self._take_further(steps)
+        return self.next()
+
+    def next(self) -> Array:
+        """The next step, of what has been written into `inputs`, [N, size] each by name. Returns: the output [N, H]."""
         if self._native is not None:
             self._native()
         else:

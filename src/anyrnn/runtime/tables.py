@@ -14,6 +14,7 @@ import numpy.typing as npt
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.numpy.parameters import of_unit
+from anyrnn.numpy.stream import Stream
 from anyrnn.passes.given_products import GivenProducts, with_given_products
 from anyrnn.runtime.layer import Call, Layer
 from anyrnn.runtime.recurrent import Recurrent
@@ -64,7 +65,7 @@ class LookedUp(Recurrent):
         return padded.swapaxes(0, 1)
 
     def streamed(self, rows: int) -> Callable[..., Array]:
-        return _Steps(super().streamed(rows), self._products)
+        return _Steps(self.runner.stream(rows), self._who, self._tables)
 
     def _products(self, given: tuple[Array, ...]) -> list[Array]:
         check_classes(self._who, given[0], len(self._tables[0]))
@@ -72,14 +73,20 @@ class LookedUp(Recurrent):
 
 
 class _Steps:
-    """A stream of such a layer."""
+    """A stream of such a layer, whose rows of the tables go straight to where its steps read them."""
 
-    def __init__(self, steps: Any, products: Callable[[tuple[Array, ...]], list[Array]]) -> None:
-        self.stream, self._steps, self._products = getattr(steps, "stream", steps), steps, products
+    def __init__(self, stream: Stream, who: str, tables: Sequence[Array]) -> None:
+        self.stream, self._who, self._classes = stream, who, len(tables[0])
+        places = list(stream.inputs.values())
+        self._looked_up, self._further = list(zip(tables, places, strict=False)), places[len(tables) :]
 
-    def __call__(self, *given: Array) -> Array:
-        result: Array = self._steps(*self._products(given))
-        return result
+    def __call__(self, x: Array, *further: Array) -> Array:
+        check_classes(self._who, x, self._classes)
+        for table, place in self._looked_up:
+            table.take(x, 0, out=place, mode="clip")  # which is quicker than "raise"; all have been looked at
+        for place, value in zip(self._further, further, strict=True):
+            place[...] = value
+        return self.stream.next()
 
 
 def _looked_up(layer: Recurrent, embedding: Embedding) -> LookedUp | None:
