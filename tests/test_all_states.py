@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import cells
 from tests.options import sizes_of
+from tests.zoo import FEW
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -50,7 +50,7 @@ def as_tuple(states: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("shape", "call"), PAIRS)
-@pytest.mark.parametrize("cell", [*cells.names(), kinds], ids=str)
+@pytest.mark.parametrize("cell", [*FEW, kinds], ids=str)
 def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: dict[str, Any]) -> None:
     sizes = sizes_of(cell)
     random = np.random.default_rng(0)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn import State, Step, affine, cell, cells, tanh
+from anyrnn import State, Step, affine, cell, tanh
 from anyrnn.backends.llvm import split, threads
+from tests.zoo import EVERY
 
 
 def draw(*shape: int, dtype: type = np.float32) -> np.ndarray:
@@ -22,7 +23,7 @@ def timed(x, h, dt: Step(2)):  # type: ignore[no-untyped-def, valid-type]
 
 
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_stream_equals_one_call(name: str, backend: str, dtype: type) -> None:
     options = {"proj": 4} if "proj" in name else {}

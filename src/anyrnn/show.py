@@ -8,7 +8,7 @@ from typing import Literal
 from anyrnn.ir import show
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.graph import Graph, Node, reachable
-from anyrnn.ir.names import LEAVES, Names, written_inputs
+from anyrnn.ir.names import LEAVES, Names, gate_rows, written_inputs
 from anyrnn.ir.notation import Name, Text
 from anyrnn.passes.adjoint import adjoint
 from anyrnn.passes.compile import Plan, plan
@@ -80,7 +80,8 @@ def plan_text(plan: Plan) -> str:
     """
     lines = [plan.graph.name]
     for weight in plan.phase.computed:
-        writer = show.Writer(plan.phase.nodes, Names(plan.phase.nodes, [("", weight.node)], ()).names, Text())
+        names = Names(plan.phase.nodes, [("", weight.node)], ()).names
+        writer = show.Writer(plan.phase.nodes, names, Text(), gate_rows(plan.graph.parameters))
         lines.append(f"  once a call: {weight.name} = {writer.formula(weight.node).text}")
     for name in PROGRAMS:
         lines += ["", *_program(name, getattr(plan, name))]
@@ -214,7 +215,7 @@ def recomputed(plan: Plan) -> list[str]:
     states = {s.name for s in plan.graph.states}
     names = {i: Name(buffer, "new" if buffer in states and later else "now") for i, (buffer, later) in memory.items()}
     names |= {i: Name(n.attributes[0], "always") for i, n in enumerate(joint.nodes) if n.op in LEAVES and not n.per_sample}
-    writer = show.Writer(joint.nodes, names, Text())
+    writer = show.Writer(joint.nodes, names, Text(), gate_rows(plan.graph.parameters))
     roots = [i for _, i in (*joint.inputs, *joint.states, *joint.sums)] + [i for p in joint.products for i in (p.left, p.right)]
     live = reachable(joint.nodes, roots)
     needed = {s for i in live if i >= count for s in written_inputs(joint.nodes, i) if s < count} | {

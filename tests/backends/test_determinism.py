@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from anyrnn import cells
 from anyrnn.backends.llvm import extent, pools, run, split
 from tests.networks import Problem, Results, on_llvm, problem
+from tests.zoo import FEW
 
-CELLS = cells.names()
+CELLS = FEW
 
 
 @pytest.fixture(autouse=True)

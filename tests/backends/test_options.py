@@ -10,8 +10,14 @@ import pytest
 import anyrnn
 from anyrnn import cells
 from tests.options import COMBINATIONS, options_of, shape_of, title
+from tests.zoo import FEW
 
-CASES = [(cell, names) for cell in cells.names() for names in COMBINATIONS if options_of(cell, names)]
+CASES = [
+    pytest.param(cell, names, marks=() if cell in FEW else pytest.mark.slow, id=title(cell) + "-" + title(names))
+    for cell in cells.names()
+    for names in COMBINATIONS
+    if options_of(cell, names)
+]
 
 
 def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, Any]:
@@ -27,7 +33,7 @@ def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, 
 
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.slow, id="dense"), pytest.param(True, id="uneven")])
-@pytest.mark.parametrize(("cell", "names"), CASES, ids=title)
+@pytest.mark.parametrize(("cell", "names"), CASES)
 def test_the_kernels_equal_the_reference(cell: str, names: list[str], uneven: bool) -> None:
     options = options_of(cell, names)
     shape = {**shape_of(cell, options, 19, 5), "dropout": 0.2, "dtype": "float64", "seed": 1}

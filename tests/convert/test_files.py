@@ -17,6 +17,7 @@ from anyrnn.files import safetensors as our_safetensors
 from tests.budget import assert_within_budget
 from tests.runtime.test_networks import draw, small
 from tests.runtime.test_saved import own
+from tests.zoo import EVERY
 
 KINDS = [
     ("LSTM", {}), ("LSTM", {"proj_size": 3}), ("GRU", {}), ("RNN", {}), ("RNN", {"nonlinearity": "relu"}),
@@ -195,7 +196,7 @@ def test_flat_vectors_are_read_with_their_sizes(tmp_path, capsys):
     assert "--size should be given as NAME=N, such as hidden=256, got hidden" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", anyrnn.cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_stacks_are_found_and_made_again(name):
     options = {"proj": 4} if name == "lstm_projected" else {}
     layer = anyrnn.Recurrent(name, 5, 7, 2, bidirectional=True, seed=0, **options)

@@ -9,6 +9,7 @@ import anyrnn
 from anyrnn import convert, onnx, runtime
 from anyrnn.cli import main
 from tests.runtime.test_networks import draw, small
+from tests.zoo import EVERY
 
 GOLDEN = sorted((Path(__file__).parent.parent / "onnx" / "golden").glob("*.onnx"))
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -22,7 +23,7 @@ def test_models_of_torch_are_within_the_budget(path, tmp_path, capsys):
     assert repr(runtime.load(tmp_path / "a.safetensors")) == repr(convert.load(path))
 
 
-@pytest.mark.parametrize("name", anyrnn.cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_networks_go_to_onnx_and_come_to_onnxruntime(name, tmp_path):
     network = small(name)
     convert.save(network, tmp_path / "a.onnx")

@@ -13,12 +13,13 @@ from anyrnn.ir.graph import Graph, Node
 from anyrnn.passes.adjoint import adjoint, phase_adjoint
 from anyrnn.passes.compile import plan
 from anyrnn.passes.simplify import simplify
+from tests.zoo import EVERY
 
 HIDDEN, INPUT, TWO = (Dim.of("hidden"),), (Dim.of("input"),), (Dim.of("hidden") * 2,)
 MATRIX = (*HIDDEN, *HIDDEN)
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_graphs_of_all_cells_are_legal_after_every_pass(name: str, bias: bool) -> None:
     traced = cells.load(name).trace(bias=bias)

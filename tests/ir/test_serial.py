@@ -12,13 +12,14 @@ from anyrnn.ir.ops import TABLE
 from anyrnn.ir.serial import INSIDE, BadDataError, graph_from_data, graph_to_data
 from anyrnn.sequence.options import LayerOptions
 from tests.random_cells import cell_of, sources
+from tests.zoo import EVERY
 
 
 def through_json(graph):
     return graph_from_data(json.loads(json.dumps(graph_to_data(graph), allow_nan=False)))
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("bias", [True, False])
 def test_cells_are_read_as_they_were_written(name, bias):
     graph = cells.load(name).trace(bias)

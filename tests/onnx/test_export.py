@@ -19,7 +19,6 @@ from anyrnn import (
     Step,
     affine,
     cell,
-    cells,
     concat,
     exp,
     matrix,
@@ -35,6 +34,7 @@ from anyrnn import (
 from anyrnn.sequence.options import MERGES
 from tests.onnx.exported import check, ops, recurrent, run
 from tests.options import VALUES, options_of, shape_of, sizes_of
+from tests.zoo import EVERY
 
 STANDARD = {
     "gru": "GRU", "gru_before": "GRU", "lstm": "LSTM", "lstm_coupled": "LSTM", "lstm_peephole": "LSTM", "rnn_relu": "RNN",
@@ -83,7 +83,7 @@ def layer_of(name: str, D: int = 3, H: int = 5, **options: Any) -> anyrnn.Recurr
 
 
 @pytest.mark.parametrize("nodes", ["auto", "scan"])
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_every_cell_runs_in_onnxruntime(name: str, nodes: Any) -> None:
     model = check(layer_of(name), T=11, N=3, nodes=nodes)
     assert recurrent(model) == [STANDARD.get(name, "Scan") if nodes == "auto" else "Scan"]
@@ -92,7 +92,7 @@ def test_every_cell_runs_in_onnxruntime(name: str, nodes: Any) -> None:
     check(layer_of(name, 1, 1, reverse=True, **dict.fromkeys(sizes_of(name), 1)), T=1, N=1, nodes=nodes)
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_every_cell_runs_in_float64(name: str) -> None:
     model = check(layer_of(name, num_layers=2, bidirectional=True, dtype="float64"), lengths=LENGTHS)
     assert set(recurrent(model)) == {"Scan"}, "onnxruntime has no float64 for the others"

@@ -11,6 +11,7 @@ from anyrnn.ir.graph import Node
 from anyrnn.passes.check import check_phase, check_program
 from anyrnn.passes.compile import Plan, plan
 from anyrnn.passes.plan import Buffer, GradientProduct, GradientSum, Kernel, Program, Stage
+from tests.zoo import EVERY
 
 PROGRAMS = ("inference", "training", "backward")
 HIDDEN, INPUT = Dim.of("hidden"), Dim.of("input")
@@ -22,7 +23,7 @@ def planned(name: str, bias: bool = True) -> Plan:
 
 @pytest.mark.parametrize("which", PROGRAMS)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_the_programs_of_all_cells_are_legal(name: str, bias: bool, which: str) -> None:
     made = planned(name, bias)
     check_phase(made.phase)

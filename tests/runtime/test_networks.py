@@ -9,9 +9,10 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, cells, runtime, tanh, vector
+from anyrnn import State, Step, affine, cell, runtime, tanh, vector
 from anyrnn.runtime.functions import FUNCTIONS
 from tests.budget import assert_within_budget
+from tests.zoo import EVERY
 
 
 def draw(*shape, seed=0, dtype=np.float32):
@@ -42,7 +43,7 @@ def small(name, backend="auto", dtype=np.float32):
 
 
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_steps_and_streams_have_the_bits_of_one_call(name, backend):
     network = small(name, backend)
     x = np.random.default_rng(1).integers(0, 11, (37, 3))
@@ -75,7 +76,7 @@ def test_a_network_computes_what_torch_does(backend):
     assert_within_budget(network.run(x)[0], theirs(torch.float32), theirs(torch.float64), "softmax of an LSTM")
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_modules_of_torch_become_layers(name):
     options = {"proj": 4} if name == "lstm_projected" else {}
     module = anyrnn.torch.Recurrent(name, 5, 7, 2, bidirectional=True, zoneout=0.1, **options).eval()

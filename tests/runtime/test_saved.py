@@ -8,13 +8,14 @@ import pytest
 import safetensors.numpy
 
 import anyrnn
-from anyrnn import State, Vec, affine, cell, cells, runtime, sigmoid, softplus, tanh
+from anyrnn import State, Vec, affine, cell, runtime, sigmoid, softplus, tanh
 from anyrnn.files import safetensors as ours
 from anyrnn.runtime.saved import FORMAT
 from tests.runtime.test_networks import draw, recurrent, small
+from tests.zoo import EVERY
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_network_is_read_as_it_was_written(name, dtype, tmp_path):
     network = small(name, dtype=dtype)

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import anyrnn.torch
-from anyrnn import State, Step, cell, cells
+from anyrnn import State, Step, cell
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.torch.cell import OF_STEPS
 from anyrnn.trace.language import affine, mean, tanh
+from tests.zoo import EVERY
 
 OF_ITS_OWN = {*signature(anyrnn.torch.RecurrentCell).parameters, *OF_STEPS}
 """What cells take."""
@@ -94,7 +95,7 @@ def test_parameters_and_text_are_those_of_torch(kind: str) -> None:
         assert getattr(ours, name) == getattr(theirs, name)
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_a_loop_of_steps_is_a_layer(name: str) -> None:
     """To the bit, and every cell has the parameters of its layer under plain names."""
     torch.manual_seed(0)

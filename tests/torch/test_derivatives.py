@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import anyrnn.torch
-from anyrnn import State, cell, cells
+from anyrnn import State, cell
 from anyrnn.trace.language import affine, matrix, tanh
 from tests.budget import assert_relative
 from tests.torch.layers import pair, tensors_of
+from tests.zoo import EVERY, FEW
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule"),
@@ -71,14 +72,14 @@ def function_of(layer: Any) -> tuple[Callable[..., Any], list[Tensor]]:
 
 
 @backends
-@pytest.mark.parametrize("name", [*cells.names(), antisymmetric], ids=lambda n: n if isinstance(n, str) else n.name)
+@pytest.mark.parametrize("name", [*FEW, antisymmetric], ids=lambda n: n if isinstance(n, str) else n.name)
 def test_gradcheck(name: Any, backend: str) -> None:
     assert gradcheck(*function_of(make(name, backend=backend)), check_batched_grad=True)
 
 
 @pytest.mark.slow
 @backends
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_gradcheck_of_stacks(name: str, backend: str) -> None:
     assert gradcheck(*function_of(make(name, 2, True, backend)))
 
@@ -89,7 +90,7 @@ def test_gradgradcheck(name: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_gradgradcheck_of_every_element(name: str) -> None:
     assert gradgradcheck(*function_of(make(name)))
 

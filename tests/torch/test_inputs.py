@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import anyrnn.torch
-from anyrnn import cells
 from tests.budget import assert_relative
 from tests.torch.layers import KINDS, pair, solve, state_for, tensors_of
+from tests.zoo import FEW
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
@@ -84,7 +84,7 @@ def test_nan_in_one_sample_stays_there(kind: str) -> None:
     assert y[2:, 1].isnan().all()
 
 
-@pytest.mark.parametrize("name", [name for name in cells.names() if name not in ("indrnn", "rnn_relu")])
+@pytest.mark.parametrize("name", [name for name in FEW if name not in ("indrnn", "rnn_relu")])
 def test_nan_gives_nan_gradients(name: str) -> None:
     options = {"proj": 3} if name == "lstm_projected" else {}
     layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **options)

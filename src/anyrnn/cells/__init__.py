@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-from pathlib import Path
 from typing import Any
 
 from anyrnn.cells.gru import gru as gru
@@ -18,7 +15,6 @@ from anyrnn.cells.lstm_layernorm import lstm_layernorm as lstm_layernorm
 from anyrnn.cells.mgu import mgu as mgu
 from anyrnn.cells.rnn import rnn_relu as rnn_relu
 from anyrnn.cells.rnn import rnn_tanh as rnn_tanh
-from anyrnn.errors import meant
 from anyrnn.trace import Cell
 
 
@@ -28,36 +24,12 @@ def names() -> list[str]:
 
 
 def load(spec: Any) -> Cell:
-    """A built-in cell by its name, or `my_file.py:my_cell`. A Cell is given back as it is.
+    """A built-in cell by its name, one in wrappers (`residual(lstm)`, see `anyrnn.cells.wrappers`), or `my_file.py:my_cell`.
+
+    A Cell is given back as it is.
 
     Raises: ValueError for an unknown name, FileNotFoundError for a missing file.
     """
-    if isinstance(spec, Cell):
-        return spec
-    if not isinstance(spec, str):
-        who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
-        raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
-    path, colon, name = spec.rpartition(":")
-    if not colon:
-        found = globals().get(spec)
-        if not isinstance(found, Cell):
-            known = f"the built-in cells are {', '.join(names())}; one of your own is my_file.py:my_cell"
-            raise ValueError(f"unknown cell {spec!r}{meant(spec, names())}; {known}")
-        return found
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"cell {spec!r}: there is no file {path!r}")
-    module_spec = importlib.util.spec_from_file_location(file.stem, file)
-    if module_spec is None or module_spec.loader is None:
-        raise ValueError(f"cell {spec!r}: {path!r} is not a Python file (my_file.py:my_cell)")
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except SyntaxError as error:
-        where = f"{path}, line {error.lineno}" if error.filename == str(file) else path
-        raise ValueError(f"cell {spec!r}: {where}: {error.msg}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Cell):
-        cells = [k for k, v in vars(module).items() if isinstance(v, Cell)]
-        raise ValueError(f"cell {spec!r}: {path!r} has no cell {name!r}; it has {', '.join(cells) or 'none'}")
-    return found
+    from anyrnn.cells import loading
+
+    return loading.load(spec, {name: globals()[name] for name in names()})

@@ -46,14 +46,23 @@ SINGLE: Shape = (Dim.of(1),)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter tensor of a cell. `init` is None for the layer's default, a number, or a function of uniform samples; `gates`
-    are those whose rows it stacks, each with its size.
-    """
+    """A parameter tensor of a cell. `gates` are those whose rows it stacks, each with its size."""
 
     name: str
     shape: Shape
     init: Any = field(default=None, compare=False)
+    """What it begins as: None for the layer's default, a number, or a function of a shape and a `numpy.random.Generator`; of
+    stacked gates, a dict of such by gate.
+    """
     gates: tuple[tuple[str, Dim], ...] = field(default=(), compare=False)
+    trained: bool = field(default=True, compare=False)
+
+    @property
+    def pieces(self) -> tuple[tuple[Dim, Any], ...]:
+        """From top to bottom, how many rows begin as what."""
+        if isinstance(self.init, dict):
+            return tuple((rows, self.init.get(gate)) for gate, rows in self.gates)
+        return ((self.shape[0] if self.shape else Dim.of(1), self.init),)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Node, affine_parts
+from anyrnn.ir.graph import Node, Parameter
 from anyrnn.ir.notation import Name, Text
 from anyrnn.ir.ops import TABLE
 
@@ -128,20 +128,14 @@ GateRows = tuple[str, Dim, Dim]
 """(parameter, offset, size)"""
 
 
-def gate_rows(nodes: Sequence[Node]) -> dict[GateRows, str]:
-    """The gate that some rows of a parameter belong to, where that is one and these are its only rows."""
+def gate_rows(parameters: Iterable[Parameter]) -> dict[GateRows, str]:
+    """The gate that some rows of a parameter belong to, or the gates that several in succession do."""
     found: dict[GateRows, str] = {}
-    for node in nodes:
-        if node.op != "affine" or not node.name.endswith("_pre"):
-            continue
-        terms, biases = affine_parts(node)
-        gates = node.name.removesuffix("_pre").split("_")
-        for i in [*(m for m, _, _, _ in terms), *biases]:
-            rows = nodes[i]
-            if rows.op == "slice" and nodes[rows.inputs[0]].op == "parameter":
-                parameter, (offset, size) = nodes[rows.inputs[0]].attributes[0], rows.attributes
-                found.setdefault((parameter, offset, size), "_".join(gates))
-                for k, gate in enumerate(gates):
-                    found.setdefault((parameter, offset + size / len(gates) * k, size / len(gates)), gate)
-    owners = [(parameter, gate) for (parameter, _, _), gate in found.items()]
-    return {key: gate for key, gate in found.items() if owners.count((key[0], gate)) == 1}
+    for parameter in parameters:
+        for first in range(len(parameter.gates)):
+            offset = sum((size for _, size in parameter.gates[:first]), Dim())
+            for last in range(first, len(parameter.gates)):
+                run = parameter.gates[first : last + 1]
+                rows = sum((size for _, size in run), Dim())
+                found[parameter.name, offset, rows] = "_".join(gate for gate, _ in run)
+    return found

@@ -46,7 +46,7 @@ def gradient_text(adjoint: Adjoint, traced: Graph) -> str:
     results = [(f"d_{name}", i) for name, i in (*adjoint.inputs, *adjoint.states)]
     ends = [i for p in adjoint.products for i in (p.left, p.right)] + [i for _, i in adjoint.sums]
     names = Names(adjoint.nodes, results, (), forward, ends)
-    writer = Writer(adjoint.nodes, names.names, Text(), gate_rows(traced.nodes))
+    writer = Writer(adjoint.nodes, names.names, Text(), gate_rows(traced.parameters))
     lines = writer.lines([i for i in names.lined if i not in forward], names.aliases)
     for product in adjoint.products:
         sides = writer.piece(product.left).text, writer.piece(product.right).text
@@ -86,7 +86,7 @@ def _aligned(lines: Sequence[Line]) -> str:
 def equations(graph: Graph, notation: Notation) -> list[Line]:
     """The lines of a graph in a notation, what is needed first; then what `norm` means, where it is used."""
     names = Names(graph.nodes, graph.outputs, [s.name for s in graph.states])
-    writer = Writer(graph.nodes, names.names, notation)
+    writer = Writer(graph.nodes, names.names, notation, gate_rows(graph.parameters))
     return writer.lines(names.lined, names.aliases) + writer.definitions
 
 
@@ -97,7 +97,7 @@ class Writer:
         self, nodes: Sequence[Node], names: Mapping[int, Name], notation: Notation, gates: Mapping[GateRows, str] | None = None
     ) -> None:
         self.nodes, self.names, self.notation = nodes, names, notation
-        self.gates = gate_rows(nodes) if gates is None else gates
+        self.gates = gates or {}
         bases = {name.base for name in names.values()}
         self.bound = Name(next((v for v in "vuwa" if v not in bases), "v"), "always")
         self.norms: dict[str, str] = {}

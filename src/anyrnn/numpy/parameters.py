@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from anyrnn.backends.reference import run as reference
+from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
@@ -23,13 +24,33 @@ def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed:
     random, bound = np.random.default_rng(seed), 1 / math.sqrt(hidden_size)
     for layer, direction in network.units:
         for parameter, shape in network.parameters(layer):
-            uniform = random.random(shape)
-            if callable(parameter.init):
-                value = parameter.init(uniform)
-            else:
-                value = (2 * uniform - 1) * bound if parameter.init is None else np.full(shape, parameter.init)
+            value = np.array((2 * random.random(shape) - 1) * bound)
+            for part, first in own_first_values(parameter, value, network.layer_sizes(layer), lambda: random):
+                part[...] = first
             found[parameter.name + network.suffix(layer, direction)] = np.asarray(value, dtype)
     return found
+
+
+def own_first_values(
+    parameter: Parameter, value: Any, sizes: Mapping[str, int], random: Callable[[], np.random.Generator]
+) -> Iterator[tuple[Any, float | Array]]:
+    """What the cell says of a parameter's first values: parts of `value` (an array or a tensor), and what they begin as.
+
+    Raises: ValueError when a cell's function gives another shape.
+    """
+    start = 0
+    for rows, init in parameter.pieces:
+        part = value[start : start + rows.evaluate(sizes)] if value.shape else value
+        start += rows.evaluate(sizes)
+        if callable(init):
+            made = np.asarray(init(tuple(part.shape), random()))
+            if made.shape not in ((), tuple(part.shape)):
+                raise ValueError(
+                    f"parameter {parameter.name!r}: its first values should have shape {tuple(part.shape)}, got {made.shape}"
+                )
+            yield part, made
+        elif init is not None:
+            yield part, float(init)
 
 
 def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
@@ -21,6 +22,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.numpy.parameters import own_first_values
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
 from anyrnn.sequence.options import copied
@@ -78,6 +80,11 @@ class Mode:
     source_shapes: list[tuple[int, ...]]
 
 
+def _generator() -> np.random.Generator:
+    """Seeded by torch's."""
+    return np.random.default_rng(int(torch.randint(2**62, (), device="cpu")))
+
+
 def _drawn(*what: int) -> Tensor:
     """A mask of weights."""
     return torch.from_numpy(llvm.draw(*what))
@@ -122,8 +129,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
-            for (_, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
-                self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+            for (parameter, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
+                tensor = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.trained))
         self.reset_parameters()
 
     def _derive(self) -> None:
@@ -214,13 +222,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         with torch.no_grad():
             for unit, (layer, _) in enumerate(self.network.units):
                 for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
-                    tensor = getattr(self, name)
-                    if parameter.init is None:
-                        tensor.uniform_(-bound, bound)
-                    elif callable(parameter.init):
-                        tensor.copy_(torch.as_tensor(parameter.init(torch.rand(tensor.shape, dtype=torch.float64).numpy())))
-                    else:
-                        tensor.fill_(parameter.init)
+                    tensor = getattr(self, name).uniform_(-bound, bound)
+                    for part, first in own_first_values(parameter, tensor, self.network.layer_sizes(layer), _generator):
+                        part.copy_(torch.as_tensor(first))
 
     def freeze(self) -> Self:
         """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.

@@ -14,7 +14,8 @@ from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features, shape_text
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, tracing
+from anyrnn.trace.initial import Maker
+from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Signature:
     inputs: tuple[tuple[str, Shape], ...]
     states: tuple[ir.State, ...]
     hypers: tuple[tuple[str, Any], ...]
+    order: tuple[str, ...]
+    """The names of inputs and states, as the function takes them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +97,19 @@ class Cell:
     name: str
     paper: str
     signature: Signature
+    init: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What parameters of `affine` begin as, see `cell`."""
+    made_by: tuple[Callable[..., Cell], tuple[Any, ...]] | None = field(default=None, repr=False)
+    """The wrapper, and what it was given."""
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"<cell {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its place, as functions are."""
+        """Pickled by its place, as functions are, or by what it was made of."""
+        if self.made_by is not None:
+            return self.made_by
         module, name = self.function.__module__, self.function.__qualname__
         if getattr(sys.modules.get(module), name, None) is not self:
             raise pickle.PicklingError(
@@ -153,14 +162,21 @@ class Cell:
                 raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
         return values
 
-    def __call__(self, *arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
-        """One step inside another cell, on traced values."""
+    def __call__(self, *arguments: Symbol | None, **hypers: Any) -> tuple[Symbol, State]:
+        """One step inside another cell, on traced values. Its weights have the names of its own arguments; None in the place of
+        the input is for cells that have it in `affine` alone, which then leaves it out.
+        """
         if not tracing():
             raise CellError(
                 f"cell {self.name!r} was called outside of a trace; make a layer of it: "
                 f"anyrnn.Recurrent({self.name}, input_size, hidden_size)"
             )
-        result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
+        tracer, names = current(f"cell {self.name!r}"), self.signature.order
+        if len(arguments) != len(names):
+            takes = f"cell {self.name!r} takes {', '.join(names)}"
+            raise CellError(tracer.located(f"{takes}; got {len(arguments)} argument{'' if len(arguments) == 1 else 's'}"))
+        with tracer.called(names, arguments):
+            result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
         return result
 
 
@@ -168,11 +184,26 @@ def _cell_at(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: str | None = None) -> Any:
+def cell(
+    function: Callable[..., Any] | None = None,
+    *,
+    paper: str = "",
+    name: str | None = None,
+    init: Mapping[str, float | Maker] | None = None,
+) -> Any:
     """Make a Cell of a function of the input and the states.
 
     The function takes the input first, then the states; it returns the output and `State(name=new value, ...)`. Annotations
     give what is not the default: `Vec(size, init)`, `Scalar(init)`, `Step(size)`. Keyword-only arguments are hyper-parameters.
+
+    Args:
+        function: one step. Without it, what is returned waits for it, as a decorator.
+        paper: where the equations are from.
+        name: the function's by default.
+        init: what the parameters of `affine` begin as, where that is not the layer's default (uniform within 1/sqrt(hidden)): by
+            the parameter's name, which is for each of its gates, or with the name of one behind it, `{"bias_ih f": 1.0,
+            "weight_hh": orthogonal}`. A number, or a function of a shape and a `numpy.random.Generator`, as those of
+            `anyrnn.weights`.
 
     Example:
         >>> from anyrnn import State, affine, cell, sigmoid, tanh
@@ -185,8 +216,8 @@ def cell(function: Callable[..., Any] | None = None, *, paper: str = "", name: s
         ['input', 'hidden']
     """
     if function is None:
-        return lambda f: cell(f, paper=paper, name=name)
-    return Cell(function, name or function.__name__, paper, _signature(function))
+        return lambda f: cell(f, paper=paper, name=name, init=init)
+    return Cell(function, name or function.__name__, paper, _signature(function), init or {})
 
 
 LAYER_ARGUMENTS = frozenset(
@@ -290,11 +321,12 @@ def _signature(function: Callable[..., Any]) -> Signature:
         raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
     if not states:
         raise CellError(f"{where}: cell {function.__name__!r} has no state; its arguments after the input are the states")
-    return Signature(tuple(inputs), tuple(states), tuple(hypers))
+    order = [name for name in inspect.signature(function).parameters if name in names]
+    return Signature(tuple(inputs), tuple(states), tuple(hypers), tuple(order))
 
 
 def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -> ir.Graph:
-    tracer = Tracer(cell.name, bias, skip_input)
+    tracer = Tracer(cell.name, bias, skip_input, cell.init)
     inputs = list(cell.signature.inputs)
     if skip_input:
         inputs[0] = inputs[0][0], (Dim.of("hidden"),)
@@ -307,19 +339,30 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         symbol = tracer.leaf("state", state.name, state.shape)
         tracer.operand_keys[symbol.index] = state.name
         arguments.append(symbol)
-    order = list(inspect.signature(cell.function).parameters)
     by_name = {tracer.nodes[s.index].attributes[0]: s for s in arguments}
     given: dict[str, Any] = {}
     for name, value in hypers.items():
         is_number = isinstance(value, float)
         given[name] = tracer.leaf("hyper", name, (), per_sample=False) if is_number else value
     with tracer.at_work():
-        returned = cell.function(*(by_name[n] for n in order if n in by_name), **given)
+        returned = cell.function(*(by_name[name] for name in cell.signature.order), **given)
         outputs = _outputs(cell, tracer, returned)
     tracer.finish()
+    if bias == "both" and not skip_input and hypers == dict(cell.signature.hypers):  # others have fewer parameters
+        _check_init(cell, tracer)
     states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name)
+
+
+def _check_init(cell: Cell, tracer: Tracer) -> None:
+    known = [p.name for p in tracer.parameters() if p.gates]
+    known += [f"{p.name} {gate}" for p in tracer.parameters() for gate, _ in p.gates]
+    for key in cell.init:
+        if key not in known:
+            code = cell.function.__code__
+            where = f"{code.co_filename}:{code.co_firstlineno}: cell {cell.name!r}"
+            raise CellError(f"{where}: init names {key!r}, and affine has made {', '.join(known)}")
 
 
 def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim, features
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.tracer import Tracer, current, tracing
+from anyrnn.trace.initial import Maker
+from anyrnn.trace.tracer import ProductRule, Tracer, current, tracing
 
 Size = str | int | Dim
 
@@ -22,12 +23,15 @@ def _features(size: Size, who: str) -> Dim:
         raise CellError(current(who).located(str(error))) from None
 
 
-def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, bias: bool = True, **named: Symbol) -> Symbol:
+def affine(
+    gate: str, *operands: Symbol | None, size: Size = "hidden", heads: int = 1, bias: bool = True, **named: Symbol | None
+) -> Symbol:
     """One matrix product, and one bias, for each operand; the sum of them all.
 
     Args:
         gate: the gate's name. Several names separated by spaces make one stacked vector of `size` features for each, to be split.
-        operands: the input, a state, or a value that has been assigned to a variable, each a vector.
+        operands: the input, a state, or a value that has been assigned to a variable, each a vector. None is left out; the sum of
+            none is zero.
         size: features of the gate: a named size, a number, or `hidden` by default.
         heads: the matrices are block-diagonal with this many blocks.
         bias: False for products alone.
@@ -46,22 +50,52 @@ def affine(gate: str, *operands: Symbol, size: Size = "hidden", heads: int = 1, 
     if not isinstance(heads, int) or heads < 1:
         raise CellError(tracer.located(f"affine needs a whole number of heads, at least 1; got {heads!r}"))
     tracer.look_up()
-    pairs = [(tracer.operand_key(v), v) for v in (tracer.lift(o, f"an operand of affine({gate!r})") for o in operands)]
-    pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items()]
+    given = [tracer.lift(value, f"an operand of affine({gate!r})") for value in operands if value is not None]
+    pairs = [(tracer.operand_key(value), value) for value in given]
+    pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items() if v is not None]
+    if not pairs and (operands or named):
+        return tracer.constant(0.0)
     rows = _features(size, "affine") * len(gates)
-    terms, biases, skipping = [], [], []
+    name = "_".join(gates)
+    terms, biases, others = [], [], []
     for key, operand in pairs:
-        weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, bias)
+        other = next((made for rule in tracer.rules if (made := rule.product(name, key, operand, rows)) is not None), None)
+        weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, other is None, bias)
         if weight is not None:
-            terms.append((weight, operand, False, heads))
+            terms.append((key, (weight, operand, False, heads)))
         else:
-            skipping.append(_for_each_gate(tracer, operand, rows, len(gates)))
+            others.append((key, _for_each_gate(tracer, operand, rows, len(gates)) if other is None else other))
         biases += [shift] if shift is not None else []
-    addends = [tracer.affine(terms, biases)] if terms or not skipping else biases
-    result = sum(addends[1:], addends[0]) if addends else skipping.pop()
-    result = sum(skipping, result)
-    tracer.gate_names.setdefault(result.index, "_".join(gates) + "_pre")
+    if tracer.rules:
+        result = _by_rules(tracer, name, [(key, tracer.affine([term])) for key, term in terms] + others, biases)
+    else:
+        addends = [tracer.affine([term for _, term in terms], biases)] if terms or not others else biases
+        addends += [value for _, value in others]
+        result = sum(addends[1:], addends[0])
+    tracer.gate_names.setdefault(result.index, f"{name}_pre")
     return result
+
+
+def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], biases: Sequence[Symbol]) -> Symbol:
+    """The sum of products and biases as wrappers have it, the innermost first."""
+    for rule in reversed(tracer.rules):
+        products = [(key, rule.each(gate, key, product)) for key, product in products]
+    for rule in reversed(tracer.rules):
+        combined = rule.combined(gate, dict(products))
+        if combined is not None:
+            return sum(biases, combined)
+    return sum(biases, sum((product for _, product in products[1:]), products[0][1]))
+
+
+@contextmanager
+def products(rule: ProductRule) -> Iterator[None]:
+    """Every `affine` inside makes its products as the rule says. Wrappers of cells are written with it."""
+    rules = current("products").rules
+    rules.append(rule)
+    try:
+        yield
+    finally:
+        rules.remove(rule)
 
 
 def _for_each_gate(tracer: Tracer, operand: Symbol, rows: Dim, gates: int) -> Symbol:
@@ -72,23 +106,29 @@ def _for_each_gate(tracer: Tracer, operand: Symbol, rows: Dim, gates: int) -> Sy
     return operand if gates == 1 else tracer.concat([operand] * gates)
 
 
-def vector(name: str, size: Size = "hidden", init: float | Callable[[Any], Any] | None = None) -> Symbol:
-    """A parameter vector. `init`: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function that
-    turns samples of the uniform distribution on [0, 1), an array of the parameter's shape, into initial values.
+def vector(name: str, size: Size = "hidden", init: float | Maker | None = None, trained: bool = True) -> Symbol:
+    """A parameter vector.
+
+    Args:
+        name: of the parameter.
+        size: features: a named size, a number, or `hidden` by default.
+        init: what it begins as: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function of a shape
+            and a `numpy.random.Generator`, such as those of `anyrnn.weights`.
+        trained: False for one that stays as it begins: it has no gradient.
     """
-    return current("vector").parameter(name, (_features(size, "vector"),), init)
+    return current("vector").parameter(name, (_features(size, "vector"),), init, trained)
 
 
-def scalar(name: str, init: float | Callable[[Any], Any] | None = None) -> Symbol:
-    """A parameter of one number. `init` as for `vector`."""
-    return current("scalar").parameter(name, (), init)
+def scalar(name: str, init: float | Maker | None = None, trained: bool = True) -> Symbol:
+    """A parameter of one number. `init` and `trained` as for `vector`."""
+    return current("scalar").parameter(name, (), init, trained)
 
 
 def matrix(
-    name: str, rows: Size = "hidden", columns: Size = "hidden", init: float | Callable[[Any], Any] | None = None
+    name: str, rows: Size = "hidden", columns: Size = "hidden", init: float | Maker | None = None, trained: bool = True
 ) -> Symbol:
-    """A parameter matrix, used as `W @ v`. `init` as for `vector`."""
-    return current("matrix").parameter(name, (_features(rows, "matrix"), _features(columns, "matrix")), init)
+    """A parameter matrix, used as `W @ v`. `init` and `trained` as for `vector`."""
+    return current("matrix").parameter(name, (_features(rows, "matrix"), _features(columns, "matrix")), init, trained)
 
 
 @contextmanager
@@ -148,6 +188,14 @@ def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
     centred = value - mean(value)
     scale = 1 / sqrt(mean(centred * centred) + eps)
     return apply("norm", centred * scale, value, scale)
+
+
+def rms_norm(value: Symbol, eps: float = 1e-5) -> Symbol:
+    """v / sqrt(mean of squares + eps), over the features, without gain.
+
+    Source: Zhang & Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467.
+    """
+    return value / sqrt(mean(value * value) + eps)
 
 
 def total(value: Symbol) -> Symbol:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -83,17 +83,32 @@ class Stack:
         return tuple((name, size / len(names.split())) for names, (_, size) in self.gates.items() for name in names.split())
 
 
+@dataclass(frozen=True)
+class ProductRule:
+    """What a wrapper changes of every `affine` inside of a cell. Each function gets the gate's name first."""
+
+    product: Callable[[str, str, Symbol, Dim], Symbol | None] = lambda gate, key, operand, size: None
+    """In place of an operand's product with its matrix; None for the product. Gets the operand's name and the gate's size."""
+    each: Callable[[str, str, Symbol], Symbol] = lambda gate, key, product: product
+    """What becomes of one product; gets the operand's name."""
+    combined: Callable[[str, Mapping[str, Symbol]], Symbol | None] = lambda gate, products: None
+    """In place of the sum of all products, by the operands' names; None for the sum."""
+
+
 class Tracer(Builder):
     """A Builder that knows the names of the language."""
 
-    def __init__(self, name: str, bias: str, skip_input: bool) -> None:
+    def __init__(self, name: str, bias: str, skip_input: bool, init: Mapping[str, Any]) -> None:
         super().__init__()
+        self.init = init
         self.name = name
         self.bias = bias
         self.skip_input = skip_input
         self.stacks: dict[tuple[str, str], Stack] = {}
         self.declared: dict[str, Parameter] = {}
         self.prefix = ""
+        self.rules: list[ProductRule] = []
+        """From the outermost wrapper to the innermost."""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
         self.operand_keys: dict[int, str] = {}
@@ -106,6 +121,18 @@ class Tracer(Builder):
             yield
         finally:
             CURRENT.reset(token)
+
+    @contextmanager
+    def called(self, names: Sequence[str], arguments: Sequence[Symbol | None]) -> Iterator[None]:
+        """Weights call a cell's arguments as that cell does."""
+        keys = {a.index: name for name, a in zip(names[1:], arguments[1:], strict=True) if isinstance(a, Symbol)}
+        if isinstance(arguments[0], Symbol):
+            keys[arguments[0].index] = INPUT
+        before, self.operand_keys = self.operand_keys, keys
+        try:
+            yield
+        finally:
+            self.operand_keys = before
 
     def make(self, *args: Any, **kwargs: Any) -> Symbol:
         self.look_up()
@@ -132,16 +159,17 @@ class Tracer(Builder):
                     else:
                         self.helper_names.setdefault(value.index, name)
 
-    def parameter(self, name: str, shape: tuple[Dim, ...], init: Any) -> Symbol:
+    def parameter(self, name: str, shape: tuple[Dim, ...], init: Any, trained: bool) -> Symbol:
         """A parameter declared by the cell."""
         full = f"{self.prefix}{name}"
         if not full.isidentifier():
             raise CellError(self.located(f"the name of a parameter should be that of a Python variable, got {full!r}"))
         self._keep_apart(full, self._stacked())
-        parameter = Parameter(full, shape, init)
+        parameter = Parameter(full, shape, init, trained=trained)
         if self.declared.setdefault(full, parameter) != parameter:
             raise CellError(self.located(f"parameter {full!r} is declared twice with different shapes"))
-        return self.leaf("parameter", full, shape, per_sample=False)
+        leaf = self.leaf("parameter", full, shape, per_sample=False)
+        return leaf if trained else self.apply("stop_gradient", leaf)
 
     def _stacked(self) -> set[str]:
         """The names of the tensors that affine has made."""
@@ -176,7 +204,7 @@ class Tracer(Builder):
         return self.bias in ("both", "input" if key == INPUT else "recurrent")
 
     def gate(
-        self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, bias: bool
+        self, gate: str, key: str, operand: Symbol, size: Dim, heads: int, weight: bool, bias: bool
     ) -> tuple[Symbol | None, Symbol | None]:
         """The matrix and the bias of one gate for one operand, as slices of the stacked tensors; None where there is none."""
         self.number(operand, "an operand of affine")
@@ -197,10 +225,10 @@ class Tracer(Builder):
                 self.located(f"gate {gate!r} has {stack.gates[gate][1]} rows in {weight_name}, but {size} are asked for")
             )
         matrix = None
-        if not self.skips(key):
+        if weight and not self.skips(key):
             stack.has_weight = True
-            weight = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
-            matrix = self.symbol(self._slice_of(weight, offset, size))
+            stacked = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
+            matrix = self.symbol(self._slice_of(stacked, offset, size))
         if not (bias and self._has_bias(key)):
             return matrix, None
         stack.has_bias = True
@@ -214,12 +242,17 @@ class Tracer(Builder):
         """All of them: weights, then biases, then what the cell declared."""
         stacks = self.stacks.items()
         weights = [
-            Parameter(f"{prefix}weight_{key}h", (s.offset, s.columns), gates=s.each())
+            self._stacked_parameter(f"{prefix}weight_{key}h", (s.offset, s.columns), s)
             for (prefix, key), s in stacks
             if s.has_weight
         ]
-        biases = [Parameter(f"{prefix}bias_{key}h", (s.offset,), gates=s.each()) for (prefix, key), s in stacks if s.has_bias]
+        biases = [self._stacked_parameter(f"{prefix}bias_{key}h", (s.offset,), s) for (prefix, key), s in stacks if s.has_bias]
         return (*weights, *biases, *self.declared.values())
+
+    def _stacked_parameter(self, name: str, shape: tuple[Dim, ...], stack: Stack) -> Parameter:
+        begins = {gate: self.init.get(f"{name} {gate}", self.init.get(name)) for gate, _ in stack.each()}
+        init = begins if any(value is not None for value in begins.values()) else None
+        return Parameter(name, shape, init, stack.each())
 
     def finish(self) -> None:
         """Give the stacked tensors their full shapes; name what the cell's function has not named after its gate, or as a

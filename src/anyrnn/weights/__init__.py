@@ -27,10 +27,14 @@ import numpy as np
 from anyrnn import cells
 from anyrnn.errors import InexactError as InexactError
 from anyrnn.trace import Cell
+from anyrnn.trace.initial import chrono as chrono
+from anyrnn.trace.initial import identity as identity
+from anyrnn.trace.initial import normal as normal
+from anyrnn.trace.initial import orthogonal as orthogonal
+from anyrnn.trace.initial import uniform as uniform
+from anyrnn.trace.initial import xavier as xavier
 from anyrnn.weights import forms
-from anyrnn.weights.flat import identity as identity
 from anyrnn.weights.flat import initialise as initialise
-from anyrnn.weights.flat import orthogonal as orthogonal
 from anyrnn.weights.flat import pack as pack
 from anyrnn.weights.flat import places as places
 from anyrnn.weights.flat import unpack as unpack
@@ -43,17 +47,21 @@ OURS = "anyrnn"
 __all__ = [
     "InexactError",
     "cells_of",
+    "chrono",
     "convert",
     "identity",
     "initialise",
+    "normal",
     "orthogonal",
     "pack",
     "places",
     "read",
     "systems",
+    "uniform",
     "unpack",
     "views",
     "write",
+    "xavier",
 ]
 
 

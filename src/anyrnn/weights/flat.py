@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.ir.graph import Parameter
+from anyrnn.trace.initial import Maker
 
 Array = npt.NDArray[Any]
-Maker = Callable[[tuple[int, ...], np.random.Generator], Any]
-"""Gives values of a shape."""
 
 
 @dataclass(frozen=True)
@@ -88,20 +87,6 @@ def _put(layer: Any, name: str, value: Any) -> None:
             getattr(layer, name).copy_(torch.as_tensor(value))
     else:
         layer.parameters[name] = np.array(value, layer.dtype)
-
-
-def orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """A matrix whose rows (or columns, if there are more rows) are orthonormal: Saxe et al. 2014, arXiv 1312.6120."""
-    rows, columns = shape
-    q, r = np.linalg.qr(random.normal(size=(max(shape), min(shape))))
-    turned: Array = q * np.sign(np.diagonal(r))
-    return turned if rows >= columns else turned.T
-
-
-def identity(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Ones on the diagonal: Le, Jaitly & Hinton 2015, arXiv 1504.00941."""
-    rows, columns = shape
-    return np.eye(rows, columns)
 
 
 def initialise(layer: Any, values: Mapping[str, float | Array | Maker], seed: int | None = None) -> None:

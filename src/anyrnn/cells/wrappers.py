@@ -1,0 +1,208 @@
+"""Functions from cells to cells: a cell with another way of summing its products, with a way around it, or several as one.
+
+>>> from anyrnn import cells
+>>> from anyrnn.cells.wrappers import independent, residual
+>>> residual(independent(cells.lstm))
+<cell residual(independent(lstm))>
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from anyrnn.errors import CellError
+from anyrnn.ir import graph as ir
+from anyrnn.ir.dims import Dim, Shape
+from anyrnn.ir.symbol import Symbol
+from anyrnn.trace.cell import Cell, Signature, State
+from anyrnn.trace.language import affine, norm, products, rms_norm, scope, sigmoid, vector
+from anyrnn.trace.tracer import INPUT, ProductRule
+
+
+def residual(cell: Cell) -> Cell:
+    """What goes in is added to what comes out: y + x. Its input has the output's size.
+
+    Source: He et al. 2016, Deep Residual Learning for Image Recognition, arXiv 1512.03385.
+    """
+
+    def step(x: Symbol, *states: Symbol, **hypers: Any) -> tuple[Symbol, State]:
+        y, state = cell(x, *states, **hypers)
+        return y + x, state
+
+    return _around(residual, cell, step)
+
+
+def highway(cell: Cell) -> Cell:
+    """A gate chooses between what comes out and what goes in: t * y + (1 - t) * x, where t = sigmoid(W x + b). Its input has the
+    output's size; at first most of the input goes through, b being -2.
+
+    Source: Srivastava, Greff & Schmidhuber 2015, Highway Networks, arXiv 1505.00387.
+    """
+
+    def step(x: Symbol, *states: Symbol, **hypers: Any) -> tuple[Symbol, State]:
+        y, state = cell(x, *states, **hypers)
+        t = sigmoid(affine("transform", x))
+        return t * y + (1 - t) * x, state
+
+    return _around(highway, cell, step, init={"bias_ih transform": -2.0})
+
+
+def multiplicative_integration(cell: Cell) -> Cell:
+    """A gate of the input and one state multiplies both products: a * Wx * Uh + b1 * Uh + b2 * Wx, with vectors a, b1 and b2 for
+    each gate. Other gates stay as they are.
+
+    Source: Wu et al. 2016, On Multiplicative Integration with Recurrent Neural Networks, arXiv 1606.06630.
+    """
+
+    def combined(gate: str, made: Mapping[str, Symbol]) -> Symbol | None:
+        if len(made) != 2 or INPUT not in made:
+            return None
+        ((key, of_state),) = [(key, product) for key, product in made.items() if key != INPUT]
+        of_input, size = made[INPUT], of_state.shape[0]
+        both = vector(f"alpha_{gate}", size, init=1.0) * of_input * of_state
+        return both + vector(f"beta_{key}_{gate}", size, init=1.0) * of_state + vector(f"beta_{gate}", size, init=1.0) * of_input
+
+    return _with_rule(multiplicative_integration, cell, ProductRule(combined=combined))
+
+
+def independent(cell: Cell) -> Cell:
+    """Each feature of a state meets itself alone: in place of matrices for states there is a vector for each gate of the state's
+    size.
+
+    Source: Li et al. 2018, Independently Recurrent Neural Network, arXiv 1803.04831.
+    """
+
+    def product(gate: str, key: str, operand: Symbol, size: Dim) -> Symbol | None:
+        return vector(f"recurrent_{key}_{gate}", size) * operand if key != INPUT and operand.shape == (size,) else None
+
+    return _with_rule(independent, cell, ProductRule(product=product))
+
+
+def normalised(cell: Cell, kind: Literal["layer", "rms"] = "layer") -> Cell:
+    """Every product is normalised over its features, and has a gain; biases are added after it.
+
+    Source: Ba, Kiros & Hinton 2016, Layer Normalization, arXiv 1607.06450; `rms`: Zhang & Sennrich 2019, arXiv 1910.07467.
+    Raises: ValueError for another kind.
+    """
+    kinds: dict[str, Callable[[Symbol], Symbol]] = {"layer": norm, "rms": rms_norm}
+    if kind not in kinds:
+        raise ValueError(f"kind should be 'layer' or 'rms', got {kind!r}")
+
+    def each(gate: str, key: str, product: Symbol) -> Symbol:
+        return vector(f"gain_{key}_{gate}", product.shape[0], init=1.0) * kinds[kind](product)
+
+    return _with_rule(normalised, cell, ProductRule(each=each), kind)
+
+
+def stacked(*cells: Cell) -> Cell:
+    """Several cells as one, each the input of the next, within one step. Parameters and states of the k-th (from 0) begin with
+    `level{k}_`; hyper-parameters are at their defaults. A layer with `num_layers` has one kind of cell and needs less time.
+
+    Source: Pascanu et al. 2014, How to Construct Deep Recurrent Neural Networks, arXiv 1312.6026.
+    """
+    if not cells:
+        raise ValueError("stacked takes at least one cell")
+    states = [s for k, cell in enumerate(cells) for s in _renamed(_states(stacked, cell), f"level{k}")]
+    levels = [f"level{k}" for k in range(len(cells))]
+
+    def step(x: Symbol, *states: Symbol) -> tuple[Symbol, State]:
+        found: dict[str, Symbol] = {}
+        for level, cell in zip(levels, cells, strict=True):
+            own, states = states[: len(cell.signature.states)], states[len(cell.signature.states) :]
+            with scope(level):
+                x, state = cell(x, *own)
+            found |= {f"{level}_{name}": value for name, value in state.values.items()}
+        return x, State(**found)
+
+    return _made(stacked, cells, step, cells[0].signature.inputs, states)
+
+
+def fast_slow(fast: Cell, slow: Cell, depth: int = 4) -> Cell:
+    """`depth` fast cells, one after the other, share their states, each with parameters of its own; a slow one between the first
+    and the second sees a step through the whole of them. The input goes to the first, the slow one's output to the second; the
+    others have none, so that a fast cell should have its input in `affine` alone.
+
+    Source: Mujika, Meier & Steger 2017, Fast-Slow Recurrent Neural Networks, arXiv 1705.08639.
+    Raises: ValueError for a depth below 2.
+    """
+    if depth < 2:
+        raise ValueError(f"depth should be at least 2: the slow cell is between the first and the second fast one; got {depth}")
+    both = [*_renamed(_states(fast_slow, fast), "fast"), *_renamed(_states(fast_slow, slow), "slow")]
+    own = len(fast.signature.states)
+
+    def step(x: Symbol, *states: Symbol) -> tuple[Symbol, State]:
+        with scope("fast0"):
+            y, state = fast(x, *states[:own])
+        with scope("slow"):
+            between, later = slow(y, *states[own:])
+        for level in range(1, depth):
+            with scope(f"fast{level}"):
+                y, state = fast(between if level == 1 else None, *state.values.values())
+        fast_states = {f"fast_{name}": value for name, value in state.values.items()}
+        return y, State(**fast_states, **{f"slow_{name}": value for name, value in later.values.items()})
+
+    return _made(fast_slow, (fast, slow, depth), step, fast.signature.inputs, both)
+
+
+def _check(wrapper: Callable[..., Cell], cell: Any) -> None:
+    if not isinstance(cell, Cell):
+        raise TypeError(f"{wrapper.__name__} takes a Cell, got a {type(cell).__name__} (cells.load finds one by its name)")
+
+
+def _around(wrapper: Callable[..., Cell], cell: Cell, step: Callable[..., Any], init: Mapping[str, Any] | None = None) -> Cell:
+    """A cell whose input has the size of its output, hidden."""
+    _check(wrapper, cell)
+    (name, _), *further = cell.signature.inputs
+    inputs = ((name, (Dim.of("hidden"),)), *further)
+    return _made(wrapper, (cell,), step, inputs, cell.signature.states, cell, {**cell.init, **(init or {})})
+
+
+def _with_rule(wrapper: Callable[..., Cell], cell: Cell, rule: ProductRule, *options: str) -> Cell:
+    _check(wrapper, cell)
+
+    def step(*arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
+        with products(rule):
+            return cell(*arguments, **hypers)
+
+    return _made(wrapper, (cell, *options), step, cell.signature.inputs, cell.signature.states, cell, cell.init)
+
+
+def _made(
+    wrapper: Callable[..., Cell],
+    arguments: Sequence[Any],
+    step: Callable[..., Any],
+    inputs: Sequence[tuple[str, Shape]],
+    states: Sequence[ir.State],
+    like: Cell | None = None,
+    init: Mapping[str, Any] | None = None,
+) -> Cell:
+    """`like` gives the order of inputs and states, and the hyper-parameters."""
+    described = [a.name if isinstance(a, Cell) else repr(a) for a in arguments]
+    order = like.signature.order if like else (inputs[0][0], *(state.name for state in states))
+    hypers = like.signature.hypers if like else ()
+    papers = [a.paper for a in arguments if isinstance(a, Cell) and a.paper]
+    source = (inspect.getdoc(wrapper) or "").partition("Source: ")[2].splitlines()[0]
+    return Cell(
+        step,
+        f"{wrapper.__name__}({', '.join(described)})",
+        "; ".join(dict.fromkeys([*papers, source.rstrip(".")])),
+        Signature(tuple(inputs), tuple(states), hypers, order),
+        dict(init or {}),
+        made_by=(wrapper, tuple(arguments)),
+    )
+
+
+def _states(wrapper: Callable[..., Cell], cell: Cell) -> tuple[ir.State, ...]:
+    """Raises: CellError for a cell whose further per-step inputs would have no place."""
+    _check(wrapper, cell)
+    if len(cell.signature.inputs) > 1:
+        further = ", ".join(name for name, _ in cell.signature.inputs[1:])
+        raise CellError(f"cell {cell.name!r} has per-step inputs ({further}), which cells made of several cells have not")
+    return cell.signature.states
+
+
+def _renamed(states: Sequence[ir.State], prefix: str) -> list[ir.State]:
+    return [replace(state, name=f"{prefix}_{state.name}") for state in states]

@@ -1,0 +1,83 @@
+"""Every built-in cell against a few lines of NumPy written from its paper, and against torchrecurrent where that has it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from anyrnn import cells
+from anyrnn.backends.llvm import run as llvm
+from tests.budget import assert_relative
+from tests.cells.worked import Worked, all_worked, by_gate
+from tests.networks import Problem, on_llvm, on_reference, problem
+
+ALL = all_worked()
+WITH_PEER = [one for one in ALL if one.torchrecurrent]
+
+
+def small(one: Worked, seed: int = 3) -> Problem:
+    """A cell of two units."""
+    return problem(one.name, T=4, N=3, D=3, H=2, seed=seed, **one.hypers)
+
+
+def by_hand(one: Worked, p: Problem) -> dict[str, Any]:
+    """The output and the last states, sample by sample."""
+    graph = p.network.graph
+    values = cells.load(one.name).values(one.hypers)
+    w = by_gate(graph, dict(p.network.sizes), p.parameters[0])
+    output, last = [], []
+    for n in range(p.rows):
+        states = [first[n] for first in p.first[0]]
+        ys = []
+        for t in range(p.steps):
+            y, states = one.step(w, *(a[t, n] for a in p.inputs), *states, **values)
+            ys.append(np.broadcast_to(y, (p.network.output_size,)))
+        output.append(ys)
+        last.append([np.broadcast_to(s, (size,)) for s, size in zip(states, p.network.state_sizes, strict=True)])
+    found = {"output": np.array(output).swapaxes(0, 1)}
+    for k, state in enumerate(graph.states):
+        found[f"last {state.name}{p.network.suffix(*p.network.units[0])}"] = np.array([states[k] for states in last])
+    return found
+
+
+def test_every_cell_is_worked_through() -> None:
+    assert {one.name for one in ALL} == set(cells.names())
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{ALL.index(one)}-{one}")
+def test_by_hand(one: Worked, quick_compile: None) -> None:
+    p = small(one)
+    expected = by_hand(one, p)
+    runs = {"reference": on_reference(p)}
+    if llvm.why_not(p.network, "float64") is None:
+        runs["llvm"] = on_llvm(p, np.float64)
+    for who, found in runs.items():
+        for name, value in expected.items():
+            assert_relative(found[name], value, "llvm float64 against the reference backend", f"{one}, {who}: {name}")
+
+
+@pytest.mark.parametrize("one", WITH_PEER, ids=lambda one: f"{WITH_PEER.index(one)}-{one}")
+def test_against_torchrecurrent(one: Worked) -> None:
+    """Their own cells, with our parameters, step by step."""
+    library = importlib.import_module("torchrecurrent")
+    p = small(one)
+    w = by_gate(p.network.graph, dict(p.network.sizes), p.parameters[0])
+    theirs = getattr(library, one.torchrecurrent)(3, 2, **one.options).double()
+    given = (one.theirs or vars)(w)
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            parameter.copy_(torch.tensor(np.asarray(given[name])))
+        states = tuple(torch.tensor(first) for first in p.first[0])
+        outputs = []
+        for x in p.inputs[0]:
+            new = theirs(torch.tensor(x), states if len(states) > 1 else states[0])
+            states = new if isinstance(new, tuple) else (new,)
+            outputs.append(states[0].numpy())
+    expected = on_reference(p)
+    assert_relative(np.array(outputs), expected["output"], "float64 against torch.nn", f"{one}: output")
+    for state, value in zip(p.network.graph.states, states, strict=True):
+        assert_relative(value.numpy(), expected[f"last {state.name}_l0"], "float64 against torch.nn", f"{one}: {state.name}")

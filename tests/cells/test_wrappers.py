@@ -1,0 +1,229 @@
+"""Wrappers of cells: what they compute, against plain NumPy; what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn import CellError, Step, cell, cells, show
+from anyrnn.cells import wrappers
+from anyrnn.trace import Cell, State
+from anyrnn.trace.language import affine, tanh
+from tests.budget import assert_relative
+from tests.cells.worked import Array, by_gate, sigmoid
+from tests.networks import on_llvm, on_reference, problem
+
+ALL = [
+    wrappers.residual(cells.lstm),
+    wrappers.highway(cells.gru),
+    wrappers.multiplicative_integration(cells.lstm),
+    wrappers.independent(cells.lstm_peephole),
+    wrappers.normalised(cells.gru),
+    wrappers.normalised(cells.rnn_tanh, "rms"),
+    wrappers.stacked(cells.gru, cells.lstm),
+    wrappers.fast_slow(cells.lstm, cells.gru, 3),
+    wrappers.residual(wrappers.normalised(wrappers.multiplicative_integration(cells.rnn_tanh))),
+]
+
+
+def layer_norm(v: Array) -> Array:
+    return (v - v.mean()) / np.sqrt(v.var() + 1e-5)
+
+
+def gated(w: Any, gate: str, x: Array, h: Array) -> Array:
+    return w.weight_ih[gate] @ x + w.bias_ih[gate] + w.weight_hh[gate] @ h + w.bias_hh[gate]
+
+
+def lstm(w: Any, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    i, f, o = (sigmoid(gated(w, gate, x, h)) for gate in "ifo")
+    c = f * c + i * np.tanh(gated(w, "g", x, h))
+    return o * np.tanh(c), c
+
+
+def gru(w: Any, x: Array, h: Array) -> Array:
+    r, z = sigmoid(gated(w, "r", x, h)), sigmoid(gated(w, "z", x, h))
+    n = np.tanh(w.weight_ih["n"] @ x + w.bias_ih["n"] + r * (w.weight_hh["n"] @ h + w.bias_hh["n"]))
+    return (1 - z) * n + z * h
+
+
+def one_step(made: Cell, D: int = 3) -> tuple[Any, Any, list[Array], Array, dict[str, Array]]:
+    """Parameters, the input, first states, the output and the new states of one sample, computed by the reference backend."""
+    p = problem(made, T=1, N=1, D=D, H=3)
+    found = on_reference(p)
+    w = by_gate(p.network.graph, dict(p.network.sizes), p.parameters[0])
+    last = {s.name: found[f"last {s.name}_l0"][0] for s in p.network.graph.states}
+    return w, p.inputs[0][0, 0], [a[0] for a in p.first[0]], found["output"][0, 0], last
+
+
+def level(w: Any, prefix: str) -> Any:
+    return type(w)(**{name.removeprefix(prefix): value for name, value in vars(w).items() if name.startswith(prefix)})
+
+
+@pytest.mark.parametrize("made", ALL, ids=str)
+def test_kernels_and_gradients(made: Cell, quick_compile: None) -> None:
+    p = problem(made, 5, 3, 7, 7)
+    expected = on_reference(p)
+    for name, value in on_llvm(p, np.float64).items():
+        assert_relative(value, expected[name], "llvm float64 against the reference backend", name)
+
+
+def test_residual() -> None:
+    w, x, (h, c), y, last = one_step(wrappers.residual(cells.lstm))
+    h, c = lstm(w, x, h, c)
+    np.testing.assert_allclose(y, h + x, rtol=1e-12)
+    np.testing.assert_allclose(last["h"], h, rtol=1e-12)
+
+
+def test_highway() -> None:
+    made = wrappers.highway(cells.gru)
+    w, x, (h,), y, _ = one_step(made)
+    t = sigmoid(w.weight_ih["transform"] @ x + w.bias_ih["transform"])
+    np.testing.assert_allclose(y, t * gru(w, x, h) + (1 - t) * x, rtol=1e-12)
+    layer = anyrnn.Recurrent(made, 4, 4, seed=0)
+    assert (layer.parameters["bias_ih_l0"][-4:] == -2).all()
+    assert not (layer.parameters["bias_ih_l0"][:-4] == -2).any()
+
+
+def test_multiplicative_integration() -> None:
+    w, x, (h,), y, _ = one_step(wrappers.multiplicative_integration(cells.rnn_tanh), D=2)
+    a, b = w.weight_ih["h"] @ x, w.weight_hh["h"] @ h
+    expected = np.tanh(w.alpha_h * a * b + w.beta_h_h * b + w.beta_h * a + w.bias_ih["h"] + w.bias_hh["h"])
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+
+
+def test_multiplicative_integration_leaves_other_gates_alone() -> None:
+    """Those of the input alone, or of the state alone: GRU's new value."""
+    names = [p.name for p in wrappers.multiplicative_integration(cells.gru).trace().parameters]
+    assert "alpha_r" in names
+    assert "alpha_n" not in names
+
+
+def test_independent() -> None:
+    w, x, (h,), y, _ = one_step(wrappers.independent(cells.rnn_tanh), D=2)
+    pre = w.weight_ih["h"] @ x + w.recurrent_h_h * h + w.bias_ih["h"] + w.bias_hh["h"]
+    np.testing.assert_allclose(y, np.tanh(pre), rtol=1e-12)
+
+
+def test_independent_cells_have_no_stages() -> None:
+    from anyrnn.passes.compile import plan
+
+    for name in ("lstm", "gru", "gru_before", "mgu"):
+        made = plan(wrappers.independent(cells.load(name)).trace())
+        assert made.inference.stages == made.backward.stages == 0
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_normalised(kind: Any) -> None:
+    w, x, (h,), y, _ = one_step(wrappers.normalised(cells.rnn_tanh, kind), D=2)
+    of = layer_norm if kind == "layer" else lambda v: v / np.sqrt((v * v).mean() + 1e-5)
+    pre = w.gain_i_h * of(w.weight_ih["h"] @ x) + w.gain_h_h * of(w.weight_hh["h"] @ h) + w.bias_ih["h"] + w.bias_hh["h"]
+    np.testing.assert_allclose(y, np.tanh(pre), rtol=1e-12)
+
+
+def test_stacked() -> None:
+    w, x, (h0, h1, c1), y, last = one_step(wrappers.stacked(cells.gru, cells.lstm), D=2)
+    h0 = gru(level(w, "level0_"), x, h0)
+    h1, c1 = lstm(level(w, "level1_"), h0, h1, c1)
+    np.testing.assert_allclose(y, h1, rtol=1e-12)
+    for name, value in {"level0_h": h0, "level1_h": h1, "level1_c": c1}.items():
+        np.testing.assert_allclose(last[name], value, rtol=1e-12)
+
+
+def test_stacked_is_two_layers() -> None:
+    """The same numbers as those of a layer with two, given the same parameters."""
+    one, two = anyrnn.Recurrent(wrappers.stacked(cells.gru, cells.gru), 3, 4, seed=0), anyrnn.Recurrent("gru", 3, 4, num_layers=2)
+    for name in two.parameters:
+        kind, _, k = name.rpartition("_l")
+        two.parameters[name] = one.parameters[f"level{k}_{kind}_l0"]
+    x = np.random.default_rng(0).normal(size=(5, 2, 3)).astype("f")
+    np.testing.assert_allclose(one(x)[0], two(x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_fast_slow() -> None:
+    """Mujika et al. 2017, equations 1 to 4, with LSTM cells; fast cells beyond the second have no input."""
+    w, x, (h, c, slow_h, slow_c), y, last = one_step(wrappers.fast_slow(cells.lstm, cells.lstm, 3), D=2)
+    h, c = lstm(level(w, "fast0_"), x, h, c)
+    slow_h, slow_c = lstm(level(w, "slow_"), h, slow_h, slow_c)
+    h, c = lstm(level(w, "fast1_"), slow_h, h, c)
+    third = level(w, "fast2_")
+    i, f, g, o = (third.weight_hh[gate] @ h + third.bias_hh[gate] for gate in "ifgo")
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+    np.testing.assert_allclose(y, h, rtol=1e-12)
+    for name, value in {"fast_h": h, "fast_c": c, "slow_h": slow_h, "slow_c": slow_c}.items():
+        np.testing.assert_allclose(last[name], value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("made", ALL, ids=str)
+def test_they_are_cells_like_others(made: Cell) -> None:
+    assert pickle.loads(pickle.dumps(made)).trace() == made.trace()
+    assert copy.deepcopy(made) is made
+    assert made.name in show.render(made)
+    assert repr(made) == f"<cell {made.name}>"
+
+
+def test_hyper_parameters_and_inputs_stay() -> None:
+    @cell(paper="nobody 2000")
+    def driven(x, dt: Step(1), h, *, rate=0.5):
+        h = h + rate * dt * (tanh(affine("h", x, h)) - h)
+        return h, State(h=h)
+
+    made = wrappers.residual(driven)
+    assert made.signature.order == driven.signature.order == ("x", "dt", "h")
+    assert made.trace().hypers == ("rate",)
+    layer, plain = (anyrnn.Recurrent(c, 3, 3, seed=0, rate=0.25) for c in (made, driven))
+    x, dt = np.ones((2, 1, 3), "f"), np.full((2, 1, 1), 0.5, "f")
+    np.testing.assert_allclose(layer(x, dt=dt)[0], plain(x, dt=dt)[0] + x, rtol=1e-6)
+
+
+def test_refusals() -> None:
+    @cell
+    def driven(x, h, dt: Step(1)):
+        return h, State(h=h * dt + affine("h", x))
+
+    with pytest.raises(ValueError, match="depth should be at least 2"):
+        wrappers.fast_slow(cells.lstm, cells.lstm, 1)
+    with pytest.raises(ValueError, match="kind should be 'layer' or 'rms', got 'batch'"):
+        wrappers.normalised(cells.lstm, "batch")  # type: ignore[arg-type]
+    with pytest.raises(CellError, match=r"cell 'driven' has per-step inputs \(dt\), which cells made of several cells have not"):
+        wrappers.stacked(cells.lstm, driven)
+    with pytest.raises(ValueError, match="at least one cell"):
+        wrappers.stacked()
+    with pytest.raises(TypeError, match="residual takes a Cell, got a str"):
+        wrappers.residual("lstm")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="input_size"):
+        anyrnn.Recurrent(wrappers.residual(cells.lstm), 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("residual(lstm)", "residual(lstm)"),
+        ("residual( independent(gru) )", "residual(independent(gru))"),
+        ("fast_slow(lstm, gru, depth=3)", "fast_slow(lstm, gru, 3)"),
+        ("normalised(lstm, 'rms')", "normalised(lstm, 'rms')"),
+    ],
+)
+def test_by_name(spec: str, name: str) -> None:
+    assert cells.load(spec).name == name
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("residuall(lstm)", r"unknown wrapper 'residuall'.*did you mean 'residual'"),
+        ("residual(lstmm)", r"unknown cell 'lstmm'"),
+        ("residual(lstm", r"cell 'residual\(lstm' is not written as wrapper\(cell\)"),
+        ("residual(open('x'))", r"unknown wrapper 'open'"),
+        ("residual(lstm.function)", r"is not written as wrapper\(cell\)"),
+        ("residual(lstm, 3)", r"residual\(lstm, 3\)': residual\(\) takes 1 positional argument"),
+    ],
+)
+def test_names_that_mean_nothing(spec: str, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        cells.load(spec)

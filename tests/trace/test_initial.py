@@ -1,0 +1,166 @@
+"""What cells say of their parameters' first values, and parameters that stay as they begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn
+import anyrnn.torch
+from anyrnn import CellError, State, affine, cell, matrix, scalar, sigmoid, tanh, vector
+from anyrnn.weights import chrono, identity, normal, orthogonal, uniform, xavier
+
+
+@cell(init={"bias_ih f": 1.0, "weight_hh": orthogonal, "weight_hh n": identity})
+def begun(x, h):
+    f = sigmoid(affine("f", x, h))
+    n = tanh(affine("n", x, h) + vector("shift", init=uniform(3, 4)) * h)
+    h = f * h + scalar("rate", init=0.5) * n
+    return h, State(h=h)
+
+
+def layers() -> list[Any]:
+    torch.manual_seed(0)
+    return [
+        anyrnn.Recurrent(begun, 3, 6, num_layers=2, bidirectional=True, seed=0),
+        anyrnn.torch.Recurrent(begun, 3, 6, 2, bidirectional=True),
+    ]
+
+
+@pytest.mark.parametrize("layer", layers(), ids=["numpy", "torch"])
+def test_gates_begin_as_the_cell_says(layer: Any) -> None:
+    def value(name: str) -> Any:
+        return layer.parameters[name] if isinstance(layer, anyrnn.Recurrent) else getattr(layer, name).detach().numpy()
+
+    bound = 1 / np.sqrt(6)
+    for suffix in ("_l0", "_l0_reverse", "_l1", "_l1_reverse"):
+        bias, recurrent = value(f"bias_ih{suffix}"), value(f"weight_hh{suffix}")
+        assert (bias[:6] == 1).all()
+        assert (np.abs(bias[6:]) <= bound).all()
+        np.testing.assert_allclose(recurrent[:6] @ recurrent[:6].T, np.eye(6), atol=1e-5)
+        assert np.array_equal(recurrent[6:], np.eye(6))
+        assert np.abs(value(f"weight_ih{suffix}")).max() <= bound
+        assert ((value(f"shift{suffix}") >= 3) & (value(f"shift{suffix}") <= 4)).all()
+        assert value(f"rate{suffix}") == 0.5
+    assert not np.array_equal(value("weight_hh_l0")[:6], value("weight_hh_l1")[:6])
+
+
+def test_first_values_follow_the_seed() -> None:
+    one, same, other = (anyrnn.Recurrent(begun, 3, 6, seed=seed) for seed in (0, 0, 1))
+    assert all(np.array_equal(one.parameters[name], same.parameters[name]) for name in one.parameters)
+    assert not np.array_equal(one.parameters["weight_hh_l0"], other.parameters["weight_hh_l0"])
+    in_torch = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        in_torch.append(anyrnn.torch.Recurrent(begun, 3, 6).weight_hh_l0.detach())
+    assert torch.equal(in_torch[0], in_torch[1])
+    assert not torch.equal(in_torch[0], in_torch[2])
+
+
+def test_makers() -> None:
+    random = np.random.default_rng(0)
+    assert np.abs(xavier((30, 20), random)).max() <= np.sqrt(6 / 50)
+    drawn = normal(2.0, 5.0)((100, 100), random)
+    assert abs(drawn.mean() - 5) < 0.1
+    assert abs(drawn.std() - 2) < 0.1
+    biases = chrono(100)((1000,), random)
+    assert biases.min() >= 0
+    assert np.log(50) < biases.max() <= np.log(99)
+
+
+def test_what_init_cannot_name() -> None:
+    @cell(init={"bias_ih g": 1.0})
+    def wrong(x, h):
+        h = tanh(affine("f", x, h))
+        return h, State(h=h)
+
+    with pytest.raises(
+        CellError, match=r"test_initial.py:\d+: cell 'wrong': init names 'bias_ih g', and affine has made weight_ih"
+    ):
+        wrong.trace()
+    with pytest.raises(CellError, match="init names 'bias_ih g'"):
+        anyrnn.Recurrent(wrong, 3, 4)
+
+
+def test_init_of_parameters_that_options_leave_out() -> None:
+    assert "bias_ih_l0" not in anyrnn.Recurrent(begun, 3, 6, bias=False).parameters
+
+
+def test_first_values_of_another_shape() -> None:
+    @cell
+    def wrong(x, h):
+        h = tanh(affine("f", x, h) + vector("v", init=lambda shape, random: np.zeros(3)))
+        return h, State(h=h)
+
+    with pytest.raises(ValueError, match=r"parameter 'v': its first values should have shape \(5,\), got \(3,\)"):
+        anyrnn.Recurrent(wrong, 3, 5)
+
+
+@cell
+def reservoir(x, h):
+    h = tanh(affine("h", x) + matrix("reservoir", init=orthogonal, trained=False) @ h)
+    return h, State(h=h)
+
+
+def test_fixed_parameters_are_not_trained() -> None:
+    module = anyrnn.torch.Recurrent(reservoir, 3, 5)
+    assert {name for name, p in module.named_parameters() if not p.requires_grad} == {"reservoir_l0"}
+    assert "reservoir_l0" in module.state_dict()
+    module(torch.randn(4, 2, 3))[0].sum().backward()
+    assert module.reservoir_l0.grad is None
+    assert module.weight_ih_l0.grad is not None
+    before = module.reservoir_l0.clone()
+    optimiser = torch.optim.AdamW(module.parameters(), lr=0.1, weight_decay=0.5)
+    optimiser.step()
+    assert torch.equal(module.reservoir_l0, before)
+
+
+def test_fixed_parameters_have_no_gradient_in_numpy() -> None:
+    layer = anyrnn.Recurrent(reservoir, 3, 5, seed=0)
+    x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("f")
+    y, _, reserve = layer.forward_training(x)
+    gradients = layer.backward(reserve, np.ones_like(y))[2]
+    assert not gradients["reservoir_l0"].any()
+    assert gradients["weight_ih_l0"].any()
+
+
+def test_operands_that_are_none() -> None:
+    @cell
+    def alone(x, h):
+        nothing = None
+        h = tanh(affine("h", x, h, nothing) + affine("g", nothing))
+        return h, State(h=h)
+
+    assert [p.name for p in alone.trace().parameters] == ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+
+
+def test_a_cell_inside_of_another_has_its_own_names() -> None:
+    @cell
+    def outer(x, first, second):
+        with anyrnn.scope("a"):
+            y, state = anyrnn.cells.rnn_tanh(x, first)
+        with anyrnn.scope("b"):
+            y, other = anyrnn.cells.rnn_tanh(y, second)
+        return y, State(first=state.h, second=other.h)
+
+    names = [p.name for p in outer.trace().parameters if p.name.endswith(("ih", "hh"))]
+    assert names == [
+        "a_weight_ih",
+        "a_weight_hh",
+        "b_weight_ih",
+        "b_weight_hh",
+        "a_bias_ih",
+        "a_bias_hh",
+        "b_bias_ih",
+        "b_bias_hh",
+    ]
+
+    @cell
+    def wrong(x, h):
+        return anyrnn.cells.lstm(x, h)
+
+    with pytest.raises(CellError, match="cell 'lstm' takes x, h, c; got 2 arguments"):
+        wrong.trace()
