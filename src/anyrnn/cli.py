@@ -1,4 +1,4 @@
-"""The command line: `anyrnn train`, `anyrnn show`, `anyrnn convert`, `anyrnn inspect`, `anyrnn doctor`."""
+"""The command line: `anyrnn cells`, `show`, `check`, `train`, `convert`, `inspect`, `doctor`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"anyrnn {anyrnn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    listed = commands.add_parser("cells", help="list the built-in cells", description="List the built-in cells.")
+    listed.add_argument("cells", metavar="CELL", nargs="*", help="cells to list (default: all)")
+    listed.add_argument("--json", action="store_true", help="as JSON, with hyper-parameters")
+    _add_sizes(listed)
+    listed.set_defaults(run=_cells)
+
+    checked = commands.add_parser(
+        "check",
+        help="look at a cell of one's own: its faults, its speed, what limits it",
+        description="Look at a cell: what is not used, not finite, growing or without gradient, with the line in which it "
+        "stands; its gradient, its kernels, its speed beside an LSTM's, and what limits it.",
+    )
+    checked.add_argument("cell", metavar="CELL", help=_CELL)
+    checked.add_argument("--no-timing", dest="timed", action="store_false", help="leave out the comparison with an LSTM")
+    _add_sizes(checked)
+    checked.set_defaults(run=_check)
+
     train = commands.add_parser(
         "train",
         help="train a reader of digits or of speech",
@@ -64,11 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
 
     show = commands.add_parser("show", help="print a cell's equations, plan or code", description="Print what a cell becomes.")
-    show.add_argument("cell", metavar="CELL", help="a built-in cell's name or my_file.py:my_cell")
+    show.add_argument("cell", metavar="CELL", help=_CELL)
     forms = show.add_mutually_exclusive_group()
     forms.add_argument("--plan", dest="what", action="store_const", const="plan", help="stages, barriers, saved values")
     forms.add_argument("--latex", dest="what", action="store_const", const="latex", help="the equations as LaTeX")
     forms.add_argument("--llvm", dest="what", action="store_const", const="llvm", help="the code of the CPU kernels")
+    forms.add_argument(
+        "--assembly", dest="what", action="store_const", const="assembly", help="the same as this machine's instructions"
+    )
+    forms.add_argument("--picture", metavar="FILE", help="draw the data flow of a step as FILE (.svg)")
     show.set_defaults(run=_show, what="text")
 
     convert = commands.add_parser(
@@ -102,6 +123,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_CELL = "a built-in cell's name, one in wrappers such as 'residual(lstm)', or my_file.py:my_cell"
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input-size", type=int, default=28, metavar="D", help="features of the input (default: 28)")
+    parser.add_argument("--hidden-size", type=int, default=256, metavar="H", help="features of the state (default: 256)")
+    parser.add_argument("--size", action="append", metavar="NAME=N", help="another named size of cells, such as proj=64")
+
+
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     """What says more of a file of arrays."""
     parser.add_argument("--from", dest="system", metavar="SYSTEM", help="whose arrays are read: torch, keras, mxnet, flax, ...")
@@ -131,6 +161,30 @@ def _train(chosen: argparse.Namespace) -> int:
     return INTERRUPTED if summary["interrupted"] else 0
 
 
+def _cells(chosen: argparse.Namespace) -> int:
+    from anyrnn.workbench import catalogue
+
+    sizes = {"input": chosen.input_size, "hidden": chosen.hidden_size, **(_sizes(chosen.size) or {})}
+    try:
+        found = catalogue(chosen.cells, **sizes)
+    except (ValueError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from error
+    print(json.dumps(found.records(), indent=1) if chosen.json else found)
+    return 0
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    from anyrnn.workbench import check
+
+    sizes = {"input_size": chosen.input_size, "hidden_size": chosen.hidden_size, **(_sizes(chosen.size) or {})}
+    try:
+        report = check(chosen.cell, timed=chosen.timed, **sizes)
+    except (ValueError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from error
+    print(report)
+    return 0 if report.ok else FAILED
+
+
 def _show(chosen: argparse.Namespace) -> int:
     from anyrnn import cells, show
 
@@ -138,7 +192,15 @@ def _show(chosen: argparse.Namespace) -> int:
         cell = cells.load(chosen.cell)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
-    print(show.render(cell, chosen.what))
+    if chosen.picture is None:
+        print(show.render(cell, chosen.what))
+        return 0
+    if not chosen.picture.endswith(".svg"):
+        raise UsageError(f"--picture {chosen.picture}: pictures are SVG; the file's name should end in .svg")
+    from anyrnn.workbench import picture
+
+    Path(chosen.picture).write_text(picture(cell), encoding="utf-8")
+    print(chosen.picture)
     return 0
 
 

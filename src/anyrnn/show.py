@@ -19,12 +19,12 @@ from anyrnn.trace import Cell
 PROGRAMS = ("inference", "training", "backward")
 
 
-def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm"] = "text") -> str:
+def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm", "assembly"] = "text") -> str:
     """What a cell becomes, as text.
 
     Args:
         what: `text` for its sizes, parameters, states and equations, `latex` for the equations as a LaTeX block, `plan` for the
-            stages of its programs, `llvm` for the code of its float32 kernels on this machine.
+            stages of its programs, `llvm` for the code of its float32 kernels on this machine, `assembly` for their instructions.
 
     Raises: CellError when the cell cannot be traced.
 
@@ -41,8 +41,8 @@ def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm"] = "text") 
         return show.latex(graph)
     if what == "plan":
         return plan_text(plan(graph))
-    if what == "llvm":
-        return code_text(plan(graph))
+    if what in ("llvm", "assembly"):
+        return code_text(plan(graph), what == "assembly")
     return _description(cell, graph)
 
 
@@ -245,9 +245,11 @@ def _gradients(plan: Plan) -> Iterator[str]:
         yield from (f"      {', '.join(weights)} += {value}" for value, weights in sums.items())
 
 
-def code_text(plan: Plan) -> str:
-    """The LLVM IR of a plan's programs in float32, for this machine."""
+def code_text(plan: Plan, assembly: bool = False) -> str:
+    """The LLVM IR of a plan's programs in float32, for this machine, or their instructions."""
+    from anyrnn.backends.llvm import target
     from anyrnn.backends.llvm.run import write_code
 
-    texts = [f"; {plan.graph.name}, {name}\n{write_code(plan, name, 'float32').text.rstrip()}\n" for name in PROGRAMS]
-    return "\n".join(texts)
+    codes = {name: write_code(plan, name, "float32").text for name in PROGRAMS}
+    texts = {name: target.assembly(code) if assembly else code for name, code in codes.items()}
+    return "\n".join(f"{'#' if assembly else ';'} {plan.graph.name}, {name}\n{text.rstrip()}\n" for name, text in texts.items())

@@ -194,7 +194,7 @@ def plain_antisymmetric(w: Any, x: Array, h: Array) -> Any:
 def plain_multiplicative_lstm(w: Any, x: Array, h: Array, c: Array) -> Any:
     H = h.shape[-1]
     m = (x @ w["weight_ih"][:H].T) * (h @ w["weight_hh"].T)
-    i, f, o, u = np.split(x @ w["weight_ih"][H:].T + w["bias_ih"][H:] + m @ w["weight_mh"].T + w["bias_mh"], 4, -1)
+    i, f, o, u = np.split(x @ w["weight_ih"][H:].T + w["bias_ih"] + m @ w["weight_mh"].T + w["bias_mh"], 4, -1)
     c = logistic(f) * c + logistic(i) * np.tanh(u)
     h = np.tanh(c) * logistic(o)
     return h, (h, c)

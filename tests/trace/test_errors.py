@@ -919,7 +919,7 @@ def test_a_value_is_called_by_the_variable_that_holds_it() -> None:
 def test_an_unknown_cell_names_those_there_are() -> None:
     with pytest.raises(
         ValueError,
-        match=r"unknown cell 'ltsm' \(did you mean 'lstm'\?\); the built-in cells are gru, .*lstm.*; one of your own is",
+        match=r"unknown cell 'ltsm' \(did you mean 'lstm'\?\); the built-in cells are .*gru, .*lstm.*; one of your own is",
     ):
         cells.load("ltsm")
 
@@ -960,3 +960,25 @@ def test_states_without_names_are_refused() -> None:
 
     with pytest.raises(TypeError, match=r"State takes the new states by name: State\(h=h, c=c\)"):
         unnamed.trace()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_outputs_and_states_have_one_size_in_all_layers(bidirectional: bool) -> None:
+    @cell
+    def echo(x, h):
+        h = tanh(affine("h", x, h))
+        return affine("y", h, size="input") * x, State(h=h)
+
+    @cell
+    def delayed(x, past: Vec("input")):
+        return tanh(affine("h", x, past)), State(past=x)
+
+    for backend in ("auto", "reference"):
+        options = {"num_layers": 2, "bidirectional": bidirectional, "backend": backend}
+        with pytest.raises(ValueError, match="cell 'delayed': state 'past' has 3 features in the first layer and would have"):
+            anyrnn.Recurrent(delayed, 3, 5, **options)
+        if bidirectional:
+            with pytest.raises(ValueError, match="cell 'echo': the output has 3 features in the first layer and would have 6 in"):
+                anyrnn.Recurrent(echo, 3, 5, **options)
+        else:
+            assert anyrnn.Recurrent(echo, 3, 5, **options)(np.ones((2, 1, 3), "f"))[0].shape == (2, 1, 3)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anyrnn.ir.graph import Graph, Node, affine_parts
+from anyrnn.ir.graph import SINGLE, Graph, Node, affine_parts
 from anyrnn.ir.names import GateRows, Names, gate_rows, mean_of
 from anyrnn.ir.notation import ATOM, COMPARISON, INFIX, MATRIX, SUM, Latex, Name, Notation, Piece, Rows, Text
 from anyrnn.ir.ops import TABLE
@@ -137,7 +137,7 @@ class Writer:
         if mean is not None:
             return notation.function("mean", self.piece(mean))
         arguments = [self.piece(s) for s in node.inputs]
-        if node.op == "fill":
+        if node.op == "fill" or (node.op == "sum" and self.nodes[node.inputs[0]].shape == SINGLE):
             return arguments[0]
         if node.op == "slice":
             return notation.features(arguments[0], *node.attributes)

@@ -309,6 +309,7 @@ def check_sizes(network: Network) -> None:
             raise ValueError(
                 f"cell {network.graph.name!r} takes inputs of the hidden size, but layers above get {sizes['hidden']}"
             )
+        _check_alike(network, sizes)
         for name, features in network.further_inputs:
             (size,) = dict(network.graph.inputs)[name]
             if size.evaluate(sizes) != features:
@@ -316,6 +317,17 @@ def check_sizes(network: Network) -> None:
                 raise ValueError(f"cell {network.graph.name!r}: per-step input {name!r} {sides}; every layer gets the same")
         for node in network.graph.nodes:
             _check_node(network.graph.nodes, node, sizes, network.graph.name)
+
+
+def _check_alike(network: Network, sizes: Mapping[str, int]) -> None:
+    """Outputs and states are arrays of all layers, so that they have one size in all of them."""
+    graph = network.graph
+    shapes = {"the output": graph.nodes[graph.output("y")].shape} | {f"state {s.name!r}": s.shape for s in graph.states}
+    for who, shape in shapes.items():
+        first, here = (shape[0].evaluate(given) if shape else 1 for given in (network.layer_sizes(0), sizes))
+        if here != first:
+            sides = f"has {first} features in the first layer and would have {here} in those above"
+            raise ValueError(f"cell {graph.name!r}: {who} {sides}; make a layer of each, one after the other")
 
 
 def _check_node(nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], who: str) -> None:

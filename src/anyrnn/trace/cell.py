@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import linecache
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -106,6 +107,18 @@ class Cell:
     def __repr__(self) -> str:
         return f"<cell {self.name}>"
 
+    def _repr_latex_(self) -> str:
+        """The equations, in a notebook."""
+        from anyrnn.ir.show import latex
+
+        return f"$${latex(self.trace())}$$"
+
+    def _repr_html_(self) -> str:
+        """What it is, its equations and its data flow, in a notebook."""
+        from anyrnn.workbench.notebook import html
+
+        return html(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its place, as functions are, or by what it was made of."""
         if self.made_by is not None:
@@ -178,6 +191,15 @@ class Cell:
         with tracer.called(names, arguments):
             result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
         return result
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where a function begins, as file:line: below its decorators."""
+    code = function.__code__
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith(("@", "#")):
+        line += 1
+    return f"{code.co_filename}:{line}"
 
 
 def _cell_at(module: str, name: str) -> Any:
@@ -263,7 +285,7 @@ CALL_ARGUMENTS = frozenset(
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
-    where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    where = place(function)
     try:
         annotations = inspect.get_annotations(function, eval_str=True)
     except CellError as error:
@@ -348,7 +370,8 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         returned = cell.function(*(by_name[name] for name in cell.signature.order), **given)
         outputs = _outputs(cell, tracer, returned)
     tracer.finish()
-    if bias == "both" and not skip_input and hypers == dict(cell.signature.hypers):  # others have fewer parameters
+    plain = bias == "both" and not skip_input and hypers == dict(cell.signature.hypers)
+    if plain and cell.made_by is None:  # others may have fewer parameters
         _check_init(cell, tracer)
     states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
@@ -360,14 +383,12 @@ def _check_init(cell: Cell, tracer: Tracer) -> None:
     known += [f"{p.name} {gate}" for p in tracer.parameters() for gate, _ in p.gates]
     for key in cell.init:
         if key not in known:
-            code = cell.function.__code__
-            where = f"{code.co_filename}:{code.co_firstlineno}: cell {cell.name!r}"
+            where = f"{place(cell.function)}: cell {cell.name!r}"
             raise CellError(f"{where}: init names {key!r}, and affine has made {', '.join(known)}")
 
 
 def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
-    code = cell.function.__code__
-    where = f"{code.co_filename}:{code.co_firstlineno}: cell {cell.name!r}"
+    where = f"{place(cell.function)}: cell {cell.name!r}"
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)):
         raise CellError(f"{where} must return `output, State(...)`; it returned {_described(returned)}")
     y, state = returned

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from anyrnn.errors import CellError
-from anyrnn.ir.dims import Dim, shape_text
+from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.graph import Builder, Parameter
 from anyrnn.ir.symbol import Symbol
 
@@ -62,25 +62,33 @@ INPUT = "i"
 
 @dataclass
 class Stack:
-    """The rows of one operand's weight: a gate after the other, in order of first use."""
+    """The rows of a stacked parameter: a gate after the other, in order of first use."""
 
-    columns: Dim
-    heads: int
     offset: Dim = field(default_factory=Dim)
     gates: dict[str, tuple[Dim, Dim]] = field(default_factory=dict)
-    has_weight: bool = False
-    has_bias: bool = False
 
-    def rows(self, gate: str, size: Dim) -> Dim:
-        """The offset of a gate's rows; a new gate is put below the others."""
+    def rows(self, gate: str, size: Dim) -> tuple[Dim, Dim]:
+        """Offset and size of a gate's rows; a new gate is put below the others."""
         if gate not in self.gates:
             self.gates[gate] = (self.offset, size)
             self.offset = self.offset + size
-        return self.gates[gate][0]
+        return self.gates[gate]
 
     def each(self) -> tuple[tuple[str, Dim], ...]:
         """The gates from top to bottom, with their sizes."""
         return tuple((name, size / len(names.split())) for names, (_, size) in self.gates.items() for name in names.split())
+
+
+@dataclass
+class Stacks:
+    """Those of one operand. A gate has rows where it has a matrix, or a bias."""
+
+    columns: Dim
+    heads: int
+    sizes: dict[str, Dim] = field(default_factory=dict)
+    """By gate."""
+    weight: Stack = field(default_factory=Stack)
+    bias: Stack = field(default_factory=Stack)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class Tracer(Builder):
         self.name = name
         self.bias = bias
         self.skip_input = skip_input
-        self.stacks: dict[tuple[str, str], Stack] = {}
+        self.stacks: dict[tuple[str, str], Stacks] = {}
         self.declared: dict[str, Parameter] = {}
         self.prefix = ""
         self.rules: list[ProductRule] = []
@@ -161,6 +169,7 @@ class Tracer(Builder):
 
     def parameter(self, name: str, shape: tuple[Dim, ...], init: Any, trained: bool) -> Symbol:
         """A parameter declared by the cell."""
+        self.look_up()
         full = f"{self.prefix}{name}"
         if not full.isidentifier():
             raise CellError(self.located(f"the name of a parameter should be that of a Python variable, got {full!r}"))
@@ -215,38 +224,33 @@ class Tracer(Builder):
         weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
         for name in (weight_name, bias_name):
             self._keep_apart(name, self.declared)
-        stack = self.stacks.setdefault((self.prefix, key), Stack(columns, heads))
-        if (stack.columns, stack.heads) != (columns, heads):
-            there = f"{weight_name} has {stack.columns} columns for {stack.heads} heads"
+        stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
+        if (stacks.columns, stacks.heads) != (columns, heads):
+            there = f"{weight_name} has {stacks.columns} columns for {stacks.heads} heads"
             raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}"))
-        offset = stack.rows(gate, size)
-        if stack.gates[gate][1] != size:
-            raise CellError(
-                self.located(f"gate {gate!r} has {stack.gates[gate][1]} rows in {weight_name}, but {size} are asked for")
-            )
-        matrix = None
-        if weight and not self.skips(key):
-            stack.has_weight = True
-            stacked = self.leaf("parameter", weight_name, (Dim(), columns), per_sample=False)
-            matrix = self.symbol(self._slice_of(stacked, offset, size))
-        if not (bias and self._has_bias(key)):
-            return matrix, None
-        stack.has_bias = True
-        stacked = self.leaf("parameter", bias_name, (Dim(),), per_sample=False)
-        return matrix, self.symbol(self._slice_of(stacked, offset, size))
+        known = stacks.sizes.setdefault(gate, size)
+        if known != size:
+            raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
+        has_weight, has_bias = weight and not self.skips(key), bias and self._has_bias(key)
+        return (
+            self._rows_of(weight_name, (Dim(), columns), stacks.weight, gate, size) if has_weight else None,
+            self._rows_of(bias_name, (Dim(),), stacks.bias, gate, size) if has_bias else None,
+        )
 
-    def _slice_of(self, stacked: Symbol, offset: Dim, size: Dim) -> int:
-        return self.make("slice", [stacked], (size, *stacked.shape[1:]), (offset, size)).index
+    def _rows_of(self, name: str, shape: Shape, stack: Stack, gate: str, size: Dim) -> Symbol:
+        """A gate's rows of a stacked parameter, whose full shape is known when all gates are."""
+        stacked = self.leaf("parameter", name, shape, per_sample=False)
+        return self.make("slice", [stacked], (size, *shape[1:]), stack.rows(gate, size))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All of them: weights, then biases, then what the cell declared."""
-        stacks = self.stacks.items()
-        weights = [
-            self._stacked_parameter(f"{prefix}weight_{key}h", (s.offset, s.columns), s)
-            for (prefix, key), s in stacks
-            if s.has_weight
-        ]
-        biases = [self._stacked_parameter(f"{prefix}bias_{key}h", (s.offset,), s) for (prefix, key), s in stacks if s.has_bias]
+        weights, biases = [], []
+        for (prefix, key), stacks in self.stacks.items():
+            if stacks.weight.gates:
+                shape = stacks.weight.offset, stacks.columns
+                weights.append(self._stacked_parameter(f"{prefix}weight_{key}h", shape, stacks.weight))
+            if stacks.bias.gates:
+                biases.append(self._stacked_parameter(f"{prefix}bias_{key}h", (stacks.bias.offset,), stacks.bias))
         return (*weights, *biases, *self.declared.values())
 
     def _stacked_parameter(self, name: str, shape: tuple[Dim, ...], stack: Stack) -> Parameter:

@@ -1,0 +1,153 @@
+"""What is wrong with a cell, as far as a few runs of small layers show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyrnn.ir.graph import Graph, Node
+from anyrnn.ir.interpret import Interpreter
+from anyrnn.numpy import Recurrent
+from anyrnn.passes.adjoint import adjoint
+from anyrnn.trace import Cell
+from anyrnn.workbench.faults import Fault
+
+Array = npt.NDArray[Any]
+SAMPLES, INPUTS, HIDDEN = 4, 12, 16
+STEPS, LARGEST = 1000, 1e3
+"""A state whose norm is larger within so many steps of unit noise grows without bound, or nearly so."""
+STUCK = 1e-6
+"""An output that moves less than this with unit noise says nothing of its input."""
+GRADIENT_ERROR = 1e-5
+"""Of the gradient's magnitude: what central differences in float64 leave of a right one is some 1e-8."""
+SLIGHT = 1e-6
+ALLOWED = ("stop_gradient", "clip_gradient", "floor", "sign")
+"""Ops whose derivative is not that of their value, on purpose."""
+
+
+class Trial:
+    """A small layer of a cell, in float64 by the reference backend, as it begins."""
+
+    def __init__(self, cell: Cell, graph: Graph, more: Mapping[str, int]) -> None:
+        self.graph = graph
+        others = [name for name in graph.size_names if name not in ("input", "hidden")]
+        sizes: dict[str, Any] = {name: more.get(name, HIDDEN // 2) for name in others}
+        inputs = INPUTS if "input" in graph.size_names else HIDDEN
+        self.layer = Recurrent(cell, inputs, HIDDEN, backend="reference", dtype="float64", seed=0, **sizes)
+        self.sizes = self.layer.network.layer_sizes(0)
+        self.random = np.random.default_rng(0)
+
+    def noise(self, steps: int) -> tuple[Array, dict[str, Any]]:
+        """The input, and the other per-step inputs by name."""
+        network = self.layer.network
+        further = {name: self.random.normal(size=(steps, SAMPLES, n)) for name, n in network.further_inputs}
+        return self.random.normal(size=(steps, SAMPLES, network.input_size)), further
+
+    def faults(self) -> Iterator[Fault]:
+        """Not finite at zero, growing, stuck. Later trials make no sense when an earlier one fails."""
+        for values, gradients in ((0.0, False), (0.0, True), (1.0, False), (1.0, True)):
+            fault = self._not_finite(values, gradients)
+            if fault is not None:
+                yield fault
+                return
+        yield from self._long_run()
+
+    def _leaves(self, scale: float) -> dict[int, Array]:
+        """Values of all leaves; inputs are noise of a scale, states begin as the cell says, moved by noise of that scale."""
+        found: dict[int, Array] = {}
+        hypers = dict(self.layer.network.hypers)
+        first = {s.name: s.init for s in self.graph.states}
+        for i, node in enumerate(self.graph.nodes):
+            shape = (SAMPLES, node.shape[0].evaluate(self.sizes) if node.shape else 1)
+            if node.op == "parameter":
+                found[i] = self.layer.parameters[node.attributes[0] + "_l0"]
+            elif node.op == "hyper":
+                found[i] = np.array(hypers[node.attributes[0]])
+            elif node.op == "input":
+                found[i] = scale * self.random.normal(size=shape)
+            elif node.op == "state":
+                moved = 0.5 * scale * self.random.normal(size=shape) if node.shape else np.zeros(shape)
+                found[i] = first[node.attributes[0]] + moved
+        return found
+
+    def _not_finite(self, scale: float, gradients: bool) -> Fault | None:
+        """One step, and its adjoint: the first op whose operands are finite and whose result is not."""
+        values: dict[int, Any] = dict(self._leaves(scale))
+        nodes: Sequence[Node] = self.graph.nodes
+        roots = [i for _, i in self.graph.outputs]
+        if gradients:
+            joint = adjoint(self.graph)
+            nodes = joint.nodes
+            for i, node in enumerate(nodes):
+                if node.op == "cotangent":
+                    values[i] = np.ones((SAMPLES, node.shape[0].evaluate(self.sizes) if node.shape else 1))
+            roots = [i for _, i in (*joint.inputs, *joint.states, *joint.sums)]
+            roots += [i for product in joint.products for i in (product.left, product.right)]
+        with np.errstate(all="ignore"):
+            Interpreter(np, np.float64, self.sizes).run(nodes, values, roots)
+        for i in sorted(values):
+            if not nodes[i].inputs or np.isfinite(values[i]).all():
+                continue
+            if all(np.isfinite(values[s]).all() for s in nodes[i].inputs if s in values):
+                when = "at zero" if scale == 0 else "for inputs of unit noise"
+                bad = "NaN" if np.isnan(values[i]).any() else "infinite"
+                called = (
+                    f"{nodes[i].name!r} ({nodes[i].op})" if nodes[i].name and not gradients else f"the result of {nodes[i].op}"
+                )
+                what = (
+                    f"the gradient is {bad} {when}: the derivative of what stands here"
+                    if gradients
+                    else f"{called} is {bad} {when}"
+                )
+                return Fault("error", nodes[i].source, what)
+        return None
+
+    def _long_run(self) -> Iterator[Fault]:
+        """Step by step over unit noise; numbers of a sample (counters) may grow."""
+        layer, states = self.layer, self.graph.states
+        x, further = self.noise(STEPS)
+        with np.errstate(all="ignore"):
+            y, every = layer(x, **further, return_states="all")
+            by_state = [every] if len(states) == 1 else every
+            norms = [np.linalg.norm(a, axis=-1).max(-1) if s.shape else None for s, a in zip(states, by_state, strict=True)]
+        for state, norm in zip(states, norms, strict=True):
+            over = np.flatnonzero(~(norm <= LARGEST)) if norm is not None else np.array([])
+            if over.size:
+                after = f"after {int(over[0]) + 1} steps of unit noise ({HIDDEN} features)"
+                what = f"state {state.name!r} grows: its norm is over {LARGEST:g} {after}"
+                yield Fault("error", self.graph.nodes[self.graph.output(state.name)].source, what)
+                return
+        if float(np.ptp(y[STEPS // 2 :], axis=0).max()) < STUCK:
+            where = self.graph.nodes[self.graph.output("y")].source
+            yield Fault("error", where, "the output is stuck: it is the same whatever comes in, after a while")
+
+    def gradient_error(self) -> float | None:
+        """The largest difference between the gradient and central differences along some directions, as a part of its magnitude;
+        None where the cell has ops whose derivative is not that of their value.
+        """
+        if any(node.op in ALLOWED for node in self.graph.nodes):
+            return None
+        layer = self.layer
+        x, further = self.noise(3)
+        y, _, reserve = layer.forward_training(x, **further)
+        weights = np.cos(np.arange(y.size)).reshape(y.shape)
+        found_gradients: Any = layer.backward(reserve, weights)
+        d_inputs, _, gradients = found_gradients
+        worst = 0.0
+        places: list[tuple[Array, Array]] = [(x, d_inputs[0] if isinstance(d_inputs, tuple) else d_inputs)]
+        trained = {p.name + "_l0" for p in self.graph.parameters if p.trained}
+        places += [(layer.parameters[name], gradients[name]) for name in gradients if name in trained]
+        scale = max(float(np.abs(g).max()) for _, g in places) or 1.0
+        for array, gradient in places:
+            direction = self.random.choice([-1.0, 1.0], size=array.shape)
+            found = []
+            for sign in (1, -1):
+                array += sign * SLIGHT * direction
+                found.append(float((layer(x, **further)[0] * weights).sum()))
+                array -= sign * SLIGHT * direction
+            expected = (found[0] - found[1]) / (2 * SLIGHT)
+            worst = max(worst, abs(float((gradient * direction).sum()) - expected) / (scale * array.size**0.5))
+        return worst

@@ -1,0 +1,119 @@
+"""`check`: what it says of wrong cells and of right ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyrnn import Step, cell, cells
+from anyrnn.trace import Cell, State
+from anyrnn.trace.language import affine, stop_gradient, tanh
+from anyrnn.workbench import check
+from tests.workbench import wrong_cells
+from tests.zoo import FEW
+
+FILE = Path(wrong_cells.__file__)
+WRONG = {name: value for name, value in vars(wrong_cells).items() if isinstance(value, Cell)}
+
+
+def expected(name: str) -> tuple[int, str]:
+    """The line with the fault, and what is to be said of it."""
+    lines = FILE.read_text().splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith(f"def {name}("))
+    for k in range(start, len(lines)):
+        _, comment, says = lines[k].partition("# fault: ")
+        if comment:
+            return k + 1, says
+    raise AssertionError(name)
+
+
+def test_there_are_many() -> None:
+    assert len(WRONG) >= 20
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_fault_is_named_with_its_line(name: str, quick_compile: None) -> None:
+    line, says = expected(name)
+    report = check(WRONG[name], timed=False)
+    assert report.faults, f"nothing was found wrong with {name}"
+    found = [fault for fault in report.faults if re.search(says, fault.what)]
+    assert found, f"{report}"
+    places = {fault.where.rpartition(":")[2] for fault in found}
+    assert str(line) in places, f"line {line} expected: {report}"
+    assert all(Path(fault.where.rpartition(":")[0]).name == FILE.name for fault in found)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_nothing_is_wrong_with_the_built_in_ones(name: str, quick_compile: None) -> None:
+    report = check(name, timed=False)
+    assert report.faults == []
+    assert report.ok
+    assert report.kernel_error is not None
+    assert report.kernel_error < 1e-12
+
+
+def test_what_limits_a_cell() -> None:
+    assert check("gru_before", timed=False).limits == [
+        "2 forward, 2 backward",
+        "weight_hh[r]·h needs all of h",
+        "weight_hh[n]·(r * h) needs all of r * h",
+    ]
+    assert check("indrnn", timed=False).limits == ["0 forward, 0 backward: each feature goes its own way through the steps"]
+
+
+def test_times(quick_compile: None) -> None:
+    report = check("mgu", hidden_size=8, input_size=3)
+    assert report.inference is not None
+    assert report.training is not None
+    assert 0 < report.inference.milliseconds < report.training.milliseconds
+    assert report.inference.flops == 2 * 28 * 200 * 2 * 8 * (3 + 8)
+    assert report.training.lstm_flops == 3 * 2 * 28 * 200 * 4 * 8 * (3 + 8)
+    text = str(report)
+    for word in ("of an LSTM's time", "no faults found", "compiled", "H = 8"):
+        assert word in text
+
+
+def test_further_inputs_and_sizes(quick_compile: None) -> None:
+    @cell
+    def driven(x, h, dt: Step(2)):
+        h = h + 0.1 * (tanh(affine("h", x, h, dt)) - h)
+        return h, State(h=h)
+
+    assert check(driven, timed=False).ok
+    assert check("lstm_projected", hidden_size=8, proj=3).ok
+
+
+def test_what_may_be_meant_is_a_warning(quick_compile: None) -> None:
+    @cell
+    def detached(x, h):
+        h = tanh(affine("h", x, h=stop_gradient(h)))
+        return h, State(h=h)
+
+    report = check(detached, timed=False)
+    assert report.ok
+    (fault,) = report.faults
+    assert fault.severity == "warning"
+    assert "no gradient reaches state 'h': all that reads it goes through stop_gradient" in fault.what
+    assert report.gradient_error is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("lstmm", "unknown cell 'lstmm'"), (3, "cell should be a Cell"), ("nowhere.py:mine", "there is no file 'nowhere.py'")],
+)
+def test_what_is_no_cell(spec: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
+        check(spec)
+
+
+def test_a_file_whose_cell_cannot_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from anyrnn import *\n\n@cell\ndef mine(x):\n    return x, State()\n")
+    report = check(f"{file}:mine", timed=False)
+    (fault,) = report.faults
+    assert fault.where.startswith(f"{file}:")
+    assert "has no state" in fault.what
+    assert cells.load("lstm") is cells.lstm
