@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.emitter import Element, first_lanes, lanes_left, load_lanes
+from anyrnn.backends.llvm.heads import pack_blocks
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 HASHED = 12
@@ -82,6 +83,19 @@ class Copies:
             b.place(packed)
         b.end(group)
         b.ret()
+        return name
+
+    def pack_blocks(self, transposed: bool, heads: int) -> str:
+        """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1)`: the
+        same for a block-diagonal weight, of which the matrix has the blocks one below the other. Packed anew by every call.
+        """
+        name = f"pack_{heads}_blocks{'_transposed' * transposed}"
+        sizes = ("row_bytes", "size", "depth", "k_bytes", "width", "group0", "group1")
+        parameters = [("ptr noalias", "pack"), ("ptr noalias readonly", "matrix"), *[("i64", n) for n in sizes]]
+        b = self.function(name, parameters)
+        if b is None:
+            return name
+        pack_blocks(b, self.element, transposed, heads)
         return name
 
     def _unless_packed(

@@ -31,7 +31,7 @@ from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.ops import RANDOM
 from anyrnn.passes.parameters import Weight
-from anyrnn.passes.plan import Kernel, Program, Stage
+from anyrnn.passes.plan import GradientProduct, Kernel, Program, Stage
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Driver:
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         self.names = names
-        self.outer_names = [self.gradients.outer(p.right[0]) for p in self.program.products]
+        self.outer_names = [self.gradients.outer(p.right[0], p.heads > 1) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}
         self.run()
         emit_stack(self.module, self.machine)
@@ -358,13 +358,30 @@ class Driver:
             for buffer, later in (product.left, product.right):
                 sides += [b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words"), i64(later)]
             gradient, row_bytes, adds = self.ends.gradient(product.weight)
+            if product.heads > 1:
+                self.add_blocks(name, product, [thread.block, t0, t1, *sides], gradient, row_bytes, i64(int(adds)))
+                continue
             sizes = [row_bytes, thread.size(rows), thread.size(columns), i64(int(adds)), *thread.share(tasks, "tasks")]
-            b.call(name, [thread.block, t0, t1, *sides, gradient, *sizes])
+            b.call(name, [thread.block, t0, t1, *sides, gradient, *sizes, i64(0), i64(0)])
         for sums_of in self.sums:
             buffer, later = sums_of.value
             words = b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words")
             sums, share = thread.pack(sums_of.name), self.ends.share_of(sums_of)
             b.call(self.sum_names[sums_of.name], [thread.block, t0, t1, words, i64(later), sums, *share])
+
+    def add_blocks(
+        self, name: str, product: GradientProduct, sides: list[Value], gradient: Value, row_bytes: Value, adds: Value
+    ) -> None:
+        """Those of a block-diagonal weight, block after block."""
+        b, thread = self.b, self.thread
+        rows, columns = self.shapes[product.weight]
+        size, depth = b.binary("sdiv", thread.size(rows), i64(product.heads), "block"), thread.size(columns)
+        head = b.loop("head", 0, i64(product.heads))
+        left0, right0 = b.mul(head.index, size, "left0"), b.mul(head.index, depth, "right0")
+        share = thread.share(self.gradients.block_tasks(b, left0, size, right0, depth), "tasks")
+        corner = b.at(gradient, b.mul(left0, row_bytes), "i8", "gradient")
+        b.call(name, [*sides, corner, row_bytes, size, depth, adds, *share, left0, right0])
+        b.end(head)
 
     def gradients_wanted(self) -> Value:
         return self.b.compare("ne", self.thread.header("gradients"), i64(0), "gradients_wanted")

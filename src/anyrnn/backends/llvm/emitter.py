@@ -69,8 +69,6 @@ def unsupported(nodes: Sequence[Node]) -> str | None:
     for node in nodes:
         if not node.per_sample:
             continue
-        if node.op == "affine" and any(heads != 1 for _, heads in node.attributes):
-            return "a block-diagonal product (heads > 1)"
         if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
             return "a product of parameters alone beside others"
         if node.op in ("slice", "concat"):

@@ -63,6 +63,10 @@ class Ends:
         prints = b.at(address, b.mul(b.mul(groups, b.add(depth, OF_ZEROS)), k_bytes), "i8", "prints")
         for k, (weight, transposed) in enumerate(pack.weights):
             target = b.at(address, k * pack.width * panel_row, "i8", "pack_at")
+            if pack.heads > 1:
+                sizes = [size, depth, i64(k_bytes), i64(pack.width), *share]
+                b.call(self.copies.pack_blocks(transposed, pack.heads), [target, *thread.weight(weight), *sizes])
+                continue
             of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), Value("null", PTR), "prints")
             arguments = [target, *thread.weight(weight), size, depth, i64(k_bytes), i64(pack.width), *share, of_weight]
             b.call(self.copies.pack_matrix(transposed), arguments)

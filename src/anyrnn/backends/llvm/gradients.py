@@ -143,15 +143,16 @@ class Gradients:
         self.module, self.layout, self.program, self.element, self.machine = module, layout, program, element, machine
         self.made: set[str] = set()
 
-    def outer(self, right_buffer: str) -> str:
+    def outer(self, right_buffer: str, of_block: bool) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr left words, i64 left later, ptr right words, i64 right later, ptr gradient, i64
-        row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1)`: adds the products of a chunk to a gradient [size,
-        depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`, the first block
-        of all takes the place of what was there. Where masks cost time, there is one function for the caller's arrays, which may
-        lack lanes, and one for ours.
+        row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1, i64 left0, i64 right0)`: adds the products of a chunk to a
+        gradient [size, depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`,
+        the first block of all takes the place of what was there. Where masks cost time, there is one function for the caller's
+        arrays, which may lack lanes, and one for ours. `of_block`: the features of both sides begin at `left0` and `right0`;
+        else at their first.
         """
         callers = self.machine.masks or is_callers(self.program, right_buffer)
-        name = "outer_product" if callers else "outer_product_of_ours"
+        name = ("block_" if of_block else "") + ("outer_product" if callers else "outer_product_of_ours")
         if name in self.made:
             return name
         self.made.add(name)
@@ -163,16 +164,19 @@ class Gradients:
                 *[("i64", n) for n in ("t0", "t1")],
                 *[("ptr readonly" if n.endswith("words") else "i64", n) for n in words],
                 ("ptr", "gradient"),
-                *[("i64", n) for n in ("row_bytes", "size", "depth", "adds", "task0", "task1")],
+                *[("i64", n) for n in ("row_bytes", "size", "depth", "adds", "task0", "task1", "left0", "right0")],
             ],
         )
         block, t0, t1, left_words, left_later, right_words, right_later, gradient, *sizes = b.arguments
-        row_bytes, size, depth, adds, task0, task1 = sizes
+        row_bytes, size, depth, adds, task0, task1, left0, right0 = sizes
         e = self.element
+        left_panel0, panels = self.panels_of(b, left0, size) if of_block else (i64(0), self.panels_of(b, i64(0), size)[1])
+        right_panel0, right_panels = (
+            self.panels_of(b, right0, depth) if of_block else (i64(0), self.panels_of(b, i64(0), depth)[1])
+        )
         walk = Walk(b, block, self.layout, t0, t1)
         left = Source(walk, left_words, left_later, e.panel_row, "left")
         right = Source(walk, right_words, right_later, None if callers else e.panel_row, "right")
-        panels = b.binary("sdiv", b.add(size, e.lanes - 1), i64(e.lanes), "panels")
         replaces = b.compare("eq", adds, i64(0), "replaces")
         loop, start, stop, newest = walk.blocks("block_of_steps")
         runs, rows = walk.rows_of(start, stop)
@@ -183,22 +187,31 @@ class Gradients:
         # read in place of memory that was never written, which the system would have to map twice
         zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
         task = b.loop("task", task0, task1)
-        panel, group = self._place(
-            b, task.index, panels, b.binary("sdiv", b.add(depth, GROUP * e.lanes - 1), i64(GROUP * e.lanes))
-        )
-        row0, column0 = b.mul(panel, e.lanes, "row0"), b.mul(group, GROUP * e.lanes, "column0")
+        panel, group = self._place(b, task.index, panels, b.binary("sdiv", b.add(right_panels, GROUP - 1), i64(GROUP), "groups"))
+        right_panel = b.mul(group, GROUP, "right_panel")
+        if of_block:
+            panel, right_panel = b.add(panel, left_panel0, "panel"), b.add(right_panel, right_panel0, "right_panel")
+        # where a panel's first row and column are in the gradient: before it, where a block begins within a panel
+        row0, column0 = b.mul(panel, e.lanes, "row0"), b.mul(right_panel, e.lanes, "column0")
+        if of_block:
+            row0, column0 = b.sub(row0, left0, "row0"), b.sub(column0, right0, "column0")
         features, columns = b.minimum(b.sub(size, row0), e.lanes, "features"), b.sub(depth, column0, "columns")
         left_offset = b.add(b.mul(panel, left.panel_bytes), b.mul(part.index, e.panel_row), "left_offset")
-        right_offset = b.add(b.mul(b.mul(group, GROUP), right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
+        right_offset = b.add(b.mul(right_panel, right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
         corner = b.at(b.at(gradient, b.mul(row0, row_bytes), "i8"), column0, e.type, "corner")
+        skipped = b.maximum(b.sub(i64(0), row0), 0, "skipped") if of_block else i64(0)
 
         def products(vectors: int, masked: bool) -> None:
             """Products with so many vectors of the right side, of some of which lanes may be missing if `masked`."""
             lanes = [first_lanes(b, b.sub(columns, v * e.lanes), e.lanes) for v in range(vectors)]
+            if of_block:
+                before_block = [first_lanes(b, b.sub(b.sub(i64(0), column0), v * e.lanes), e.lanes) for v in range(vectors)]
+                lanes = [without(b, mask, before) for mask, before in zip(lanes, before_block, strict=True)]
             masks = [kept_in_register(b, mask) for mask in lanes]
 
             def one(i: Value, height: int) -> None:
-                """The products of `height` features of the left side, from i on."""
+                """The products of `height` features of the left side, from i on (after those that are skipped)."""
+                i = b.add(i, skipped, "i") if of_block else i
                 lines = [b.at(corner, b.mul(b.add(i, k), row_bytes), "i8", "line") for k in range(height)]
                 places = [b.at(line, v * e.lanes, e.type, "place") for line in lines for v in range(vectors)]
                 for place in places:
@@ -218,11 +231,11 @@ class Gradients:
                 for k, (place, before, value) in enumerate(zip(places, befores, done, strict=True)):
                     b.masked_store(b.fadd(before, value, "total"), place, masks[k % vectors])
 
-            cover(b, features, left_heights(self.machine, e.lanes, vectors), one)
+            cover(b, b.sub(features, skipped) if of_block else features, left_heights(self.machine, e.lanes, vectors), one)
 
         done_label = b.label("task_done")
         variants = [(GROUP, True, 2 * e.lanes + 1)]
-        if callers and not self.machine.masks:  # then a load with a mask is slow
+        if callers and not self.machine.masks and not of_block:  # then a load with a mask is slow
             variants = [(GROUP, False, GROUP * e.lanes), *variants]
         for vectors, masked, least in variants:
             then, otherwise = b.label("columns"), b.label("fewer")
@@ -238,6 +251,18 @@ class Gradients:
             b.end(opened)
         b.ret()
         return name
+
+    def panels_of(self, b: Function, first: Value, size: Value) -> tuple[Value, Value]:
+        """The first panel of some features that follow each other, and how many panels they touch."""
+        lanes = self.element.lanes
+        panel = b.binary("sdiv", first, i64(lanes), "first_panel")
+        end = b.binary("sdiv", b.add(b.add(first, size), lanes - 1), i64(lanes), "end_panel")
+        return panel, b.sub(end, panel, "panels")
+
+    def block_tasks(self, b: Function, left0: Value, size: Value, right0: Value, depth: Value) -> Value:
+        """How many tasks `outer` has for a block."""
+        left, right = self.panels_of(b, left0, size)[1], self.panels_of(b, right0, depth)[1]
+        return b.mul(left, b.binary("sdiv", b.add(right, GROUP - 1), i64(GROUP), "groups"), "tasks")
 
     def _place(self, b: Function, task: Value, panels: Value, groups: Value) -> tuple[Value, Value]:
         """The panel of the left side and the group of the right side of a task: for a few groups, all panels, and for each of
@@ -321,6 +346,11 @@ class Gradients:
         b.end(panel)
         b.ret()
         return name
+
+
+def without(b: Function, mask: Value, others: Value) -> Value:
+    """The lanes of a mask that are not set in another."""
+    return b.select(others, Value("zeroinitializer", mask.type), mask, "within")
 
 
 def kept_in_register(b: Function, mask: Value) -> Value:

@@ -18,6 +18,7 @@ from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import machine
@@ -150,8 +151,14 @@ class Products:
                     weight_bytes = b.select(stands, apart, weight_bytes, "weight_bytes")
                 weights = kernel.advance(self.packs[k], b.mul(before, count), operand.pack)
                 key = operand.buffer, operand.later
+                address = kernel.bases[key]
+                if operand.heads > 1:
+                    skipped, depth = self._of_blocks(operand.heads, self.whole_depths[k], depth, group)
+                    panel = b.binary("sdiv", skipped, i64(e.lanes), "panel")
+                    address = kernel.advance(address, b.mul(panel, kernel.panel_bytes[operand.buffer]), "address")
+                    weights = kernel.advance(weights, b.mul(skipped, count), operand.pack)
                 words = {
-                    "address": kernel.bases[key],
+                    "address": address,
                     "weights": weights,
                     "depth": depth,
                     "row_bytes": kernel.row_bytes[key],
@@ -170,6 +177,18 @@ class Products:
             self.blocks.append(blocks)
         self.starts = [self._starts(place) for place in self.begins_at]
         self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    def _of_blocks(self, heads: int, whole_depth: Value, depth: Value, group: Group) -> tuple[Value, Value]:
+        """Of block-diagonal weights, the first feature (of a whole panel) that a group's blocks multiply, and how many there are
+        from it on; none where `depth` is none.
+        """
+        b, lanes = self.b, self.element.lanes
+        assert self.shaped.kernel.dim is not None
+        size = self.kernel.size(self.shaped.kernel.dim)
+        first = b.mul(group.first_panel, lanes, "first_feature")
+        last = b.sub(b.minimum(b.add(first, b.mul(group.panels, lanes)), size), 1, "last_feature")
+        skipped, end = blocks_between(b, first, last, (size, whole_depth), heads, lanes)
+        return skipped, b.select(b.compare("eq", depth, i64(0), "none"), i64(0), b.sub(end, skipped), "depth")
 
     def _note_squares(self, operand: Operand, stands: Value, row_bytes: Value, place: Value, group: Group) -> None:
         """Where a group's rows stand in each weight."""

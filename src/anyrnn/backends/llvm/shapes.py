@@ -41,7 +41,9 @@ OF_ZEROS = 1
 class MatrixPack:
     """Weights for one operand: [group of `width` panels][k][accumulator][width * lanes], zero where there is no feature.
 
-    Where weights are not transposed, a group ends with its product with zeros: zeros too, unless a weight is infinite or NaN.
+    Where weights are not transposed, a group ends with its product with zeros: zeros too, unless a weight is infinite or NaN. Of
+    block-diagonal weights (`heads` blocks) a group has those k that its features' blocks have, with zeros between the blocks; at
+    other k there is nothing.
     """
 
     name: str
@@ -50,6 +52,7 @@ class MatrixPack:
     size: Dim
     depth: Dim
     width: int
+    heads: int
 
     stands: str | None
     """How kernels can read weights where they stand: as `rows`, where what is packed are pieces of the rows of one weight, or in
@@ -70,7 +73,7 @@ class BiasPack:
 @dataclass(frozen=True)
 class Operand:
     """A vector in memory that a kernel multiplies, and the accumulators that its products go to. `zeros_first`: where the caller
-    gives no array for it, it is zero in the first step. `weights` and `stands` are the pack's.
+    gives no array for it, it is zero in the first step. `weights`, `stands` and `heads` are the pack's.
     """
 
     buffer: str
@@ -82,6 +85,7 @@ class Operand:
     zeros_first: bool
     weights: tuple[str, ...]
     stands: str | None
+    heads: int
 
 
 @dataclass(frozen=True)
@@ -139,33 +143,35 @@ class Shaper:
         affines = kernel.affines
         count = len(affines)
         width = max(1, 4 // count) if count else 1
-        grouped: dict[tuple[str, int, bool, int], list[tuple[int, str, bool]]] = {}
-        depths: dict[tuple[str, int, bool, int], Dim] = {}
+        grouped: dict[tuple[str, int, bool, int, int], list[tuple[int, str, bool]]] = {}
+        depths: dict[tuple[str, int, bool, int, int], Dim] = {}
         accumulators = []
         for position, i in enumerate(affines):
             terms, biases = affine_parts(kernel.nodes[i])
             early = []
-            for matrix, operand, transposed, _ in terms:
+            for matrix, operand, transposed, heads in terms:
                 buffer, later = kernel.nodes[operand].attributes
                 weight = kernel.nodes[matrix].attributes[0]
                 foldable = in_loop and buffer in self.early
                 if foldable:
                     early.append((weight, transposed, buffer, later))
                 copy = 0
-                while any(p == position for p, _, _ in grouped.get((buffer, later, foldable, copy), [])):
+                while any(p == position for p, _, _ in grouped.get((buffer, later, foldable, heads, copy), [])):
                     copy += 1
-                key = (buffer, later, foldable, copy)
+                key = (buffer, later, foldable, heads, copy)
                 grouped.setdefault(key, []).append((position, weight, transposed))
                 depths[key] = kernel.nodes[operand].shape[0]
             accumulators.append(self._begin(kernel, i, early, tuple(kernel.nodes[b].attributes[0] for b in biases)))
         operands = []
         for key, uses in sorted(grouped.items(), key=lambda item: not item[0][2]):
             assert kernel.dim is not None
-            pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width)
+            pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width, key[3])
             zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
+            zeros = zeros and pack.heads == 1
             accumulators_of = tuple(p for p, _, _ in uses)
             weights = tuple(w for w, _ in pack.weights)
-            operands.append(Operand(*key[:2], depths[key], key[2], accumulators_of, pack.name, zeros, weights, pack.stands))
+            where = *key[:2], depths[key], key[2]
+            operands.append(Operand(*where, accumulators_of, pack.name, zeros, weights, pack.stands, pack.heads))
         return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
@@ -184,10 +190,11 @@ class Shaper:
             self.biases[key] = BiasPack(f"bias{len(self.biases)}", weights, size)
         return self.biases[key].name
 
-    def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int) -> MatrixPack:
-        key = (weights, size, depth, width)
+    def _matrix_pack(self, weights: tuple[tuple[str, bool], ...], size: Dim, depth: Dim, width: int, heads: int) -> MatrixPack:
+        key = (weights, size, depth, width, heads)
         if key not in self.packs:
             transposed = [t for _, t in weights]
             stands = "rows" if transposed == [True] else "squares" if self.squares and not any(transposed) else None
-            self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width, stands)
+            stands = stands if heads == 1 else None
+            self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width, heads, stands)
         return self.packs[key]

@@ -1,0 +1,56 @@
+"""Block-diagonal weights: what a group of features multiplies of them, and how they are packed. Of the results, and of what is
+multiplied, each block has as many features as every other.
+"""
+
+from __future__ import annotations
+
+from anyrnn.backends.llvm.builder import Function, Value, const, i64
+from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.shapes import OF_ZEROS
+
+
+def blocks_between(
+    b: Function, first: Value, last: Value, sizes: tuple[Value, Value], heads: int, lanes: int
+) -> tuple[Value, Value]:
+    """The features that the blocks of some results multiply, the first and the last of which are given: from where, rounded down
+    to a whole panel, and up to where. `sizes` are those of the results and of what is multiplied.
+    """
+    rows, columns = (b.binary("sdiv", size, i64(heads), "block") for size in sizes)
+    begin = b.mul(b.binary("sdiv", first, rows), columns, "begin")
+    end = b.mul(b.add(b.binary("sdiv", last, rows), 1), columns, "end")
+    return b.sub(begin, b.binary("srem", begin, i64(lanes)), "whole_panels"), end
+
+
+def pack_blocks(b: Function, e: Element, transposed: bool, heads: int) -> None:
+    """The body of `Copies.pack_blocks`: feature by feature of a group, for every k that one of the group's blocks has. Each
+    number is written once, as other calls may read those that are there.
+    """
+    pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1 = b.arguments
+    rows, columns = (b.binary("sdiv", n, i64(heads), "block") for n in (size, depth))
+    last = b.sub(size, 1, "last")
+    group = b.loop("group", group0, group1)
+    target = b.at(pack, b.mul(b.mul(group.index, b.add(depth, OF_ZEROS)), k_bytes), "i8", "target")
+    features = b.mul(width, e.lanes)
+    first = b.mul(group.index, features, "first")
+    end_of_group = b.minimum(b.sub(b.add(first, features), 1), last, "last_of_group")
+    begin, end = blocks_between(b, first, end_of_group, (size, depth), heads, e.lanes)
+    lane = b.loop("lane", 0, features)
+    feature = b.add(first, lane.index, "feature")
+    there = b.compare("slt", feature, size, "there")
+    feature = b.minimum(feature, last, "feature")
+    block = b.binary("sdiv", feature, rows, "block")
+    from_k, to_k = b.mul(block, columns, "from_k"), b.mul(b.add(block, 1), columns, "to_k")
+    k = b.loop("k", begin, end)
+    inside = b.binary("and", b.compare("sge", k.index, from_k), b.compare("slt", k.index, to_k), "inside")
+    inside = b.binary("and", inside, there, "inside")
+    near = b.minimum(b.maximum(k.index, from_k, "near"), b.sub(to_k, 1), "near")
+    if transposed:  # rows go along k, and have the features of one block
+        row, column = near, b.sub(feature, b.mul(block, rows), "column")
+    else:
+        row, column = feature, b.sub(near, from_k, "column")
+    source = b.at(b.at(matrix, b.mul(row, row_bytes), "i8", "row"), column, e.type, "source")
+    value = b.select(inside, b.load(e.type, source, "weight"), const(e.type, 0.0), "weight")
+    b.store(value, b.at(b.at(target, b.mul(k.index, k_bytes), "i8"), lane.index, e.type, "to"))
+    for opened in (k, lane, group):
+        b.end(opened)
+    b.ret()
