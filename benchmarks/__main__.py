@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
+from anyrnn import cells
 from anyrnn._files import written_aside
 from benchmarks import machine, peers, plot, report
 from benchmarks.again import measure_again
@@ -18,7 +19,7 @@ from benchmarks.child import ChildError, measure_memory, time_compiles
 from benchmarks.prove import Proof, prove
 from benchmarks.result import OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
-from benchmarks.suite import SUITES, Row, rows_of
+from benchmarks.suite import SUITES, WITH_RELU, Row, rows_of
 from benchmarks.targets import Run
 
 FAILED = 1
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. The status is 1 when results are wrong, something failed or a proof does not hold."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    rows = [row for row in rows_of(chosen.suite) if chosen.rows is None or chosen.rows.search(row.name)]
+    rows = [row for row in rows_of(chosen.suite, chosen.cells) if chosen.rows is None or chosen.rows.search(row.name)]
     if not rows:
         parser.error(f"--rows {chosen.rows.pattern!r} matches no row of suite {chosen.suite!r}")
     missing = settings_missing(chosen.peers)
@@ -117,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="quick", help="which rows (default: quick)")
     parser.add_argument(
+        "--cells", type=_cells, default=[], metavar="NAMES", help="of the custom suite: cells with commas between, or all"
+    )
+    parser.add_argument(
         "--peers", type=_peers, default=list(default.peers), metavar="NAMES",
         help=f"what to compare with, of {', '.join(peers.PEERS)}, with commas between (default: {','.join(default.peers)})",
     )  # fmt: skip
@@ -151,6 +155,14 @@ def _peers(names: str) -> list[str]:
     if unknown:
         raise argparse.ArgumentTypeError(f"unknown peer {unknown[0]!r}; there are {', '.join(peers.PEERS)}")
     return wanted
+
+
+def _cells(names: str) -> list[str]:
+    wanted = [name for name in cells.names() if name not in WITH_RELU] if names == "all" else names.split(",")
+    try:
+        return [name for name in wanted if cells.load(name)]
+    except (ValueError, FileNotFoundError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _picture(text: str) -> Path:

@@ -115,8 +115,9 @@ def _first(arguments: dict[str, Any]) -> dict[str, float]:
     import llvmlite.binding  # noqa: F401
     import torch
 
+    from anyrnn import cells
     from anyrnn.torch import Recurrent
-    from benchmarks.job import find_cell
+    from benchmarks.job import other_sizes
     from benchmarks.peers import set_threads
 
     set_threads(arguments["threads"])
@@ -124,9 +125,14 @@ def _first(arguments: dict[str, Any]) -> dict[str, float]:
     x = torch.randn(3, 2, 4, dtype=dtype, requires_grad=True)
     torch.nn.Linear(4, 4, dtype=dtype)(x).sum().backward()  # what torch itself does once
 
+    cell, sizes = arguments["cell"], other_sizes(arguments["cell"], 8)
+    graph = cells.load(cell).trace()
+    features = {name: shape[0].evaluate({"input": 4, "hidden": 8, **sizes}) for name, shape in graph.inputs[1:]}
+    further = {name: torch.rand(3, 2, n, dtype=dtype) for name, n in features.items()}
+
     def once() -> float:
         start = time.perf_counter()
-        Recurrent(find_cell(arguments["cell"]), 4, 8, backend="llvm", dtype=dtype)(x)[0].sum().backward()
+        Recurrent(cell, 4, 8, backend="llvm", dtype=dtype, **sizes)(x, **further)[0].sum().backward()
         return time.perf_counter() - start
 
     return {"seconds": once() - once()}

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from anyrnn import Cell, cells
+from anyrnn import cells
+from anyrnn.ir.graph import affine_parts
 from anyrnn.torch import Recurrent
-from benchmarks import own_cells
 from benchmarks.suite import Row
 
 
-def find_cell(name: str) -> Cell:
-    """A cell of the suite: one of the benchmark's own, or a built-in one."""
-    own = getattr(own_cells, name, None)
-    return own if isinstance(own, Cell) else cells.load(name)
+def other_sizes(cell: str, hidden: int) -> dict[str, int]:
+    """What a cell has beside `input` and `hidden`: half of the latter."""
+    names = cells.load(cell).trace().size_names
+    return {name: max(1, hidden // 2) for name in names if name not in ("input", "hidden")}
 
 
 class Job:
@@ -31,6 +31,9 @@ class Job:
         self.network = self.module.network
         x = torch.randn(row.steps, row.samples, row.features, dtype=dtype)
         lengths = _lengths(row)
+        steps = row.steps, row.samples
+        self.further = {name: torch.rand(*steps, n, dtype=dtype) for name, n in self.network.further_inputs}
+        """The cell's other per-step inputs, by name."""
         self.packed = pack_padded_sequence(x, lengths) if row.lengths else None
         self.data = self.packed.data if self.packed is not None else x  # [T, N, D]; packed: [sum of lengths, D]
         self.sample_steps = int(lengths.sum())
@@ -42,7 +45,7 @@ class Job:
         """anyrnn's module; explicit about the backend, so that nothing else runs in its place."""
         row = self.row
         make = partial(Recurrent, bidirectional=row.bidirectional, backend=backend, dtype=self.dtype)
-        return make(find_cell(row.cell), row.features, row.hidden, row.layers)
+        return make(row.cell, row.features, row.hidden, row.layers, **other_sizes(row.cell, row.hidden))
 
     def input(self, data: Tensor) -> Tensor | PackedSequence:
         """What a module is called with, of a tensor like `self.data`."""
@@ -99,9 +102,10 @@ class Job:
         return elements * self.dtype.itemsize
 
     def _matrices(self, layer: int) -> list[tuple[bool, tuple[int, ...]]]:
-        """The shapes of a layer's matrices, and whether they multiply its input."""
-        only_input = {self.network.input_name}
-        return [(p.shape[1].names == only_input, shape) for p, shape in self.network.parameters(layer) if len(shape) == 2]
+        """The shapes of what each product of a layer's step multiplies by, and whether it multiplies the input."""
+        nodes, sizes = self.network.graph.nodes, self.network.layer_sizes(layer)
+        terms = [term for node in nodes if node.op == "affine" for term in affine_parts(node)[0]]
+        return [(nodes[v].op == "input", tuple(d.evaluate(sizes) for d in nodes[m].shape)) for m, v, _, _ in terms]
 
 
 def _lengths(row: Row) -> Tensor:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 
 import torch
@@ -18,6 +19,7 @@ from benchmarks.loops import LOOPS
 from benchmarks.result import OURS
 from benchmarks.suite import STREAMS
 from benchmarks.systems import ModuleSystem, StreamSystem, System
+from tests.cells.worked import all_worked, by_gate
 
 TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
     "rnn_tanh": partial(nn.RNN, nonlinearity="tanh"),
@@ -75,6 +77,24 @@ def _equations(job: Job) -> System | None:
     return None if job.row.cell in TORCH_LAYERS else interpreted(job)
 
 
+def _torchrecurrent(job: Job) -> System | None:
+    """Its layer of the same cell, a loop in Python over torch's operators. Gradients of its parameters have other names."""
+    found = [w for w in all_worked() if w.name == job.row.cell and w.torchrecurrent and not w.hypers]
+    parameters = job.layer_parameters()
+    if not found or parameters is None or job.packed is not None:
+        return None
+    (worked,), network = found[:1], job.network
+    of_ours = by_gate(network.graph, dict(network.sizes), {name: tensor.numpy() for name, tensor in parameters.items()})
+    given = (worked.theirs or vars)(of_ours)
+    library = import_module("torchrecurrent")
+    layer = getattr(library, worked.torchrecurrent.removesuffix("Cell"))(job.row.features, job.row.hidden, **worked.options)
+    layer = layer.to(job.dtype)
+    with torch.no_grad():
+        for name, parameter in layer.cells[0].named_parameters():
+            parameter.copy_(torch.from_numpy(given[name]))
+    return ModuleSystem(job, layer, dict)
+
+
 def _needs(*packages: str) -> str | None:
     missing = [package for package in packages if find_spec(package) is None]
     return f"not installed: pip install {' '.join(missing)}" if missing else None
@@ -88,6 +108,7 @@ def _why_no_compiler() -> str | None:
 PEERS: dict[str, Peer] = {
     "torch": Peer(lambda: None, _torch),
     "equations": Peer(lambda: None, _equations),
+    "torchrecurrent": Peer(lambda: _needs("torchrecurrent"), _torchrecurrent),
     "eager": Peer(lambda: None, _eager),
     "torch.compile": Peer(_why_no_compiler, partial(_eager, compile=True)),
     "onnxruntime": Peer(lambda: _needs("onnxruntime", "onnx"), onnx_model.build),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,10 +115,12 @@ STREAMING = [
     for mode in ("streaming", "paced", "inference")
 ]  # fmt: skip
 
-# An LSTM's rate is what cells that torch.nn does not have are held against.
-CUSTOM_ROWS = [
-    row for cell in ("lstm", *CUSTOM) for shape in (DIGITS, (100, 32, 256, 256), ONE_SAMPLE) for row in both(cell, *shape)
-]
+
+def custom_rows(cells: Sequence[str]) -> list[Row]:
+    """Of cells that torch.nn does not have; an LSTM's rate is what they are held against."""
+    shapes = (DIGITS, (100, 32, 256, 256), ONE_SAMPLE)
+    return [row for cell in dict.fromkeys(("lstm", *cells)) for shape in shapes for row in both(cell, *shape)]
+
 
 SUITES: dict[str, list[Row]] = {
     "quick": QUICK,
@@ -126,11 +129,12 @@ SUITES: dict[str, list[Row]] = {
     "braun": BRAUN,
     "comparables": COMPARABLES,
     "streaming": STREAMING,
-    "custom": CUSTOM_ROWS,
+    "custom": custom_rows(CUSTOM),
 }
 
 
-def rows_of(suite: str) -> list[Row]:
-    """The rows of a suite, or of all of them, each once."""
-    suites = SUITES.values() if suite == "all" else [SUITES[suite]]
+def rows_of(suite: str, cells: Sequence[str] = ()) -> list[Row]:
+    """The rows of a suite, or of all of them, each once; `cells` are those of the custom suite, in place of its own."""
+    chosen = SUITES | ({"custom": custom_rows(cells)} if cells else {})
+    suites = chosen.values() if suite == "all" else [chosen[suite]]
     return list(dict.fromkeys(row for rows in suites for row in rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn import Recurrent, runtime
-from benchmarks.job import Job, find_cell
+from benchmarks.job import Job, other_sizes
 from benchmarks.suite import STREAMS
 
 STREAM = 8
@@ -52,7 +53,8 @@ class ModuleSystem:
         run: Callable[..., Any] | None = None,
     ) -> None:
         self.module = module
-        self.run = run if run is not None else module
+        run = run if run is not None else module
+        self.run = partial(run, **job.further) if job.further else run
         self.gradients = gradients or (lambda: {name: p.grad for name, p in module.named_parameters()})
         self.last_step = job.row.loss == "last"
         self.parameters = list(module.parameters())
@@ -102,7 +104,8 @@ class StreamSystem:
 
     def __init__(self, job: Job) -> None:
         row, dtype = job.row, job.data.numpy().dtype
-        layer = Recurrent(find_cell(row.cell), row.features, row.hidden, row.layers, backend="llvm", dtype=dtype)
+        sizes: dict[str, Any] = {**other_sizes(row.cell, row.hidden)}
+        layer = Recurrent(row.cell, row.features, row.hidden, row.layers, backend="llvm", dtype=dtype, **sizes)
         layer.parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
         network = runtime.Network(row.features, [runtime.Recurrent.of("rnn", ["x"], layer)])
         self.stream = network.stream(row.samples)

@@ -61,7 +61,7 @@ def test_what_is_below_target(report: Report, monkeypatch: pytest.MonkeyPatch) -
         "gru 28x200x28x256 training: ratio to the best 0.75, should be at least 1.00",
         "lstm 28x200x28x256 training: peak fraction 0.67, should be at least 0.80",
         "lstm 100x1x1024x1024 inference: fraction of the memory's rate 0.50, should be at least 0.85",
-        "lstm_layernorm 28x200x28x256 training: share of an LSTM's rate, or of the memory's 0.50, should be at least 0.77",
+        "lstm_layernorm 28x200x28x256 training: share of an LSTM's rate, or of the memory's 0.50, should be at least 0.62",
         f"lstm_layernorm 28x200x28x256 training: ratio to equations 2.00, should be at least 3.00; {reason}",
         "inference: geometric mean of the ratios to the best 0.80, should be at least 1.30",
         "training: geometric mean of the ratios to the best 1.06, should be at least 1.80",
