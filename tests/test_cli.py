@@ -203,3 +203,39 @@ def test_doctor_clears_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cli.main(["doctor", "--clear-cache"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: 1 file removed, 0.5 MiB\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("cells", "gru", "residual(lstm)", "--hidden-size", "5") == 0
+    table = capsys.readouterr().out
+    assert "residual(lstm)" in table
+    assert "2 cells; parameters for input=28, hidden=5" in table
+    assert run("cells", "--json") == 0
+    assert {"gru", "lstm"} <= {row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert run("cells", "gruu") == cli.WRONG_USAGE
+    assert "unknown cell 'gruu' (did you mean 'gru'?)" in capsys.readouterr().err
+
+
+def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", "mgu", "--no-timing") == 0
+    assert "no faults found" in capsys.readouterr().out
+    file = tmp_path / "mine.py"
+    file.write_text("from anyrnn import *\n\n@cell\ndef mine(x, h):\n    if h > 0:\n        h = x\n    return h, State(h=h)\n")
+    assert run("check", f"{file}:mine") == cli.FAILED
+    assert f"error: {file}:5: a cell cannot branch on a traced value" in capsys.readouterr().out
+    assert run("check", "nowhere.py:mine") == cli.WRONG_USAGE
+
+
+def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "lstm", "--picture", tmp_path / "lstm.svg") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'lstm.svg'}\n"
+    assert (tmp_path / "lstm.svg").read_text().startswith("<svg")
+    assert run("show", "lstm", "--picture", tmp_path / "lstm.png") == cli.WRONG_USAGE
+    assert "pictures are SVG" in capsys.readouterr().err
+
+
+def test_assembly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "indrnn", "--assembly") == 0
+    printed = capsys.readouterr().out
+    assert "# indrnn, backward" in printed
+    assert ".globl" in printed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -14,7 +14,7 @@ from anyrnn.ir.show import Writer
 from anyrnn.trace import Cell
 from anyrnn.workbench.layout import Layout, Point, layered
 
-ACROSS, DOWN, MARGIN, HEIGHT, LETTER = 88.0, 46.0, 54.0, 26.0, 7.2
+BETWEEN, DOWN, MARGIN, HEIGHT, LETTER = 42.0, 46.0, 30.0, 26.0, 7.2
 FILLS = {
     "given": "#eceff1",
     "wanted": "#eceff1",
@@ -64,15 +64,18 @@ def picture(cell: Cell) -> str:
     boxes, lines = _boxes(graph)
     ends = [box for box in boxes if isinstance(box, str)]
     layout = layered(list(boxes), lines, ends)
-    width = MARGIN * 2 + ACROSS * (layout.layers - 1)
+    columns = _columns(layout, boxes)
+    places = {key: (columns[int(x)], MARGIN + DOWN * y) for key, (x, y) in layout.places.items()}
+    ways = {line: [(columns[int(x)], MARGIN + DOWN * y) for x, y in way] for line, way in layout.ways.items()}
+    width = max(x + boxes[key].width / 2 for key, (x, _) in places.items()) + MARGIN  # type: ignore[index]
     height = MARGIN * 2 + DOWN * layout.rows + 34
     size = f'width="{width:.0f}" height="{height:.0f}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {size} {FONT}>',
         f"<title>{escape(cell.name)}: one step</title>",
         f'<rect {size} fill="#ffffff"/>',
-        *_lines(layout, boxes),
-        *(_box(box, layout.places[key]) for key, box in boxes.items()),
+        *_lines(ways, boxes),
+        *(_box(box, places[key]) for key, box in boxes.items()),
         *_legend({box.kind for box in boxes.values()}, height),
         "</svg>",
     ]
@@ -152,13 +155,16 @@ def _label(graph: Graph, i: int, writer: Writer) -> str:
     return f"{left} {sign} {right}".strip()
 
 
-def _at(place: Point) -> Point:
-    return MARGIN + ACROSS * place[0], MARGIN + DOWN * place[1]
+def _columns(layout: Layout, boxes: dict[int | str, Box]) -> list[float]:
+    """The middle of each layer, as wide as its widest box."""
+    widths = [HEIGHT] * layout.layers
+    for key, (x, _) in layout.places.items():
+        widths[int(x)] = max(widths[int(x)], boxes[key].width)  # type: ignore[index]
+    return [MARGIN + sum(widths[:k]) + BETWEEN * k + width / 2 for k, width in enumerate(widths)]
 
 
-def _lines(layout: Layout, boxes: dict[int | str, Box]) -> Iterator[str]:
-    for (source, target), way in layout.ways.items():
-        points = [_at(place) for place in way]
+def _lines(ways: dict[tuple[Hashable, Hashable], list[Point]], boxes: dict[int | str, Box]) -> Iterator[str]:
+    for (source, target), points in ways.items():
         points[0] = points[0][0] + boxes[source].width / 2, points[0][1]  # type: ignore[index]
         points[-1] = points[-1][0] - boxes[target].width / 2, points[-1][1]  # type: ignore[index]
         path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
@@ -169,7 +175,7 @@ def _lines(layout: Layout, boxes: dict[int | str, Box]) -> Iterator[str]:
 
 
 def _box(box: Box, place: Point) -> str:
-    x, y = _at(place)
+    x, y = place
     radius = HEIGHT / 2 if box.kind in ("given", "wanted", "function") else 4
     formula = f"{box.name} = {box.formula}" if box.name and box.name != box.formula else box.formula
     middle = f'text-anchor="middle" x="{x:.1f}"'
