@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from anyrnn import cells
+from anyrnn import LayerOptions, cells
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import Graph
+from tests.zoo import input_size, sizes_of
 
 VALUES: dict[str, Any] = {
     "input_dropout": 0.4,
@@ -25,8 +29,6 @@ VALUES: dict[str, Any] = {
 }
 COMBINATIONS = [*([name] for name in VALUES), *([n for n in VALUES if n != without] for without in ("merge", "reverse"))]
 """Each alone, and nearly all together."""
-NO_PRODUCT_OF_STATES = {"indrnn"}
-"""Cells to which some options cannot be applied."""
 
 
 def title(part: Any) -> str:
@@ -36,24 +38,41 @@ def title(part: Any) -> str:
     return part[0] if len(part) == 1 else "all_but_" + "_".join(name for name in VALUES if name not in part)
 
 
+@cache
+def refused(cell: str, name: str) -> str:
+    """Why layers of a cell cannot have an option; empty if they can."""
+    graph = cells.load(cell).trace()
+    value = of_ops(graph, VALUES[name]) if name == "activations" else VALUES[name]
+    try:
+        if name == "skip_input":
+            graph = cells.load(cell).trace(skip_input=True)
+        LayerOptions(**{name: value}).trained(graph, between_layers=False)
+    except ValueError as error:
+        return str(error)
+    return "" if value else f"{cell} has none of them"
+
+
+def of_ops(graph: Graph, functions: dict[str, str]) -> dict[str, str]:
+    """The activation functions that a cell has."""
+    ops = {node.op for node in graph.nodes if node.per_sample}
+    return {op: function for op, function in functions.items() if op in ops}
+
+
 def options_of(cell: str, names: Any) -> dict[str, Any]:
-    skipped = {"recurrent_dropout", "weight_dropout", "cut_gradient"} if cell in NO_PRODUCT_OF_STATES else set()
-    chosen = {name: VALUES[name] for name in names if name not in skipped}
+    chosen = {name: VALUES[name] for name in names if not refused(cell, name)}
     if "activations" in chosen:
-        ops = {node.op for node in cells.load(cell).trace().nodes}
-        chosen["activations"] = {op: function for op, function in VALUES["activations"].items() if op in ops}
-        chosen = {name: value for name, value in chosen.items() if value}
+        chosen["activations"] = of_ops(cells.load(cell).trace(), chosen["activations"])
     return chosen
 
 
 def shape_of(cell: str, options: Any, hidden: int, inputs: int) -> dict[str, Any]:
     """The sizes, layers and directions of a network that can have these options: the most of them."""
-    narrow = "skip_input" in options and "proj" in sizes_of(cell) and "residual" not in options
-    both = "reverse" not in options and ("skip_input" not in options or "merge" in options)
-    sizes = sizes_of(cell) if narrow or "skip_input" not in options else dict.fromkeys(sizes_of(cell), hidden)
-    sizes = {"input_size": hidden if "skip_input" in options else inputs, "hidden_size": hidden, **sizes}
-    return {**sizes, "num_layers": 1 if narrow else 2, "bidirectional": both}
-
-
-def sizes_of(cell: str) -> dict[str, int]:
-    return {name: 7 for name in cells.load(cell).trace().size_names if name not in ("input", "hidden")}
+    graph, named = cells.load(cell).trace(), sizes_of(cell, 7)
+    skips, layers = "skip_input" in options, 2
+    both = "reverse" not in options and (not skips or "merge" in options)
+    output = graph.nodes[graph.output("y")].shape[0]
+    if skips and output != Dim.of("hidden"):  # layers above the first would have other inputs than those of the hidden size
+        named, layers = (dict.fromkeys(named, hidden), 2) if "residual" in options else (named, 1)
+    width = output.evaluate({"hidden": hidden, **named}) * (2 if both and "merge" not in options else 1)
+    size = hidden if skips else input_size(cell, inputs, width)
+    return {"input_size": size, "hidden_size": hidden, **named, "num_layers": layers, "bidirectional": both}

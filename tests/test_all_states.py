@@ -11,8 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import anyrnn
 import anyrnn.torch
-from tests.options import sizes_of
-from tests.zoo import FEW
+from tests.zoo import FEW, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -52,7 +51,7 @@ def as_tuple(states: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize(("shape", "call"), PAIRS)
 @pytest.mark.parametrize("cell", [*FEW, kinds], ids=str)
 def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: dict[str, Any]) -> None:
-    sizes = sizes_of(cell)
+    sizes = sizes_of(cell, 7)
     random = np.random.default_rng(0)
     x = random.normal(size=(6, 3, 5))
     if shape.get("batch_first"):

@@ -23,3 +23,12 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
 def test_a_cell_of_ones_own_trains(tmp_path):
     script = shutil.copy(ROOT / "examples" / "my_cell.py", tmp_path)
     assert runpy.run_path(str(script))["main"]() < 0.02
+
+
+def test_the_compiler_from_scratch_checks_itself(tmp_path, capsys):
+    script = shutil.copy(ROOT / "examples" / "from_scratch.py", tmp_path)
+    made = runpy.run_path(str(script))
+    text = capsys.readouterr().out
+    assert made["python_text"](made["CELLS"]["gru"]) in text
+    assert len(re.findall(r"speed of the gru, .*: interpreter 1\.0, .*LLVM \d+\.\d\n", text)) == 2
+    assert text.endswith("anyrnn gives the same numbers\n")

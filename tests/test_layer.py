@@ -10,14 +10,13 @@ from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector,
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
-from tests.zoo import FEW
+from tests.zoo import FEW, sizes_of
 
 NAMES = FEW
 
 
 def make(name, backend="auto", **options):
-    sizes = {"proj": 3} if name == "lstm_projected" else {}
-    return anyrnn.Recurrent(name, 4, 7, backend=backend, **{"dtype": "float64", "seed": 3, **sizes, **options})
+    return anyrnn.Recurrent(name, 4, 7, backend=backend, **{"dtype": "float64", "seed": 3, **sizes_of(name, 3), **options})
 
 
 def states(layer, rows, random):

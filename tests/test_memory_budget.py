@@ -14,7 +14,7 @@ import anyrnn.torch
 from anyrnn import UnsupportedError
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.memory import Windows
-from tests.zoo import FEW
+from tests.zoo import FEW, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 STEPS, ROWS = 13, 300  # seven chunks of two steps
@@ -92,8 +92,7 @@ def test_the_bits_are_those_without_a_budget(options: str, uneven: str, share: f
 @pytest.mark.parametrize("call", [{}, {"return_states": "all"}, {"return_outputs": "last"}], ids=str)
 @pytest.mark.parametrize("cell", [c for c in FEW if c != "lstm"])
 def test_every_cell(cell: str, call: dict[str, str], done_again: list[Windows]) -> None:
-    sizes = {"proj": 7} if cell == "lstm_projected" else {}
-    plain, bounded = layers(cell, 0.85, **sizes)
+    plain, bounded = layers(cell, 0.85, **sizes_of(cell, 7))
     for uneven in (UNEVEN["dense"], UNEVEN["resets"]):
         for ours, theirs in zip(results(bounded, **call, **uneven), results(plain, **call, **uneven), strict=True):
             assert torch.equal(ours, theirs)

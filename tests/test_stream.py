@@ -9,7 +9,7 @@ import pytest
 import anyrnn
 from anyrnn import State, Step, affine, cell, tanh
 from anyrnn.backends.llvm import split, threads
-from tests.zoo import EVERY
+from tests.zoo import EVERY, further, input_size, sizes_of
 
 
 def draw(*shape: int, dtype: type = np.float32) -> np.ndarray:
@@ -26,13 +26,12 @@ def timed(x, h, dt: Step(2)):  # type: ignore[no-untyped-def, valid-type]
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_stream_equals_one_call(name: str, backend: str, dtype: type) -> None:
-    options = {"proj": 4} if "proj" in name else {}
-    size = 6 if name == "indrnn" else 3
-    layer = anyrnn.Recurrent(name, size, 6, 2, seed=0, backend=backend, dtype=dtype, **options)
-    x = draw(7, 2, size, dtype=dtype)
-    output, last = layer(x)
+    size = input_size(name, 3, 6)
+    layer = anyrnn.Recurrent(name, size, 6, 2, seed=0, backend=backend, dtype=dtype, **sizes_of(name))
+    x, more = draw(7, 2, size, dtype=dtype), further(layer.network, 7, 2, dtype=dtype)
+    output, last = layer(x, **more)
     stream = layer.stream(2)
-    assert np.array_equal([stream(step) for step in x], output)
+    assert np.array_equal([stream(step, **{k: a[t] for k, a in more.items()}) for t, step in enumerate(x)], output)
     for state, expected in zip(stream.states.values(), last if isinstance(last, tuple) else (last,), strict=True):
         assert np.array_equal(state, expected)
 

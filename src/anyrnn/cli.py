@@ -1,4 +1,4 @@
-"""The command line: `anyrnn cells`, `show`, `check`, `train`, `convert`, `inspect`, `doctor`."""
+"""The command line: `anyrnn cells`, `show`, `check`, `train`, `compare`, `convert`, `inspect`, `doctor`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyrnn
+from anyrnn.compare import options as comparing
 from anyrnn.errors import CellError, InexactError, MissingExtraError, UnsupportedError
 from anyrnn.train import options
 from anyrnn.train.errors import DivergedError, UsageError
@@ -34,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(chosen, f"error: {error}", WRONG_USAGE)
     except DivergedError as error:
         return _complain(chosen, f"error: {error}", FAILED)
-    except KeyboardInterrupt:
-        return _complain(chosen, "interrupted", INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        return _complain(chosen, str(stopped) or "interrupted", INTERRUPTED)
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
         _write_no_more()
         return FAILED
@@ -79,6 +80,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     options.add_arguments(train)
     train.set_defaults(run=_train)
+
+    compared = commands.add_parser(
+        "compare",
+        help="compare cells: the same training for each, several seeds, confidence intervals",
+        description="Train cells under one protocol and say how they differ: the same network, batches, steps and optimiser "
+        "around each, learning rates chosen on data of their own, means with 95 % confidence intervals over seeds, differences "
+        "with Holm's correction. The same command goes on where it was stopped.",
+    )
+    comparing.add_arguments(compared)
+    compared.set_defaults(run=_compare)
 
     show = commands.add_parser("show", help="print a cell's equations, plan or code", description="Print what a cell becomes.")
     show.add_argument("cell", metavar="CELL", help=_CELL)
@@ -159,6 +170,19 @@ def _train(chosen: argparse.Namespace) -> int:
             f"weights, summary and pictures: {summary['output']}"
         )
     return INTERRUPTED if summary["interrupted"] else 0
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    from anyrnn.compare import program
+
+    found = program.run(comparing.from_arguments(chosen, _sizes(chosen.size)))
+    if chosen.json:
+        print(json.dumps(found.summary, allow_nan=False))
+    else:
+        print(f"{found}\nruns, tables{' and pictures' if found.without is None else ''}: {found.summary['output']}")
+    if found.without is not None:
+        _tell(chosen, found.without)
+    return 0
 
 
 def _cells(chosen: argparse.Namespace) -> int:

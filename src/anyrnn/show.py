@@ -236,7 +236,8 @@ def _gradients(plan: Plan) -> Iterator[str]:
     sums: dict[str, list[str]] = {}
     for total in program.sums:
         sums.setdefault(at(*total.value), []).append(total.weight)
-    yield "  gradients, over all steps and samples"
+    if together or sums:
+        yield "  gradients, over all steps and samples"
     for (right, _), pairs in together.items():
         yield f"    outer products with {right}"
         yield from (f"      {weight} += {left}" for left, weight in pairs)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anyrnn
-from anyrnn import cells
 from tests.budget import MOVED, movement, rounded
 from tests.options import options_of
+from tests.zoo import FEW
 
 EXAMPLES = 1000 if settings.get_current_profile_name() == "thorough" else 30
 probabilities = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
@@ -38,7 +38,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def networks(draw: st.DrawFn) -> dict[str, Any]:
     """Arguments of a layer."""
-    cell = draw(st.sampled_from(cells.names()))
+    cell = draw(st.sampled_from(FEW))
     names = draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=4))
     options = {name: draw(VALUES[name]) for name in sorted(names) if name in options_of(cell, names)}
     if "activations" in options:

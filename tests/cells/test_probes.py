@@ -266,7 +266,7 @@ PROBES: dict[str, tuple[Any, Callable[..., Any], str | None]] = {
     "highway": (highway, plain_highway, None),
     "scrn": (scrn, plain_scrn, None),
     "clockwork": (clockwork, plain_clockwork, "concat"),
-    "slstm": (slstm, plain_slstm, r"block-diagonal product \(heads > 1\)"),
+    "slstm": (slstm, plain_slstm, None),
     "lru": (lru, plain_lru, None),
     "fastgrnn": (fastgrnn, plain_fastgrnn, None),
 }

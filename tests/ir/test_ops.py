@@ -187,5 +187,6 @@ def test_llvm_declines_features_that_cannot_be_taken_apart(name: str) -> None:
 
 def test_sizes_are_written_as_fractions() -> None:
     hidden = Dim.of("hidden")
-    assert str(hidden * 2 / 3 + 1) == "1 + 2*hidden/3"
+    assert str(hidden * 2 / 3 + 1) == "2*hidden/3 + 1"
     assert str(hidden / 4) == "hidden/4"
+    assert str(hidden / 4 * -1 - 2) == "-hidden/4 - 2"

@@ -33,6 +33,7 @@ from anyrnn.trace.language import (
     norm,
     sigmoid,
     split,
+    stop_gradient,
     tanh,
     total,
     vector,
@@ -371,6 +372,24 @@ def test_norms_of_different_eps_are_told_apart() -> None:
     lines = text(stacked.trace()).splitlines()
     assert [line.split(" ")[0] for line in lines if "(" in line.split("=")[0]] == ["norm(u)", "norm2(u)"]
     assert lines[0].endswith("= norm(weight_ih·x) + norm2(weight_hh·h)")
+
+
+@cell
+def fixed(x, h):
+    W = matrix("W", trained=False)
+    h = tanh(W @ h + affine("h", x) + vector("b", trained=False) * stop_gradient(vector("c")) * vector("c"))
+    return h, State(h=h)
+
+
+def test_parameters_that_are_not_trained_are_written_as_they_are() -> None:
+    assert text(fixed.trace()).splitlines()[0] == "h' = tanh(W·h + (weight_ih·x + bias_ih) + b * stop_gradient(c) * c)"
+    assert latex(fixed.trace()).splitlines()[1].startswith("  h_t &= \\tanh(W h_{t-1} + ")
+
+
+def test_no_gradient_of_them_is_made() -> None:
+    lines = gradient_text(adjoint(simplify(fixed.trace())), fixed.trace()).splitlines()
+    lefts = [line.split(" = ")[0].strip() for line in lines]
+    assert lefts == ["d_h_1", "d_h_pre", "d_h", "d_x", "d_weight_ih", "d_bias_ih, d_(b * stop_gradient(c) * c)"]
 
 
 # LaTeX

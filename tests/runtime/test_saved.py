@@ -11,7 +11,7 @@ import anyrnn
 from anyrnn import State, Vec, affine, cell, runtime, sigmoid, softplus, tanh
 from anyrnn.files import safetensors as ours
 from anyrnn.runtime.saved import FORMAT
-from tests.runtime.test_networks import draw, recurrent, small
+from tests.runtime.test_networks import draw, given, recurrent, small
 from tests.zoo import EVERY
 
 
@@ -22,7 +22,7 @@ def test_a_network_is_read_as_it_was_written(name, dtype, tmp_path):
     network.save(tmp_path / "network.safetensors")
     found = runtime.load(tmp_path / "network.safetensors")
     assert repr(found) == repr(network)
-    x = np.random.default_rng(1).integers(0, 11, (9, 3))
+    x = given(network, 9, 3)
     (a, after), (b, later) = network.run(x), found.run(x)
     assert np.array_equal(a, b)
     assert all(np.array_equal(p, q) for p, q in zip(after["rnn"], later["rnn"], strict=True))

@@ -18,7 +18,7 @@ from anyrnn import State, Step, cell
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.torch.cell import OF_STEPS
 from anyrnn.trace.language import affine, mean, tanh
-from tests.zoo import EVERY
+from tests.zoo import EVERY, further, sizes_of
 
 OF_ITS_OWN = {*signature(anyrnn.torch.RecurrentCell).parameters, *OF_STEPS}
 """What cells take."""
@@ -99,16 +99,15 @@ def test_parameters_and_text_are_those_of_torch(kind: str) -> None:
 def test_a_loop_of_steps_is_a_layer(name: str) -> None:
     """To the bit, and every cell has the parameters of its layer under plain names."""
     torch.manual_seed(0)
-    options = {"proj": 3} if name == "lstm_projected" else {}
-    layer = anyrnn.torch.Recurrent(name, 4, 5, **options)
-    module = anyrnn.torch.RecurrentCell(name, 4, 5, **options)
+    layer = anyrnn.torch.Recurrent(name, 4, 5, **sizes_of(name, 3))
+    module = anyrnn.torch.RecurrentCell(name, 4, 5, **sizes_of(name, 3))
     module.load_state_dict({key.removesuffix("_l0"): value for key, value in layer.state_dict().items()})
-    x = torch.randn(6, 2, 4)
+    x, more = torch.randn(6, 2, 4), {k: torch.from_numpy(a) for k, a in further(layer.network, 6, 2).items()}
     outputs, state = [], None
-    for step in x:
-        output, state = module(step, state)
+    for t, step in enumerate(x):
+        output, state = module(step, state, **{k: a[t] for k, a in more.items()})
         outputs.append(output)
-    expected, last = layer(x)
+    expected, last = layer(x, **more)
     assert torch.equal(torch.stack(outputs), expected)
     for one, other in zip(*(tree_leaves(s) for s in (state, last)), strict=True):
         assert torch.equal(one, other[0])

@@ -15,7 +15,7 @@ from anyrnn import State, cell
 from anyrnn.trace.language import affine, matrix, tanh
 from tests.budget import assert_relative
 from tests.torch.layers import pair, tensors_of
-from tests.zoo import EVERY, FEW
+from tests.zoo import EVERY, FEW, further, input_size, sizes_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule"),
@@ -40,9 +40,9 @@ def draw(*shape: int, seed: int = 1) -> Tensor:
 
 def make(name: Any, layers: int = 1, bidirectional: bool = False, backend: str = "llvm") -> Any:
     torch.manual_seed(3)
-    options = {"proj": 2} if name == "lstm_projected" else {}
+    size = input_size(name, D, 2 * H) if bidirectional else D
     layer = anyrnn.torch.Recurrent(
-        name, D, H, layers, bidirectional=bidirectional, backend=backend, dtype=torch.float64, **options
+        name, size, H, layers, bidirectional=bidirectional, backend=backend, dtype=torch.float64, **sizes_of(name, 2)
     )
     with torch.no_grad():
         for parameter in layer.parameters():  # small numbers only: no kinks of rectifiers between two differences
@@ -55,16 +55,18 @@ def states(layer: Any) -> list[Tensor]:
 
 
 def function_of(layer: Any) -> tuple[Callable[..., Any], list[Tensor]]:
-    """The layer as a function of the input, the first states and the parameters, with a place to evaluate it at."""
-    names, count = [name for name, _ in layer.named_parameters()], len(states(layer))
+    """The layer as a function of the inputs, the first states and the parameters, with a place to evaluate it at."""
+    names, first = [name for name, _ in layer.named_parameters()], states(layer)
+    more = {name: torch.from_numpy(array) for name, array in further(layer.network, T, N, dtype=float).items()}
 
     def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        hx = rest[0] if count == 1 else tuple(rest[:count])
-        weights = dict(zip(names, rest[count:], strict=True))
-        y, last = torch.func.functional_call(layer, weights, (x, hx))
+        given, rest = dict(zip(more, rest, strict=False)), rest[len(more) :]
+        hx = rest[0] if len(first) == 1 else tuple(rest[: len(first)])
+        weights = dict(zip(names, rest[len(first) :], strict=True))
+        y, last = torch.func.functional_call(layer, weights, (x, hx), given)
         return y, *tensors_of(last)
 
-    place = [draw(T, N, D), *states(layer), *(p.detach().clone() for p in layer.parameters())]
+    place = [draw(T, N, layer.network.input_size), *more.values(), *first, *(p.detach().clone() for p in layer.parameters())]
     return function, [a.requires_grad_() for a in place]
 
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 import anyrnn.torch
 from tests.budget import assert_relative
 from tests.torch.layers import KINDS, pair, solve, state_for, tensors_of
-from tests.zoo import FEW
+from tests.zoo import FEW, sizes_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
@@ -86,8 +86,7 @@ def test_nan_in_one_sample_stays_there(kind: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FEW if name not in ("indrnn", "rnn_relu")])
 def test_nan_gives_nan_gradients(name: str) -> None:
-    options = {"proj": 3} if name == "lstm_projected" else {}
-    layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **options)
+    layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **sizes_of(name, 3))
     x = draw(T, N, D)
     x[0, 0, 0] = math.nan
     x.requires_grad_()

@@ -361,6 +361,31 @@ def splits_into_nothing(x, h):
     return h, State(h=a)
 
 
+def splits_by_a_name(x, h):
+    a = split(h, "hidden")  # HERE
+    return h, State(h=a)
+
+
+def splits_into_no_sizes(x, h):
+    a = split(h, [])  # HERE
+    return h, State(h=a)
+
+
+def splits_into_too_much(x, h):
+    a = split(h, ["hidden", 1])  # HERE
+    return h, State(h=a)
+
+
+def splits_into_an_odd_size(x, h):
+    a = split(h, ["hidden - 1.5", 1.5])  # HERE
+    return h, State(h=a)
+
+
+def splits_into_half_a_feature(x, h):
+    a = split(h, ["hidden - 1", 0.5])  # HERE
+    return h, State(h=a)
+
+
 def joins_nothing(x, h):
     h = h * mean(concat())  # HERE
     return h, State(h=h)
@@ -543,7 +568,12 @@ MISTAKES: dict[Callable[..., Any], str] = {
     declares_a_parameter_twice: r"parameter 'b' is declared twice with different shapes",
     splits_a_scalar: r"split needs a vector",
     splits_a_number: r"split needs a vector|split .*traced value",
-    splits_into_nothing: r"split",
+    splits_into_nothing: r"split needs a number of parts, at least 1, or a list of their sizes; got 0",
+    splits_by_a_name: r"split needs a number of parts, at least 1, or a list of their sizes; got 'hidden'",
+    splits_into_no_sizes: r"split needs a number of parts, at least 1, or a list of their sizes; got \[\]",
+    splits_into_too_much: r"split: hidden, 1 make hidden \+ 1 features, and h has hidden",
+    splits_into_an_odd_size: r"a part of split should be a name, a positive number, or a sum .* got 'hidden - 1\.5'",
+    splits_into_half_a_feature: r"the size of a part of split should be a name or a whole number, got 0\.5",
     joins_nothing: r"concat needs",
     joins_a_scalar: r"concat needs .*vector",
     joins_a_number: r"concat .*(vector|traced value)",
@@ -655,6 +685,10 @@ def input_of_fixed_size(x: Vec(3), h):
     return h, State(h=h)
 
 
+def input_of_a_sum(x: Vec("hidden - 1"), h):
+    return h, State(h=h)
+
+
 SIGNATURES: dict[Callable[..., Any], str] = {
     no_input: r"cell 'no_input' has no input; its first argument is the input",
     no_state: r"cell 'no_state' has no state; its arguments after the input are the states",
@@ -663,7 +697,8 @@ SIGNATURES: dict[Callable[..., Any], str] = {
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
     odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
     odd_hyper: r"'rate' is a hyper-parameter, as it is keyword-only; Vec is for inputs and states",
-    state_without_features: r"the size of Vec should be a name or a positive number, got 0",
+    state_without_features: r"the size of Vec should be a name, a positive number, or a sum such as 'hidden - 1', got 0",
+    input_of_a_sum: r"the size of the input 'x' should be a name, got hidden - 1",
     scalar_input: r"the input 'x' is a vector; annotate it with Vec\(size\), not with Scalar",
     input_of_fixed_size: r"the size of the input 'x' should be a name, got 3",
 }
@@ -780,9 +815,15 @@ def half_a_row(x, h):
     return h, State(h=h + mean(a))
 
 
+def none_left(x, h):
+    a, b = split(affine("a", x, h), ["hidden - 1", 1])
+    return h, State(h=h * mean(a) + mean(b))
+
+
 @pytest.mark.parametrize(
     ("function", "sizes", "message"),
     [
+        (none_left, (3, 1), "the size hidden - 1 is 0 for hidden=1"),
         (halves, (3, 5), "the size hidden/2 is not a whole number for hidden=5"),
         (third, (3, 5), "the size 4/3 is not a whole number$"),
         (half_a_row, (4, 5), "the size 3/2 is not a whole number$"),

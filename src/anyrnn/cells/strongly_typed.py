@@ -1,14 +1,20 @@
-"""Strongly typed networks: states are averaged feature by feature, and nothing is made of them by a matrix; `past` is the input
-before.
+"""Strongly typed networks: states are averaged feature by feature, and nothing is made of them by a matrix. `z_1` and the like
+are what an input gives to the gates one step later.
 
 In T-RNN torchrecurrent adds a bias to z, and RecurrentLayers.jl has tanh for the forget gate by default.
 """
 
-from anyrnn.trace import State, Vec, cell
+from anyrnn.trace import State, cell
 from anyrnn.trace.language import affine, matrix, sigmoid, tanh
 
+PAPER = "Balduzzi & Ghifary 2016, Strongly-Typed Recurrent Neural Networks, arXiv 1602.02218"
 
-@cell(paper="Balduzzi & Ghifary 2016, Strongly-Typed Recurrent Neural Networks, arXiv 1602.02218; T-RNN")
+
+def later(gate, x):
+    return affine(f"{gate}_1", x, bias=False)
+
+
+@cell(paper=f"{PAPER}; T-RNN")
 def trnn(x, h):
     z = matrix("W", "hidden", "input") @ x
     f = sigmoid(affine("f", x))
@@ -16,20 +22,20 @@ def trnn(x, h):
     return h, State(h=h)
 
 
-@cell(paper="Balduzzi & Ghifary 2016, Strongly-Typed Recurrent Neural Networks, arXiv 1602.02218; T-GRU")
-def tgru(x, h, past: Vec("input")):
-    z = affine("z", x, past)
-    f = sigmoid(affine("f", x, past))
-    o = tanh(affine("o", x, past))
+@cell(paper=f"{PAPER}; T-GRU")
+def tgru(x, h, z_1, f_1, o_1):
+    z = affine("z", x) + z_1
+    f = sigmoid(affine("f", x) + f_1)
+    o = tanh(affine("o", x) + o_1)
     h = f * h + z * o
-    return h, State(h=h, past=x)
+    return h, State(h=h, z_1=later("z", x), f_1=later("f", x), o_1=later("o", x))
 
 
-@cell(paper="Balduzzi & Ghifary 2016, Strongly-Typed Recurrent Neural Networks, arXiv 1602.02218; T-LSTM")
-def tlstm(x, c, past: Vec("input")):
-    z = affine("z", x, past)
-    f = sigmoid(affine("f", x, past))
-    o = tanh(affine("o", x, past))
+@cell(paper=f"{PAPER}; T-LSTM")
+def tlstm(x, c, z_1, f_1, o_1):
+    z = affine("z", x) + z_1
+    f = sigmoid(affine("f", x) + f_1)
+    o = tanh(affine("o", x) + o_1)
     c = f * c + (1 - f) * z
     h = c * o
-    return h, State(c=c, past=x)
+    return h, State(c=c, z_1=later("z", x), f_1=later("f", x), o_1=later("o", x))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anyrnn.datasets._sequences import Dataset, Sequences
+from anyrnn.datasets._sequences import Dataset, Sequences, every_fifth
 from anyrnn.errors import MissingExtraError
 
 CLASSES = 10
-HELD_OUT_EVERY = 5
 
 
 def digits() -> Dataset:
@@ -36,7 +34,7 @@ def digits() -> Dataset:
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels.reshape(-1, 8, 8) / 16).astype(np.float32)  # [N, T, D]
     labels = labels.astype(np.int64)  # [N]
-    held_out = _every_fifth(labels)
+    held_out = every_fifth(labels)
     return Dataset(
         name="digits",
         classes=CLASSES,
@@ -44,12 +42,3 @@ def digits() -> Dataset:
         test=Sequences(images[held_out], labels[held_out]),
         held_out="every fifth image of each digit; the same writers are in both parts",
     )
-
-
-def _every_fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which images are held out, [N]."""
-    held_out = np.zeros(len(labels), dtype=np.bool_)
-    for label in range(CLASSES):
-        (places,) = np.nonzero(labels == label)
-        held_out[places[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]] = True
-    return held_out

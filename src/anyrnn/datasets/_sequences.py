@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+HELD_OUT_EVERY = 5
+
 
 @dataclass(frozen=True)
 class Sequences:
@@ -45,3 +47,12 @@ class Dataset:
     def features(self) -> int:
         """D: pixels of a row."""
         return int(self.train.inputs.shape[2])
+
+
+def every_fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which sequences are held out, [N]: of each label the fifth, the tenth and so on."""
+    held_out = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        (places,) = np.nonzero(labels == label)
+        held_out[places[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]] = True
+    return held_out

@@ -18,11 +18,12 @@ class Dim:
 
     @staticmethod
     def of(size: str | int | Dim) -> Dim:
-        """From a size's name, a number, or a Dim."""
+        """From a size's name, a form as text (see `parse`), a number, or a Dim."""
         if isinstance(size, Dim):
             return size
-        name, factor = (size, Fraction(1)) if isinstance(size, str) else ("", Fraction(size))
-        return Dim(((name, factor),) if factor else ())
+        if isinstance(size, str):
+            return Dim(((size, Fraction(1)),)) if size.isidentifier() else Dim.parse(size)
+        return Dim((("", Fraction(size)),) if size else ())
 
     def __add__(self, other: Dim | int | str) -> Dim:
         total = dict(self.terms)
@@ -52,48 +53,67 @@ class Dim:
         whole = lcm(*[factor.denominator for _, factor in self.terms])
         return tuple((name, factor.numerator * (whole // factor.denominator)) for name, factor in self.terms), whole
 
-    def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """Its value. Raises ValueError when that is not a whole number, 0 or above."""
+    def evaluate(self, sizes: Mapping[str, int], least: int = 0) -> int:
+        """Its value. Raises ValueError when that is not a whole number, `least` or above."""
         parts, whole = self._in_integers
         value, rest = divmod(sum([n * sizes[name] if name else n for name, n in parts]), whole)
-        if rest or value < 0:
+        if rest or value < least:
             given = ", ".join(f"{n}={sizes[n]}" for n in sorted(self.names))
-            raise ValueError(f"the size {self} is not a whole number" + (f" for {given}" if given else ""))
+            found = "not a whole number" if rest or not given else value
+            raise ValueError(f"the size {self} is {found}" + (f" for {given}" if given else ""))
         return value
 
     @staticmethod
     def parse(text: str) -> Dim:
-        """What `str` wrote. Raises ValueError for other text, and for factors beyond nine digits."""
-        total = Dim()
-        for part in text.split(" + "):
-            found = _TERM.fullmatch(part) if len(text) < 200 else None
+        """Of text such as `4*hidden - 1`, as `str` writes it. Raises ValueError for other text, and for factors beyond nine
+        digits.
+        """
+        total, rest = Dim(), _SIGN.sub(r"\1", text.strip()) if len(text) < 200 else ""
+        rest = rest if rest.startswith(("+", "-")) else "+" + rest
+        while rest:
+            found = _TERM.match(rest)
             if found is None or int(found["divisor"] or 1) == 0:
                 raise ValueError(f"a size should be written as '4*hidden + 1', got {text!r}")
             name = found["times"] or found["name"] or ""
-            total += Dim(((name, Fraction(int(found["factor"] or 1), int(found["divisor"] or 1))),))
+            factor = Fraction(int(found["factor"] or 1), int(found["divisor"] or 1))
+            total += Dim(((name, factor if found["sign"] == "+" else -factor),))
+            rest = rest[found.end() :]
         return total
 
     def __str__(self) -> str:
-        def one(name: str, factor: Fraction) -> str:
-            if not name:
-                return str(factor)
-            times = name if factor.numerator == 1 else f"{factor.numerator}*{name}"
-            return times if factor.denominator == 1 else f"{times}/{factor.denominator}"
+        text = ""
+        for name, factor in sorted(self.terms, key=lambda term: not term[0]):  # the number last
+            sign = "-" if factor < 0 else "+" if text else ""
+            term = _term(name, abs(factor))
+            text = f"{text} {sign} {term}" if text else sign + term
+        return text or "0"
 
-        return " + ".join(one(n, f) for n, f in self.terms) or "0"
+
+def _term(name: str, factor: Fraction) -> str:
+    if not name:
+        return str(factor)
+    times = name if factor.numerator == 1 else f"{factor.numerator}*{name}"
+    return times if factor.denominator == 1 else f"{times}/{factor.denominator}"
 
 
 _NAME = r"[^\W\d]\w*"
-_TERM = re.compile(rf"(?:(?P<factor>-?\d{{1,9}})(?:\*(?P<times>{_NAME}))?|(?P<name>{_NAME}))(?:/(?P<divisor>\d{{1,9}}))?")
+_SIGN = re.compile(r"\s*([-+*/])\s*")
+_FACTOR = rf"(?P<factor>\d{{1,9}})(?:\*(?P<times>{_NAME}))?"
+_TERM = re.compile(rf"(?P<sign>[-+])(?:{_FACTOR}|(?P<name>{_NAME}))(?:/(?P<divisor>\d{{1,9}}))?(?=[-+]|$)")
 
 
 def features(size: str | int | Dim, who: str) -> Dim:
     """A number of features that a user has given. Raises TypeError and ValueError when it is none."""
     if not isinstance(size, (str, int, Dim)) or isinstance(size, bool):
         raise TypeError(f"the size of {who} should be a name or a whole number, got {size!r}")
-    if (isinstance(size, str) and not size.isidentifier()) or (isinstance(size, int) and size < 1):
-        raise ValueError(f"the size of {who} should be a name or a positive number, got {size!r}")
-    return Dim.of(size)
+    try:
+        dim = Dim.of(size)
+        if dim.names or dim.evaluate({}):
+            return dim
+    except ValueError:
+        pass
+    given = str(size) if isinstance(size, Dim) else repr(size)
+    raise ValueError(f"the size of {who} should be a name, a positive number, or a sum such as 'hidden - 1', got {given}")
 
 
 def solve(equations: Sequence[tuple[Dim, int]], given: Mapping[str, int]) -> dict[str, int]:

@@ -35,6 +35,16 @@ def mean_of(nodes: Sequence[Node], i: int) -> int | None:
     return vector if nodes[vector].shape == nodes[node.inputs[1]].attributes else None
 
 
+def not_trained(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """Parameters that are read through stop_gradient alone, each with the node that does: it is written as the parameter."""
+    readers: dict[int, set[int]] = {}
+    for i, node in enumerate(nodes):
+        for s in node.inputs:
+            readers.setdefault(s, set()).add(i)
+    stopped = ((s, by) for s, (by, *more) in readers.items() if nodes[s].op == "parameter" and not more)
+    return [(s, by) for s, by in stopped if nodes[by].op == "stop_gradient"]
+
+
 class Names:
     """Which values have a line, and what all are called.
 
@@ -52,6 +62,8 @@ class Names:
     ) -> None:
         self.nodes = nodes
         self.names: dict[int, Name] = dict(known or {})
+        for parameter, stop in not_trained(nodes):
+            self.names[parameter] = self.names[stop] = self._leaf(nodes[parameter])
         self.aliases: list[tuple[Name, int]] = []
         self._counted: dict[int, int] = {}
         uses = self._uses([*(i for _, i in outputs), *ends])

@@ -211,7 +211,7 @@ class Latex:
 
     def size(self, dim: Dim) -> Piece:
         words = re.sub(r"[A-Za-z_]\w*", lambda word: "\\mathrm{" + word[0].replace("_", "\\_") + "}", str(dim))
-        return Piece(words.replace("*", " \\, "), SUM if " + " in str(dim) else ATOM)
+        return Piece(words.replace("*", " \\, "), SUM if " " in str(dim) else ATOM)
 
     def _range(self, offset: Dim, size: Dim) -> str:
         return f"{self.size(offset).text}:{self.size(offset + size).text}"

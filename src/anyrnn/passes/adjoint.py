@@ -43,11 +43,21 @@ class Adjoint:
     sums: tuple[tuple[int, int], ...]
 
 
-def differentiable(nodes: tuple[Node, ...] | list[Node]) -> list[bool]:
+def of_numbers(nodes: Sequence[Node]) -> list[bool]:
+    """Whether a node is made of an input, a state or a parameter."""
+    return _leading_back(nodes, ())
+
+
+def differentiable(nodes: Sequence[Node]) -> list[bool]:
     """Whether a gradient with respect to a node is ever wanted: it leads back to an input, a state or a parameter."""
+    return _leading_back(nodes, ("stop_gradient",))
+
+
+def _leading_back(nodes: Sequence[Node], ends: Sequence[str]) -> list[bool]:
     result: list[bool] = []
     for node in nodes:
-        result.append(node.op in ("input", "state", "parameter") or any(result[s] for s in node.inputs))
+        leads = node.op not in ends and any(result[s] for s in node.inputs)
+        result.append(leads or node.op in ("input", "state", "parameter"))
     return result
 
 

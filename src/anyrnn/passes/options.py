@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from anyrnn.ir.graph import Builder, Graph, Node, affine_parts
+from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable
 from anyrnn.ir.symbol import Symbol
-from anyrnn.passes.adjoint import differentiable
+from anyrnn.passes.adjoint import of_numbers
 
 Change = Callable[[Symbol], Symbol]
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus")
@@ -99,7 +99,7 @@ def with_held_states(graph: Graph) -> Graph:
     reads from outside gets gradients of other steps alone, and so does each sum of products; and what products read that is made
     in the step is zero. Inputs and states are taken for numbers.
     """
-    builder, mapped, wanted = Builder(), dict[int, int](), differentiable(graph.nodes)
+    builder, mapped, varies = Builder(), dict[int, int](), of_numbers(graph.nodes)
     mark = builder.leaf("input", MARK)
 
     def where(value: Symbol, otherwise: Symbol) -> Symbol:
@@ -113,7 +113,7 @@ def with_held_states(graph: Graph) -> Graph:
     def read(reader: Node, i: int) -> Symbol:
         value, node = builder.symbol(mapped[i]), graph.nodes[i]
         from_outside = node.row.kind == "leaf" or not node.per_sample
-        if not reader.per_sample or node.row.boolean or not wanted[i]:
+        if not reader.per_sample or node.row.boolean or not varies[i]:
             return value
         if reader.op == "affine":
             return value if from_outside else where(value, builder.constant(0.0))
@@ -216,9 +216,8 @@ def _name(leaf: Symbol) -> str:
 
 def _parameter_of(graph: Graph, index: int) -> str:
     """The first parameter that a value is made of."""
-    while graph.nodes[index].op != "parameter":
-        index = graph.nodes[index].inputs[0]
-    name: str = graph.nodes[index].attributes[0]
+    first = min(i for i in reachable(graph.nodes, [index]) if graph.nodes[i].op == "parameter")
+    name: str = graph.nodes[first].attributes[0]
     return name
 
 

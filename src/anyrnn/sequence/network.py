@@ -338,7 +338,9 @@ def _check_node(nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], who
         offset, size = node.attributes
         more = [offset, nodes[node.inputs[0]].shape[0] - offset - size]
     try:
-        for dim in (*node.shape, *more):
+        for dim in node.shape:
+            dim.evaluate(sizes, least=1)
+        for dim in more:
             dim.evaluate(sizes)
     except ValueError as error:
         where = f"{node.source}: " if node.source else ""

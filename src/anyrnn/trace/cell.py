@@ -7,7 +7,8 @@ import inspect
 import linecache
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,9 @@ from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 @dataclass(frozen=True)
 class Vec:
-    """Annotation: a vector of a named size (or a number of features), with an initial value if it is a state."""
+    """Annotation: a vector of a named size (or a number of features, or a sum such as `"hidden - 1"`), with an initial value if
+    it is a state.
+    """
 
     size: str | int | Dim = "hidden"
     init: float = 0.0
@@ -41,8 +44,8 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Step:
-    """Annotation: an extra per-step input of `size` features (a number or a named size). One of a single feature counts as that
-    number beside longer vectors.
+    """Annotation: an extra per-step input of `size` features (a number, a named size, or a sum of them as text). One of a single
+    feature counts as that number beside longer vectors.
     """
 
     size: str | int | Dim = 1
@@ -202,6 +205,17 @@ def place(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{line}"
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A function's place for messages. The file is read when one is written, not for every cell that is imported."""
+
+    function: Callable[..., Any]
+    more: str = ""
+
+    def __format__(self, form: str) -> str:
+        return place(self.function) + self.more
+
+
 def _cell_at(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
@@ -285,15 +299,16 @@ CALL_ARGUMENTS = frozenset(
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
-    where = place(function)
+    where = _Place(function)
     try:
-        annotations = inspect.get_annotations(function, eval_str=True)
+        annotations = inspect.get_annotations(function, eval_str=True) if function.__annotations__ else {}
     except CellError as error:
         raise CellError(f"{where}: {error}") from None
     inputs: list[tuple[str, Shape]] = []
     states: list[ir.State] = []
     hypers: list[tuple[str, Any]] = []
-    for parameter in inspect.signature(function).parameters.values():
+    parameters = inspect.signature(function).parameters
+    for parameter in parameters.values():
         note = annotations.get(parameter.name)
         if parameter.kind is parameter.KEYWORD_ONLY:
             if parameter.name in LAYER_ARGUMENTS:
@@ -319,7 +334,7 @@ def _signature(function: Callable[..., Any]) -> Signature:
             if isinstance(note, Scalar):
                 raise CellError(f"{where}: the input {parameter.name!r} is a vector; annotate it with Vec(size), not with Scalar")
             size = "input" if note is None else note.size
-            if not isinstance(size, str):
+            if not isinstance(size, str) or not size.isidentifier():
                 raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
             inputs.append((parameter.name, (Dim.of(size),)))
         elif parameter.name == INPUT:
@@ -343,7 +358,7 @@ def _signature(function: Callable[..., Any]) -> Signature:
         raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
     if not states:
         raise CellError(f"{where}: cell {function.__name__!r} has no state; its arguments after the input are the states")
-    order = [name for name in inspect.signature(function).parameters if name in names]
+    order = [name for name in parameters if name in names]
     return Signature(tuple(inputs), tuple(states), tuple(hypers), tuple(order))
 
 
@@ -366,7 +381,7 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
     for name, value in hypers.items():
         is_number = isinstance(value, float)
         given[name] = tracer.leaf("hyper", name, (), per_sample=False) if is_number else value
-    with tracer.at_work():
+    with tracer.at_work(), _of_skipped_input(skip_input, inputs[0][0]):
         returned = cell.function(*(by_name[name] for name in cell.signature.order), **given)
         outputs = _outputs(cell, tracer, returned)
     tracer.finish()
@@ -376,6 +391,17 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
     states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name)
+
+
+@contextmanager
+def _of_skipped_input(skip_input: bool, name: str) -> Iterator[None]:
+    """Errors say what skip_input changes: where a cell uses its input in other ways than gates do, sizes may not fit then."""
+    try:
+        yield
+    except CellError as error:
+        if not skip_input or "skip_input" in str(error):
+            raise
+        raise CellError(f"{error}; with skip_input, the input {name!r} has the hidden size") from None
 
 
 def _check_init(cell: Cell, tracer: Tracer) -> None:
@@ -388,7 +414,7 @@ def _check_init(cell: Cell, tracer: Tracer) -> None:
 
 
 def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
-    where = f"{place(cell.function)}: cell {cell.name!r}"
+    where = _Place(cell.function, f": cell {cell.name!r}")
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)):
         raise CellError(f"{where} must return `output, State(...)`; it returned {_described(returned)}")
     y, state = returned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 from anyrnn.errors import CellError
@@ -32,7 +33,7 @@ def affine(
         gate: the gate's name. Several names separated by spaces make one stacked vector of `size` features for each, to be split.
         operands: the input, a state, or a value that has been assigned to a variable, each a vector. None is left out; the sum of
             none is zero.
-        size: features of the gate: a named size, a number, or `hidden` by default.
+        size: features of the gate: a named size, a number, a sum such as `"hidden - 1"`, or `hidden` by default.
         heads: the matrices are block-diagonal with this many blocks.
         bias: False for products alone.
         named: operands under another weight's name: `h=r * h` uses rows of `weight_hh`.
@@ -111,7 +112,7 @@ def vector(name: str, size: Size = "hidden", init: float | Maker | None = None, 
 
     Args:
         name: of the parameter.
-        size: features: a named size, a number, or `hidden` by default.
+        size: features: as for `affine`.
         init: what it begins as: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function of a shape
             and a `numpy.random.Generator`, such as those of `anyrnn.weights`.
         trained: False for one that stays as it begins: it has no gradient.
@@ -151,16 +152,36 @@ def apply(op: str, *operands: Any) -> Symbol:
     return symbols[0].builder.apply(op, *operands)
 
 
-def split(value: Symbol, parts: int) -> tuple[Symbol, ...]:
-    """A vector's features as `parts` vectors of equal size."""
+def split(value: Symbol, parts: int | Sequence[Size]) -> tuple[Symbol, ...]:
+    """A vector's features as several vectors: a number of equal parts, or parts of the sizes given, which make up the whole.
+
+    >>> from anyrnn import State, Vec, cell, concat, split
+    >>> @cell
+    ... def turning(x: Vec("hidden"), h):
+    ...     most, last = split(h, ["hidden - 1", 1])
+    ...     return h, State(h=x + concat(last, most))
+    """
     tracer = current("split")
     value = tracer.number(tracer.lift(value, "what split takes apart"), "what split takes apart")
     if len(value.shape) != 1:
         raise CellError(tracer.located(f"split needs a vector; {value.label} is none"))
-    if not isinstance(parts, int) or parts < 1:
-        raise CellError(tracer.located(f"split needs a whole number of parts, at least 1; got {parts!r}"))
-    size = value.shape[0] / parts
-    return tuple(tracer.slice(value, size * k, size) for k in range(parts))
+    sizes = _parts(tracer, value, parts)
+    ends = list(accumulate(sizes, initial=Dim()))
+    return tuple(tracer.slice(value, offset, size) for offset, size in zip(ends, sizes, strict=False))
+
+
+def _parts(tracer: Tracer, value: Symbol, parts: int | Sequence[Size]) -> list[Dim]:
+    (whole,) = value.shape
+    if isinstance(parts, int) and not isinstance(parts, bool) and parts > 0:
+        return [whole / parts] * parts
+    if not isinstance(parts, (list, tuple)) or not parts:
+        raise CellError(tracer.located(f"split needs a number of parts, at least 1, or a list of their sizes; got {parts!r}"))
+    sizes = [_features(size, "a part of split") for size in parts]
+    total = sum(sizes, Dim())
+    if total != whole:
+        listed = ", ".join(map(str, sizes))
+        raise CellError(tracer.located(f"split: {listed} make {total} features, and {value.label} has {whole}"))
+    return sizes
 
 
 def concat(*values: Symbol) -> Symbol:

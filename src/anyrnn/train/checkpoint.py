@@ -15,6 +15,7 @@ from torch import nn
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
 from anyrnn.torch import Recurrent
+from anyrnn.train import identity
 from anyrnn.train.errors import UsageError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
@@ -93,13 +94,9 @@ class Checkpoints:
 
 def of_run(model: Reader, dataset: Dataset, options: Options) -> Checkpoints:
     """The checkpoints of a run."""
-    equations, data, train = "", hashlib.sha256(), dataset.train
-    if isinstance(model.recurrent, Recurrent):
-        cell = model.recurrent.cell
-        equations = f"{cell.trace().identity} {cell.values({})}"
-    for array in (train.inputs, train.labels, train.lengths):
-        data.update(b"none" if array is None else f"{array.shape} {array.dtype}".encode() + array.tobytes())
-    return Checkpoints(options, hashlib.sha256(equations.encode()).hexdigest(), data.hexdigest())
+    train, recurrent = dataset.train, model.recurrent
+    equations = identity.of_cell(recurrent.cell) if isinstance(recurrent, Recurrent) else identity.of_text("")
+    return Checkpoints(options, equations, identity.of_arrays((train.inputs, train.labels, train.lengths)))
 
 
 def read(options: Options) -> dict[str, Any]:

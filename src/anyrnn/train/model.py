@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from anyrnn.datasets import Dataset
 from anyrnn.errors import CellError, UnsupportedError
-from anyrnn.torch import Recurrent
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Head, Options
 
@@ -25,9 +25,12 @@ class Reader(nn.Module):
     * "all": the outputs of all steps side by side, [N, T*S*H], so that every step has weights of its own in the linear layer
       and there is one decision and one loss for an image; for sequences of one length. This is the network of the MNIST
       experiment on NVIDIA's cuDNN forum ("Use of cudnn rnn forwardtraining and backwardtraining", 2018).
+    * "each": each step's output by itself, with the same weights; an answer for every step.
     """
 
-    def __init__(self, recurrent: nn.Module, steps: int, features: int, classes: int, head: Head, directions: int) -> None:
+    def __init__(
+        self, recurrent: nn.Module, steps: int, features: int, classes: int, head: Head | Literal["each"], directions: int
+    ) -> None:
         super().__init__()
         self.recurrent = recurrent
         self.head = head
@@ -36,10 +39,13 @@ class Reader(nn.Module):
         self.linear = nn.Linear(width * steps if head == "all" else width, classes)
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[N, T, D], and the steps of each [N] where they differ -> logits [N, classes]."""
+        """[N, T, D], and the steps of each [N] where they differ -> logits [N, classes]; of each step, [N, T, classes]."""
         x = inputs.transpose(0, 1).contiguous()
         outputs = self.recurrent(x)[0] if lengths is None else _outputs_of(self.recurrent, x, lengths)  # [T, N, S*H]
-        seen = outputs.transpose(0, 1).flatten(1) if self.head == "all" else self._last(outputs, lengths)
+        if self.head == "last":
+            seen = self._last(outputs, lengths)
+        else:
+            seen = outputs.transpose(0, 1).flatten(1) if self.head == "all" else outputs.transpose(0, 1)
         logits: Tensor = self.linear(seen)
         return logits
 
@@ -51,7 +57,7 @@ class Reader(nn.Module):
 
 def _outputs_of(recurrent: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
     """Of sequences that end at different steps, [T, N, S*H]."""
-    if isinstance(recurrent, Recurrent):
+    if not isinstance(recurrent, nn.RNNBase):
         ours: Tensor = recurrent(x, lengths=lengths)[0]
         return ours
     packed = pack_padded_sequence(x, lengths, enforce_sorted=False)

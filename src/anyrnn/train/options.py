@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from anyrnn.train.arguments import positive, rate, seed, threads
 from anyrnn.train.errors import UsageError
 
 DatasetName = Literal["digits", "mnist", "vowels"]
@@ -86,18 +86,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="digits: 8x8 pixels, offline; mnist: 28x28 pixels, from --data; vowels: who of 9 speaks, 7 to 29 steps, from --data",
     )
     parser.add_argument("--cell", default="lstm", help="a built-in cell's name or my_file.py:my_cell (default: %(default)s)")
-    parser.add_argument("--hidden", type=_positive, metavar="H", help=f"hidden features (default: {default('hidden')})")
-    parser.add_argument("--layers", type=_positive, metavar="L", default=1, help="stacked layers (default: %(default)s)")
+    parser.add_argument("--hidden", type=positive, metavar="H", help=f"hidden features (default: {default('hidden')})")
+    parser.add_argument("--layers", type=positive, metavar="L", default=1, help="stacked layers (default: %(default)s)")
     parser.add_argument(
         "--bidirectional",
         action=argparse.BooleanOptionalAction,
         help="read downwards and upwards, or forwards and backwards (default: for vowels alone)",
     )
-    parser.add_argument("--batch", type=_positive, metavar="N", help=f"sequences in a step (default: {default('batch')})")
-    parser.add_argument("--steps", type=_positive, metavar="STEPS", help=f"training steps (default: {default('steps')})")
+    parser.add_argument("--batch", type=positive, metavar="N", help=f"sequences in a step (default: {default('batch')})")
+    parser.add_argument("--steps", type=positive, metavar="STEPS", help=f"training steps (default: {default('steps')})")
     parser.add_argument(
         "--lr",
-        type=_rate,
+        type=rate,
         metavar="RATE",
         help=f"learning rate of Adam; at step i it is RATE * (1 + 0.0001 * i) ** -0.85 (default: {default('learning_rate')})",
     )
@@ -108,9 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "side by side (default: last for vowels, all for the others)",
     )
     parser.add_argument(
-        "--seed", type=_seed, default=0, help="of the initial weights and of the order of the sequences (default: %(default)s)"
+        "--seed", type=seed, default=0, help="of the initial weights and of the order of the sequences (default: %(default)s)"
     )
-    parser.add_argument("--threads", type=_threads, metavar="COUNT", help="CPU threads (default: torch's choice)")
+    parser.add_argument("--threads", type=threads, metavar="COUNT", help="CPU threads (default: torch's choice)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of mnist or vowels")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="the folder for what a run leaves (default: runs/<dataset>-<cell>)"
@@ -122,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="torch: the same run with torch.nn's layers, from the same initial weights, for comparison (default: %(default)s)",
     )
     parser.add_argument(
-        "--save-every", type=_positive, metavar="STEPS", help="training steps between two checkpoints (default: a tenth of them)"
+        "--save-every", type=positive, metavar="STEPS", help="training steps between two checkpoints (default: a tenth of them)"
     )
     parser.add_argument(
         "--resume",
@@ -171,35 +171,3 @@ def default_output(dataset: DatasetName, cell: str, layers_from: LayersFrom) -> 
     """`runs/<dataset>-<cell>`; a run with torch's layers has a folder of its own."""
     name = cell.rpartition(":")[2]
     return Path("runs") / (f"{dataset}-{name}" + ("-torch" if layers_from == "torch" else ""))
-
-
-def _positive(text: str) -> int:
-    return _integer(text, at_least=1, below=2**31)
-
-
-def _threads(text: str) -> int:
-    return _integer(text, at_least=1, below=1025)
-
-
-def _seed(text: str) -> int:
-    return _integer(text, at_least=0, below=2**63)
-
-
-def _integer(text: str, at_least: int, below: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
-    if not at_least <= value < below:
-        raise argparse.ArgumentTypeError(f"expected a whole number from {at_least} to {below - 1}, got {text}")
-    return value
-
-
-def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"expected a finite number above 0, got {text}")
-    return value

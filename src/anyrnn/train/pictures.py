@@ -17,8 +17,8 @@ SMOOTHING = 50
 
 def learning_picture(record: Record, title: str) -> Figure:
     """Training loss at every step above, held-out accuracy at every evaluation below."""
-    figure = _figure((7, 6))
-    above, below = figure.subplots(2, 1, sharex=True)
+    drawn = figure((7, 6))
+    above, below = drawn.subplots(2, 1, sharex=True)
     steps = np.arange(1, len(record.losses) + 1)
     losses = np.asarray(record.losses)
     above.plot(steps, losses, color="tab:blue", alpha=0.3, linewidth=0.8, label="each batch")
@@ -37,13 +37,13 @@ def learning_picture(record: Record, title: str) -> Figure:
     below.set(xlabel="training step", ylabel="held-out accuracy")
     for axes in (above, below):
         axes.grid(alpha=0.3)
-    return figure
+    return drawn
 
 
 def confusion_picture(confusion: np.ndarray[Any, Any], title: str, dataset: Dataset) -> Figure:
     """Rows are the true classes, columns the classes read; the colour is the share of the row."""
-    figure = _figure((6, 6))
-    axes = figure.subplots()
+    drawn = figure((6, 6))
+    axes = drawn.subplots()
     classes = len(confusion)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     axes.imshow(np.sqrt(shares), cmap="Blues", vmin=0, vmax=1)  # the root, so that rare mistakes can be seen
@@ -59,11 +59,11 @@ def confusion_picture(confusion: np.ndarray[Any, Any], title: str, dataset: Data
         ylabel=dataset.label,
         title=f"{title}\n{right} of {total} held-out {dataset.of} right ({right / total:.2%})",
     )
-    return figure
+    return drawn
 
 
-def _figure(size: tuple[float, float]) -> Figure:
+def figure(size: tuple[float, float]) -> Figure:
     """A figure that belongs to nobody: pyplot keeps global state, this does not."""
-    figure = Figure(figsize=size, dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    empty = Figure(figsize=size, dpi=120, layout="constrained")
+    FigureCanvasAgg(empty)
+    return empty

@@ -35,7 +35,7 @@ def run(options: Options) -> dict[str, Any] | None:
     dataset = _load(options)
     if options.batch > len(dataset.train):
         raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
-    with _threads(options.threads), joined() as processes:
+    with limited_threads(options.threads), joined() as processes:
         if options.batch < processes.count:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         model = build(layers, dataset, options)
@@ -65,7 +65,7 @@ def _load(options: Options) -> datasets.Dataset:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def limited_threads(count: int | None) -> Iterator[None]:
     """torch's threads, which are also those of our kernels."""
     import torch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import anyrnn
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
 from anyrnn.train.checkpoint import CHECKPOINT
-from anyrnn.train.errors import UsageError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
+from anyrnn.train.output import check_folder
 from anyrnn.train.pictures import confusion_picture, learning_picture
 from anyrnn.train.record import Record
 
@@ -32,20 +31,8 @@ FILES = WEIGHTS, SUMMARY, LEARNING, CONFUSION = (
 
 
 def check_output(folder: Path) -> None:
-    """Raises UsageError when the folder cannot be made or written to; makes nothing yet."""
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        raise UsageError(f"--output {folder}: {str(existing)!r} is a file, not a folder")
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise UsageError(f"--output {folder}: the folder {str(existing)!r} cannot be written to: {error.strerror}") from error
-    for name in (*FILES, CHECKPOINT):
-        if (folder / name).is_dir():
-            raise UsageError(f"--output {folder}: {name!r} is a folder there, and would be a file")
+    """Raises UsageError when what a run leaves could not be written there; makes nothing yet."""
+    check_folder(folder, (*FILES, CHECKPOINT))
 
 
 def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:

@@ -128,7 +128,7 @@ class Trial:
         """The largest difference between the gradient and central differences along some directions, as a part of its magnitude;
         None where the cell has ops whose derivative is not that of their value.
         """
-        if any(node.op in ALLOWED for node in self.graph.nodes):
+        if any(node.op in ALLOWED and node.per_sample for node in self.graph.nodes):
             return None
         layer = self.layer
         x, further = self.noise(3)

@@ -9,7 +9,6 @@ import pytest
 
 from anyrnn import Recurrent
 from anyrnn.backends.llvm import run, split, threads
-from benchmarks.job import find_cell
 from benchmarks.suite import Row, rows_of
 
 STEPS = 20
@@ -35,7 +34,7 @@ def seconds(layer: Recurrent, x: np.ndarray, calls: int) -> float:
 def test_the_choice_is_within_a_tenth_of_the_better(
     cell: str, rows: int, features: int, hidden: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer = Recurrent(find_cell(cell), features, hidden, seed=0, backend="llvm")
+    layer = Recurrent(cell, features, hidden, seed=0, backend="llvm")
     x = np.random.default_rng(0).standard_normal((STEPS, rows, features), np.float32)
     chosen = split.splits_columns
     best = {"chosen": np.inf, "columns": np.inf, "samples": np.inf}

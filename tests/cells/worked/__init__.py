@@ -37,7 +37,8 @@ class Worked:
     """What that class is made with."""
     theirs: Callable[[Any], Mapping[str, Array]] | None = None
     """Their parameters, from ours (`w`)."""
-    note: str = ""
+    ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None
+    """Our states of one sample, from `w`, the first of our states and the input before: where theirs are these two."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in self.hypers.items())
@@ -52,6 +53,7 @@ def worked(
     torchrecurrent: str = "",
     options: Mapping[str, Any] | None = None,
     theirs: Callable[[Any], Mapping[str, Array]] | None = None,
+    ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None,
     **hypers: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a step. May be put above one function several times, for other hyper-parameters.
@@ -61,11 +63,12 @@ def worked(
         torchrecurrent: the class there, if it computes the same.
         options: what that class is made with, beside the sizes.
         theirs: its parameters by its names, from `w`.
+        ours: our states of one sample from `w` and from theirs, where these are the first of ours and the input before.
         hypers: values for the cell's hyper-parameters.
     """
 
     def register(step: Callable[..., Any]) -> Callable[..., Any]:
-        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs))
+        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs, ours))
         return step
 
     return register

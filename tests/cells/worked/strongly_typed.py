@@ -1,4 +1,6 @@
-"""Strongly typed networks. T-LSTM of torchrecurrent has the same equations, but gives its states back nested."""
+"""Strongly typed networks, each gate of two inputs in succession: what it takes of the former is kept from the step before.
+T-LSTM of torchrecurrent has the same equations, but gives its states back nested.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,29 @@ def trnn(w: Any, x: Array, h: Array) -> Any:
 
 
 def tgru_theirs(w: Any) -> Mapping[str, Array]:
-    ours = {"weight_ih": w.weight_ih, "weight_hh": w.weight_pasth, "bias_ih": w.bias_ih, "bias_hh": w.bias_pasth}
-    return {name: stack(parts, "z f o") for name, parts in ours.items()}
+    """Theirs has a bias for the former input too."""
+    bias = stack(w.bias_ih, "z f o")
+    weights = {"weight_ih": stack(w.weight_ih, "z f o"), "weight_hh": stack(w.weight_ih, "z_1 f_1 o_1")}
+    return {**weights, "bias_ih": bias, "bias_hh": 0 * bias}
 
 
-def gate(w: Any, name: str, x: Array, past: Array) -> Array:
-    return w.weight_pasth[name] @ past + w.bias_pasth[name] + w.weight_ih[name] @ x + w.bias_ih[name]
+def gate(w: Any, name: str, x: Array, before: Array) -> Array:
+    return before + w.weight_ih[name] @ x + w.bias_ih[name]
 
 
-@worked("tgru", torchrecurrent="TGRUCell", theirs=tgru_theirs)
-def tgru(w: Any, x: Array, h: Array, past: Array) -> Any:
-    f = sigmoid(gate(w, "f", x, past))
-    h = f * h + gate(w, "z", x, past) * np.tanh(gate(w, "o", x, past))
-    return h, (h, x)
+def kept(w: Any, x: Array) -> list[Array]:
+    return [w.weight_ih[name] @ x for name in ("z_1", "f_1", "o_1")]
+
+
+@worked("tgru", torchrecurrent="TGRUCell", theirs=tgru_theirs, ours=lambda w, h, past: (h, *kept(w, past)))
+def tgru(w: Any, x: Array, h: Array, *before: Array) -> Any:
+    z, f, o = (gate(w, name, x, b) for name, b in zip("zfo", before, strict=True))
+    h = sigmoid(f) * h + z * np.tanh(o)
+    return h, (h, *kept(w, x))
 
 
 @worked("tlstm")
-def tlstm(w: Any, x: Array, c: Array, past: Array) -> Any:
-    f = sigmoid(gate(w, "f", x, past))
-    c = f * c + (1 - f) * gate(w, "z", x, past)
-    return c * np.tanh(gate(w, "o", x, past)), (c, x)
+def tlstm(w: Any, x: Array, c: Array, *before: Array) -> Any:
+    z, f, o = (gate(w, name, x, b) for name, b in zip("zfo", before, strict=True))
+    c = sigmoid(f) * c + (1 - sigmoid(f)) * z
+    return c * np.tanh(o), (c, *kept(w, x))

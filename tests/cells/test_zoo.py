@@ -1,0 +1,106 @@
+"""What is asked of every built-in cell: a short file, a paper, kernels that equal the reference, and a reference that equals
+torch's autograd.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import anyrnn
+from anyrnn import cells
+from tests.budget import assert_relative, assert_within_budget
+from tests.networks import Problem, on_llvm, on_reference, on_torch, problem
+from tests.zoo import EVERY, input_size
+
+MOST_LINES = 40
+"""Of code in the file of a cell."""
+SIGNED = ("slstm", "minlstm")
+"""Cells that divide by a state which the equations keep positive: random first values of either sign magnify rounding."""
+
+FILES = sorted({Path(inspect.getfile(cells.load(name).function)) for name in cells.names()})
+
+
+def of(name: str, T: int, N: int, D: int, H: int, layers: int = 1, bidirectional: bool = False) -> Problem:
+    """Cells whose states have the input's size get inputs of their outputs' in stacks."""
+    graph = cells.load(name).trace()
+    sizes = {"input": D, "hidden": H} | {size: max(1, H // 2) for size in graph.size_names if size not in ("input", "hidden")}
+    width = graph.nodes[graph.output("y")].shape[0].evaluate(sizes) * (2 if bidirectional else 1)
+    return problem(name, T, N, input_size(name, D, width) if layers > 1 else D, H, layers, bidirectional)
+
+
+def test_there_are_many() -> None:
+    assert len(cells.names()) >= 60
+
+
+@pytest.mark.parametrize(
+    "file", sorted({Path(inspect.getfile(cells.load(n).function)) for n in cells.names()}), ids=lambda f: f.stem
+)
+def test_files_are_short(file: Path) -> None:
+    """Docstrings, comments and blank lines do not count."""
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            expression = node.body[0]
+            docstrings |= set(range(expression.lineno, (expression.end_lineno or expression.lineno) + 1))
+    lines = [line for k, line in enumerate(text.splitlines(), 1) if k not in docstrings]
+    code = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    assert len(code) <= MOST_LINES
+    assert ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_every_cell_has_a_paper(name: str) -> None:
+    assert any(digit.isdigit() for digit in cells.load(name).paper)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("name", cells.names())
+def test_kernels_and_autograd_equal_the_reference(name: str) -> None:
+    p = of(name, 5, 3, 4, 8)
+    expected = on_reference(p)
+    for who, found in {"llvm": on_llvm(p, np.float64), "torch": on_torch(p)}.items():
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_relative(found[key], value, "llvm float64 against the reference backend", f"{who}: {key}", least=1e-3)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("sizes", [(7, 3, 6, 36), (3, 17, 33, 16), (12, 40, 40, 24), (2, 1, 70, 66)], ids=str)
+@pytest.mark.parametrize("name", EVERY)
+def test_other_sizes_and_stacks(name: str, sizes: tuple[int, int, int, int]) -> None:
+    for layers, bidirectional in ((1, False), (2, True)):
+        p = of(name, *sizes, layers, bidirectional)
+        expected = on_reference(p)
+        for key, value in on_llvm(p, np.float64, padding=3).items():
+            assert_relative(value, expected[key], "random cells, float64", f"{layers} layers: {key}", least=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(7, 3, 6, 36), (12, 40, 40, 24)], ids=str)
+@pytest.mark.parametrize("name", [one for one in EVERY if one.values[0] not in SIGNED])
+def test_float32_is_within_budget(name: str, sizes: tuple[int, int, int, int]) -> None:
+    p = of(name, *sizes)
+    fast, peer, reference = on_llvm(p, np.float32), on_torch(p, torch.float32), on_reference(p)
+    keys = [key for key, value in reference.items() if np.abs(value).max(initial=0.0) > 0]
+    assert_within_budget(*([results[key] for key in keys] for results in (fast, peer, reference)), name)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_first_values_stay_finite_and_do_not_grow(name: str) -> None:
+    """A thousand steps of unit noise."""
+    graph = cells.load(name).trace()
+    sizes = {size: 8 for size in graph.size_names if size not in ("input", "hidden")}
+    layer = anyrnn.Recurrent(name, 12, 16, seed=0, **sizes)  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    further = {key: random.random((1000, 4, n)).astype("f") for key, n in layer.network.further_inputs}
+    y, _ = layer(random.normal(size=(1000, 4, 12)).astype("f"), **further)
+    assert np.isfinite(y).all()
+    assert np.abs(y).max() < 1e3
+    assert y[-1].std() > 0

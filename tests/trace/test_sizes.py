@@ -1,0 +1,100 @@
+"""Sizes as cells write them: names, numbers, and sums of them as text or made of `Dim`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyrnn
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.show import text
+from anyrnn.trace import State, Step, Vec, cell
+from anyrnn.trace.language import affine, concat, matrix, sigmoid, split, tanh, total, vector
+from tests.budget import assert_relative
+from tests.networks import on_llvm, on_reference, on_torch, problem
+
+
+@pytest.mark.parametrize("written", ["hidden - 1", " hidden-1 ", "-1 + hidden", "2*hidden - hidden - 1", "2 * hidden/2 - 1"])
+def test_text_is_what_arithmetic_makes(written: str) -> None:
+    assert Dim.of(written) == Dim.parse(written) == Dim.of("hidden") - 1
+    assert str(Dim.of(written)) == "hidden - 1"
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [("4", Dim.of(4)), ("-hidden + 9", Dim.of(9) - "hidden"), ("a + 3*b/4 - 2", Dim.of("b") * 3 / 4 + "a" - 2)],
+)
+def test_other_text(written: str, made: Dim) -> None:
+    assert Dim.of(written) == made
+    assert str(made) == written
+
+
+MOST = [["hidden - 1", 1], [Dim.of("hidden") - 1, 1], ("hidden - 1", Dim.of(1))]
+
+
+def turning(sizes: Any) -> Any:
+    def turned(x: Vec("hidden"), h):
+        most, last = split(h, sizes)
+        h = x + concat(last, most)
+        return h, State(h=h)
+
+    return cell(turned)
+
+
+@pytest.mark.parametrize("sizes", MOST, ids=str)
+def test_a_vector_is_split_into_given_sizes(sizes: Any) -> None:
+    layer = anyrnn.Recurrent(turning(sizes), 5, 5, dtype="float64")
+    first = np.arange(5.0)
+    x = np.zeros((2, 1, 5))
+    output, _ = layer(x, first.reshape(1, 1, 5))
+    assert np.array_equal(output[:, 0], [np.roll(first, 1), np.roll(first, 2)])
+    assert text(turning(sizes).trace()).splitlines()[0] == "most = h[0:hidden - 1]"
+
+
+@cell
+def odd(x, a: Step("input - 1"), h: Vec("hidden + 2"), c: Vec("2*slow")):
+    gates = affine("g", x, h, size="2*hidden + 5")
+    z, u, one, two = split(gates, ["hidden + 2", "hidden", 1, 2])
+    h = sigmoid(z) * h + total(one) * tanh(matrix("W", "hidden + 2", "input - 1") @ a)
+    c = c + matrix("V", "2 * slow", "hidden") @ u + vector("b", "2*slow") * total(two)
+    return concat(h, c), State(h=h, c=c)
+
+
+def test_sizes_everywhere() -> None:
+    graph = odd.trace()
+    assert [str(s.shape[0]) for s in graph.states] == ["hidden + 2", "2*slow"]
+    assert {p.name: [str(d) for d in p.shape] for p in graph.parameters} == {
+        "weight_ih": ["2*hidden + 5", "input"],
+        "weight_hh": ["2*hidden + 5", "hidden + 2"],
+        "bias_ih": ["2*hidden + 5"],
+        "bias_hh": ["2*hidden + 5"],
+        "W": ["hidden + 2", "input - 1"],
+        "V": ["2*slow", "hidden"],
+        "b": ["2*slow"],
+    }
+    assert graph.size_names == ["input", "hidden", "slow"]
+
+
+@cell
+def uneven(x, h):
+    z, n = split(affine("g", x, h, size="hidden + 1"), [1, "hidden"])
+    h = h + total(sigmoid(z)) * tanh(n)
+    return h, State(h=h)
+
+
+def test_what_is_split_into_given_sizes_runs_on_kernels() -> None:
+    p = problem(uneven, 5, 3, 4, 7, 2, True)
+    expected, found = on_reference(p), on_llvm(p)
+    derived = on_torch(p)
+    for name, value in expected.items():
+        assert_relative(value, derived[name], "reference backend against torch autograd, float64", name)
+        assert_relative(found[name], value, "llvm float64 against the reference backend", name)
+
+
+def test_the_gradient_of_a_split_is_that_of_autograd() -> None:
+    p = problem(odd, 4, 3, 5, 6, slow=2)
+    expected = on_torch(p)
+    for name, value in on_reference(p).items():
+        assert_relative(value, expected[name], "reference backend against torch autograd, float64", name)
