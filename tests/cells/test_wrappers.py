@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,3 +230,15 @@ def test_by_name(spec: str, name: str) -> None:
 def test_names_that_mean_nothing(spec: str, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         cells.load(spec)
+
+
+def test_a_file_is_read_anew_however_soon_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from bytecode that is kept for a file of the same second and size."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file, values = tmp_path / "mine.py", []
+    for factor in "23":
+        text = "from anyrnn import State, affine, cell\n@cell\ndef mine(x, h):\n    h = affine('h', x, h)\n"
+        file.write_text(f"{text}    return {factor} * h, State(h=h)\n")
+        os.utime(file, (10**9, 10**9))
+        values.append(show.render(cells.load(f"{file}:mine")))
+    assert values[0] != values[1]

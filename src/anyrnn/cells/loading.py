@@ -79,8 +79,8 @@ def _of_file(spec: str, path: str, name: str) -> Cell:
     if module_spec is None or module_spec.loader is None:
         raise ValueError(f"cell {spec!r}: {path!r} is not a Python file (my_file.py:my_cell)")
     module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
+    try:  # not by exec_module: bytecode that is there is taken for that of a file that was changed within the same second
+        exec(compile(file.read_bytes(), path, "exec"), vars(module))
     except SyntaxError as error:
         where = f"{path}, line {error.lineno}" if error.filename == str(file) else path
         raise ValueError(f"cell {spec!r}: {where}: {error.msg}") from error
