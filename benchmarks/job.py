@@ -10,15 +10,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from anyrnn import cells
-from anyrnn.ir.graph import affine_parts
 from anyrnn.torch import Recurrent
 from benchmarks.suite import Row
 
 
 def other_sizes(cell: str, hidden: int) -> dict[str, int]:
     """What a cell has beside `input` and `hidden`: half of the latter."""
-    names = cells.load(cell).trace().size_names
-    return {name: max(1, hidden // 2) for name in names if name not in ("input", "hidden")}
+    return cells.load(cell).trace().other_sizes(hidden)
 
 
 class Job:
@@ -104,8 +102,8 @@ class Job:
     def _matrices(self, layer: int) -> list[tuple[bool, tuple[int, ...]]]:
         """The shapes of what each product of a layer's step multiplies by, and whether it multiplies the input."""
         nodes, sizes = self.network.graph.nodes, self.network.layer_sizes(layer)
-        terms = [term for node in nodes if node.op == "affine" for term in affine_parts(node)[0]]
-        return [(nodes[v].op == "input", tuple(d.evaluate(sizes) for d in nodes[m].shape)) for m, v, _, _ in terms]
+        products = self.network.graph.products
+        return [(nodes[v].op == "input", tuple(d.evaluate(sizes) for d in nodes[m].shape)) for m, v in products]
 
 
 def _lengths(row: Row) -> Tensor:

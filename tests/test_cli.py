@@ -59,6 +59,8 @@ def test_the_default_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["train", "mnist", "--data", "nowhere"], "anyrnn train: error: there is no folder 'nowhere' to read MNIST from"),
         (["train", "digits", "--output", __file__], "is a file, not a folder"),
         (["show", "lstmm"], "anyrnn show: error: unknown cell 'lstmm'"),
+        (["check", "lstm", "--size", "prjo=4"], "anyrnn check: error: cell 'lstm' has no size 'prjo'; it has no others"),
+        (["cells", "lstm_projected", "--size", "prjo=4"], "no cell here has the size 'prjo' (did you mean 'proj'?)"),
         (["show", "nowhere.py:mine"], "anyrnn show: error: cell 'nowhere.py:mine': there is no file 'nowhere.py'"),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyrnn
 from anyrnn.compare import options as comparing
@@ -138,8 +139,9 @@ _CELL = "a built-in cell's name, one in wrappers such as 'residual(lstm)', or my
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input-size", type=int, default=28, metavar="D", help="features of the input (default: 28)")
-    parser.add_argument("--hidden-size", type=int, default=256, metavar="H", help="features of the state (default: 256)")
+    size: dict[str, Any] = {"type": int, "help": "features of it (default: %(default)s)"}
+    parser.add_argument("--input", "--input-size", dest="input_size", default=28, metavar="D", **size)
+    parser.add_argument("--hidden", "--hidden-size", dest="hidden_size", default=256, metavar="H", **size)
     parser.add_argument("--size", action="append", metavar="NAME=N", help="another named size of cells, such as proj=64")
 
 
@@ -154,7 +156,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(chosen: argparse.Namespace) -> int:
-    request = options.from_arguments(chosen)
+    request = options.from_arguments(chosen, _sizes(chosen.size))
     from anyrnn.train import program
 
     summary = program.run(request)

@@ -201,6 +201,41 @@ def test_refusals() -> None:
         wrappers.residual("lstm")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="input_size"):
         anyrnn.Recurrent(wrappers.residual(cells.lstm), 3, 4)
+    for wrapper in (wrappers.residual, wrappers.highway):
+        with pytest.raises(CellError, match=r"needs an output of the input's size, and cell 'lstm_projected' makes \[proj\] of"):
+            wrapper(cells.lstm_projected).trace()
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "inside"),
+    [("multiplicative_integration", "slstm"), ("independent", "lstm_projected"), ("normalised", "echo_state")],
+)
+def test_a_wrapper_that_changes_nothing_is_refused(wrapper: str, inside: str) -> None:
+    with pytest.raises(CellError, match=f"{wrapper} changes nothing of cell '{inside}', which has no affine"):
+        cells.load(f"{wrapper}({inside})").trace()
+
+
+BEGINNING = [n for n in cells.names() if cells.load(n).init and len(cells.load(n).signature.inputs) == 1]
+
+
+@pytest.mark.parametrize("name", BEGINNING)
+def test_parameters_begin_as_those_of_the_cell_inside(name: str) -> None:
+    inside = cells.load(name)
+    sizes = dict(inside.trace().other_sizes(8))
+    alone = anyrnn.Recurrent(inside, 8, 8, seed=3, **sizes).parameters
+    levels = anyrnn.Recurrent(wrappers.stacked(inside), 8, 8, seed=3, **{f"{k}": v for k, v in sizes.items()}).parameters
+    assert {f"level0_{key}": value.tolist() for key, value in alone.items()} == {k: v.tolist() for k, v in levels.items()}
+
+
+def test_what_a_cell_says_of_first_values_comes_before_what_one_inside_says() -> None:
+    @cell(init={"bias_ih f": 7.0})
+    def outer(x, h):
+        return cells.janet(x, h)
+
+    inner = anyrnn.Recurrent(cells.janet, 3, 4, seed=0).parameters
+    found = anyrnn.Recurrent(outer, 3, 4, seed=0).parameters
+    assert found["bias_ih_l0"][:4].tolist() == [7.0] * 4
+    assert found["bias_hh_l0"].tolist() == inner["bias_hh_l0"].tolist() == [0.0] * 8
 
 
 @pytest.mark.parametrize(

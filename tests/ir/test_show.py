@@ -355,6 +355,17 @@ def test_outputs_that_are_called_something_else() -> None:
     assert text(out.trace()) == "result = x * h\nh'     = h\ny      = result"
 
 
+def test_no_value_shares_its_name_with_an_output_that_is_called_something_else() -> None:
+    @cell
+    def renamed(x, h):
+        y = tanh(affine("a", x))
+        h = tanh(affine("b", y, h))
+        return h, State(h=h)
+
+    left = [line.split(" = ")[0].strip() for line in text(renamed.trace()).splitlines()]
+    assert len(left) == len(set(left)), left
+
+
 def test_an_unnamed_value_that_is_used_twice_has_a_line_when_it_is_long() -> None:
     @cell
     def short(x: Vec("hidden"), h):

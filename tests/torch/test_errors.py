@@ -313,3 +313,18 @@ def test_the_reference_backend_runs_no_native_code(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(layers[1](x())[0], expected)
     with pytest.raises(AssertionError):
         layers[0](x())
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 256), (torch.float16, 2048)])
+def test_states_that_count_steps_in_dtypes_that_cannot(dtype: torch.dtype, limit: int) -> None:
+    many = torch.full((), limit, dtype=dtype)
+    assert many - 1 != many
+    assert many + 1 == many
+    layer = anyrnn.torch.Recurrent("lstm_phased", D, H, dtype=dtype)
+    with pytest.raises(UnsupportedError, match=rf"'lstm_phased': state 't' counts steps, in {dtype} to {limit} only"):
+        layer(x(dtype=dtype))
+    held = anyrnn.torch.Recurrent("lstm_phased", D, H, dtype=dtype, zoneout=0.1)
+    with pytest.raises(UnsupportedError, match="counts steps"):
+        held(x(dtype=dtype), lengths=[1, 2, 2])
+    bounded = anyrnn.torch.Recurrent("clockwork", D, H, dtype=dtype)
+    assert bounded(x(dtype=dtype))[0].dtype == dtype

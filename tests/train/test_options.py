@@ -53,6 +53,7 @@ def test_every_argument() -> None:
     [
         (["digits"], "runs/digits-lstm"),
         (["digits", "--cell", "some/file.py:mine"], "runs/digits-mine"),
+        (["digits", "--cell", "normalised(some/file.py:mine)"], "runs/digits-normalised-some-file-py-mine"),
         (["mnist", "--data", ".", "--cell", "gru", "--layers-from", "torch"], "runs/mnist-gru-torch"),
     ],
 )

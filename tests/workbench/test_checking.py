@@ -10,7 +10,7 @@ import pytest
 
 from anyrnn import Step, cell, cells
 from anyrnn.trace import Cell, State
-from anyrnn.trace.language import affine, stop_gradient, tanh
+from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
 from anyrnn.workbench import check
 from tests.workbench import wrong_cells
 from tests.zoo import FEW
@@ -98,6 +98,46 @@ def test_what_may_be_meant_is_a_warning(quick_compile: None) -> None:
     assert fault.severity == "warning"
     assert "no gradient reaches state 'h': all that reads it goes through stop_gradient" in fault.what
     assert report.gradient_error is None
+
+
+def test_what_is_shared_by_mistake_is_a_warning(quick_compile: None) -> None:
+    @cell
+    def copied(x, h):
+        z = sigmoid(affine("z", x, h))
+        n = tanh(affine("z", x, h))
+        h = (1 - z) * n + z * h
+        return h, State(h=h)
+
+    @cell
+    def twice(x, h, g):
+        y, new_h = cells.gru(x, h)
+        z, new_g = cells.gru(x, g)
+        return y + z, State(h=new_h.h, g=new_g.h)
+
+    @cell
+    def apart(x, h, g):
+        y, new_h = cells.gru(x, h)
+        with scope("other"):
+            z, new_g = cells.gru(x, g)
+        return y + z, State(h=new_h.h, g=new_g.h)
+
+    (fault,) = check(copied, timed=False).faults
+    first = copied.function.__code__.co_firstlineno + 2
+    assert fault.what == f"gate 'z' of x, h is asked for in lines {first} and {first + 1}: it is the same value"
+    (fault,) = check(twice, timed=False).faults
+    first = twice.function.__code__.co_firstlineno + 2
+    assert fault.what.startswith(f"cell 'gru' is called in lines {first} and {first + 1}: they share all parameters")
+    assert check(apart, timed=False).faults == []
+
+
+def test_why_a_gradient_is_not_compared() -> None:
+    assert "gradient   not compared: floor has not the derivative of its values" in str(check("clockwork", timed=False))
+
+
+def test_flops_are_those_of_all_products() -> None:
+    report = check("ltc", input_size=8, hidden_size=16)
+    assert report.inference is not None
+    assert report.inference.flops == 2 * 28 * 200 * (8 * 16 + 6 * 16 * 16)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def load(spec: Any) -> Cell:
 
     A Cell is given back as it is.
 
-    Raises: ValueError for an unknown name, FileNotFoundError for a missing file.
+    Raises: ValueError for an unknown name and for a file that cannot be run, FileNotFoundError for a missing file, TypeError for
+    what is neither a Cell nor text.
     """
     from anyrnn.cells import loading
 

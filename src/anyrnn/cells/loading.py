@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
-from collections.abc import Mapping
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from anyrnn.cells import wrappers
-from anyrnn.errors import meant
+from anyrnn.errors import CellError, meant
 from anyrnn.trace import Cell
 
 WRAPPERS = {
@@ -27,23 +32,33 @@ def load(spec: Any, built_in: Mapping[str, Cell]) -> Cell:
     if not isinstance(spec, str):
         who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
         raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
+    if "(" in spec:
+        return _wrapped(spec, built_in)
     path, colon, name = spec.rpartition(":")
-    if colon:
-        return _of_file(spec, path, name)
-    return _wrapped(spec, built_in) if "(" in spec else _of_name(spec, built_in)
+    return _of_file(path, name) if colon else _of_name(spec, built_in)
 
 
 def _of_name(name: str, built_in: Mapping[str, Cell]) -> Cell:
-    if name not in built_in:
-        known = f"the built-in cells are {', '.join(sorted(built_in))}; one of your own is my_file.py:my_cell"
-        raise ValueError(f"unknown cell {name!r}{meant(name, built_in)}; {known}")
-    return built_in[name]
+    if name in built_in:
+        return built_in[name]
+    if name.endswith(".py"):
+        held = [k for k, v in vars(_module(name, name)).items() if isinstance(v, Cell)] if Path(name).is_file() else []
+        raise ValueError(f"cell {name!r} is a file: write {name}:{held[0] if held else 'my_cell'}")
+    hint = f" (did you mean {name.lower()!r}?)" if name.lower() in built_in else meant(name, built_in)
+    known = "`anyrnn cells` lists the built-in ones, one of your own is my_file.py:my_cell"
+    raise ValueError(f"unknown cell {name!r}{hint}; {known}")
+
+
+OWN = re.compile(r"[^(),=\s'\"]+:[A-Za-z_]\w*")
+"""A cell of a file, within wrappers."""
 
 
 def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
-    """Of `residual(fast_slow(lstm, gru, depth=3))`. Names are looked up here; nothing is evaluated."""
+    """Of `residual(fast_slow(lstm, my_file.py:mine, depth=3))`. Names are looked up here; nothing is evaluated."""
+    files = {f"_{k}": own for k, own in enumerate(OWN.findall(spec))}
+    places = iter(files)
     try:
-        expression = ast.parse(spec.strip(), mode="eval").body
+        expression = ast.parse(OWN.sub(lambda _: next(places), spec.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         expression = None
 
@@ -51,7 +66,7 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
             return node.value
         if isinstance(node, ast.Name):
-            return _of_name(node.id, built_in)
+            return load(files.get(node.id, node.id), built_in)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             raise ValueError(f"cell {spec!r} is not written as wrapper(cell): {', '.join(sorted(WRAPPERS))}")
         if node.func.id not in WRAPPERS:
@@ -71,7 +86,20 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
     return found
 
 
-def _of_file(spec: str, path: str, name: str) -> Cell:
+def _of_file(path: str, name: str) -> Cell:
+    spec = f"{path}:{name}"
+    module = _module(path, spec)
+    found = getattr(module, name, None)
+    if inspect.isfunction(found):
+        raise ValueError(f"cell {spec!r} is a function: put @cell above it")
+    if not isinstance(found, Cell):
+        cells = [k for k, v in vars(module).items() if isinstance(v, Cell)]
+        raise ValueError(f"cell {spec!r}: {path!r} has no cell {name!r}; it has {', '.join(cells) or 'none'}")
+    return found
+
+
+def _module(path: str, spec: str) -> ModuleType:
+    """What a file defines. Raises: FileNotFoundError, ValueError for what is no Python, or raises; CellError as it comes."""
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"cell {spec!r}: there is no file {path!r}")
@@ -80,12 +108,29 @@ def _of_file(spec: str, path: str, name: str) -> Cell:
         raise ValueError(f"cell {spec!r}: {path!r} is not a Python file (my_file.py:my_cell)")
     module = importlib.util.module_from_spec(module_spec)
     try:  # not by exec_module: bytecode that is there is taken for that of a file that was changed within the same second
-        exec(compile(file.read_bytes(), path, "exec"), vars(module))
+        with _as_if_imported(module, file):
+            exec(compile(file.read_bytes(), path, "exec", dont_inherit=True), vars(module))
+    except CellError:
+        raise
     except SyntaxError as error:
-        where = f"{path}, line {error.lineno}" if error.filename == str(file) else path
-        raise ValueError(f"cell {spec!r}: {where}: {error.msg}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Cell):
-        cells = [k for k, v in vars(module).items() if isinstance(v, Cell)]
-        raise ValueError(f"cell {spec!r}: {path!r} has no cell {name!r}; it has {', '.join(cells) or 'none'}")
-    return found
+        raise ValueError(f"cell {spec!r}: {error.filename or path}:{error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        raise ValueError(f"cell {spec!r}: {path}:{lines[-1] if lines else 1}: {type(error).__name__}: {error}") from error
+    return module
+
+
+@contextmanager
+def _as_if_imported(module: ModuleType, file: Path) -> Iterator[None]:
+    """Meanwhile modules beside the file can be imported, and the module can be found by its name, as dataclasses want."""
+    before, folder = sys.modules.get(module.__name__), str(file.resolve().parent)
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        if before is None:
+            del sys.modules[module.__name__]
+        else:
+            sys.modules[module.__name__] = before

@@ -6,7 +6,7 @@ from anyrnn.trace import State, cell
 from anyrnn.trace.language import affine, sigmoid, tanh
 
 
-@cell(paper="Zyarah & Kudithipudi 2026, Minion Gated Recurrent Unit for Continual Learning, arXiv 2503.06175; MiRU-1")
+@cell(paper="Zyarah & Kudithipudi 2025, Minion Gated Recurrent Unit for Continual Learning, arXiv 2503.06175; MiRU-1")
 def miru1(x, h, *, lambda_=0.5):
     r = sigmoid(affine("r", x, h))
     n = tanh(affine("n", x, h=r * h))
@@ -14,7 +14,7 @@ def miru1(x, h, *, lambda_=0.5):
     return h, State(h=h)
 
 
-@cell(paper="Zyarah & Kudithipudi 2026, Minion Gated Recurrent Unit for Continual Learning, arXiv 2503.06175; MiRU-2")
+@cell(paper="Zyarah & Kudithipudi 2025, Minion Gated Recurrent Unit for Continual Learning, arXiv 2503.06175; MiRU-2")
 def miru2(x, h, *, beta=0.5, lambda_=0.5):
     n = tanh(affine("n", x, h=beta * h))
     h = lambda_ * h + (1 - lambda_) * n

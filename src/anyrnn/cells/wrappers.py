@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
-from anyrnn.ir.dims import Dim, Shape
+from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.cell import Cell, Signature, State
 from anyrnn.trace.language import affine, norm, products, rms_norm, scope, sigmoid, vector
-from anyrnn.trace.tracer import INPUT, ProductRule
+from anyrnn.trace.tracer import INPUT, ProductRule, current
 
 
 def residual(cell: Cell) -> Cell:
@@ -30,6 +30,7 @@ def residual(cell: Cell) -> Cell:
 
     def step(x: Symbol, *states: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         y, state = cell(x, *states, **hypers)
+        _check_same(residual, cell, y, x)
         return y + x, state
 
     return _around(residual, cell, step)
@@ -44,6 +45,7 @@ def highway(cell: Cell) -> Cell:
 
     def step(x: Symbol, *states: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         y, state = cell(x, *states, **hypers)
+        _check_same(highway, cell, y, x)
         t = sigmoid(affine("transform", x))
         return t * y + (1 - t) * x, state
 
@@ -65,7 +67,8 @@ def multiplicative_integration(cell: Cell) -> Cell:
         both = vector(f"alpha_{gate}", size, init=1.0) * of_input * of_state
         return both + vector(f"beta_{key}_{gate}", size, init=1.0) * of_state + vector(f"beta_{gate}", size, init=1.0) * of_input
 
-    return _with_rule(multiplicative_integration, cell, ProductRule(combined=combined))
+    changes = "affine(gate, x, h) of the input and one state"
+    return _with_rule(multiplicative_integration, cell, ProductRule(combined=combined), changes)
 
 
 def independent(cell: Cell) -> Cell:
@@ -78,7 +81,7 @@ def independent(cell: Cell) -> Cell:
     def product(gate: str, key: str, operand: Symbol, size: Dim) -> Symbol | None:
         return vector(f"recurrent_{key}_{gate}", size) * operand if key != INPUT and operand.shape == (size,) else None
 
-    return _with_rule(independent, cell, ProductRule(product=product))
+    return _with_rule(independent, cell, ProductRule(product=product), "affine of a state of the gate's size")
 
 
 def normalised(cell: Cell, kind: Literal["layer", "rms"] = "layer") -> Cell:
@@ -94,7 +97,7 @@ def normalised(cell: Cell, kind: Literal["layer", "rms"] = "layer") -> Cell:
     def each(gate: str, key: str, product: Symbol) -> Symbol:
         return vector(f"gain_{key}_{gate}", product.shape[0], init=1.0) * kinds[kind](product)
 
-    return _with_rule(normalised, cell, ProductRule(each=each), kind)
+    return _with_rule(normalised, cell, ProductRule(each=each), "affine", kind)
 
 
 def stacked(*cells: Cell) -> Cell:
@@ -152,22 +155,32 @@ def _check(wrapper: Callable[..., Cell], cell: Any) -> None:
         raise TypeError(f"{wrapper.__name__} takes a Cell, got a {type(cell).__name__} (cells.load finds one by its name)")
 
 
+def _check_same(wrapper: Callable[..., Cell], cell: Cell, output: Symbol, input: Symbol) -> None:
+    if output.shape != input.shape:
+        sides = f"cell {cell.name!r} makes {shape_text(output.shape)} of {shape_text(input.shape)}"
+        raise CellError(f"{wrapper.__name__} needs an output of the input's size, and {sides}")
+
+
 def _around(wrapper: Callable[..., Cell], cell: Cell, step: Callable[..., Any], init: Mapping[str, Any] | None = None) -> Cell:
     """A cell whose input has the size of its output, hidden."""
     _check(wrapper, cell)
     (name, _), *further = cell.signature.inputs
     inputs = ((name, (Dim.of("hidden"),)), *further)
-    return _made(wrapper, (cell,), step, inputs, cell.signature.states, cell, {**cell.init, **(init or {})})
+    return _made(wrapper, (cell,), step, inputs, cell.signature.states, cell, init)
 
 
-def _with_rule(wrapper: Callable[..., Cell], cell: Cell, rule: ProductRule, *options: str) -> Cell:
+def _with_rule(wrapper: Callable[..., Cell], cell: Cell, rule: ProductRule, changes: str, *options: str) -> Cell:
+    """`changes`: what the rule is for, in the message for a cell that has none of it."""
     _check(wrapper, cell)
 
     def step(*arguments: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         with products(rule):
-            return cell(*arguments, **hypers)
+            result = cell(*arguments, **hypers)
+        if rule not in current(wrapper.__name__).applied:
+            raise CellError(f"{wrapper.__name__} changes nothing of cell {cell.name!r}, which has no {changes}")
+        return result
 
-    return _made(wrapper, (cell, *options), step, cell.signature.inputs, cell.signature.states, cell, cell.init)
+    return _made(wrapper, (cell, *options), step, cell.signature.inputs, cell.signature.states, cell)
 
 
 def _made(

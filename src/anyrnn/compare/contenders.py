@@ -71,7 +71,7 @@ class Contender:
     @property
     def widens(self) -> bool:
         """Whether the cell's input has the size of its state."""
-        return self.cell.trace().inputs[0][1][0].names == {"hidden"}
+        return self.cell.trace().input_size_name == "hidden"
 
     @cached_property
     def can_be(self) -> bool:
@@ -86,8 +86,7 @@ class Contender:
     def parameters(self) -> int:
         """The trained ones of the network, of a size that can be."""
         graph, task = self.cell.trace(), self.task
-        (of_input,) = graph.inputs[0][1][0].names
-        sizes = {**self.sizes, of_input: self.inputs, "hidden": self.hidden}
+        sizes = {**self.sizes, graph.input_size_name: self.inputs, "hidden": self.hidden}
         own = sum(prod(d.evaluate(sizes) for d in p.shape) for p in graph.parameters if p.trained)
         width = graph.nodes[graph.output("y")].shape[0].evaluate(sizes)
         before = (task.features + 1) * self.hidden if self.widens else 0
@@ -145,8 +144,7 @@ def _contender(name: str, cell: Cell, options: Options, task: Task) -> Contender
 
 def _sized(one: Contender, hidden: int, options: Options) -> Contender:
     """With so many features; other named sizes are half of them where they are not given."""
-    other = [name for name in one.cell.trace().size_names if name not in ("hidden", *one.cell.trace().inputs[0][1][0].names)]
-    return replace(one, hidden=hidden, sizes={name: options.sizes.get(name, max(1, hidden // 2)) for name in other})
+    return replace(one, hidden=hidden, sizes=one.cell.trace().other_sizes(hidden, options.sizes))
 
 
 def _of_parameters(one: Contender, like: int, options: Options) -> Contender:

@@ -6,7 +6,7 @@ nodes are one node (the builder hash-conses), so that a graph's text is its iden
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -90,6 +90,8 @@ class Graph:
     hypers: tuple[str, ...] = ()
     """The run-time scalars, whose values are no part of the structure: see Network."""
     name: str = field(default="cell", compare=False)
+    warnings: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Lines of the source, and what was traced there that may not be meant."""
 
     @cached_property
     def identity(self) -> str:
@@ -116,6 +118,36 @@ class Graph:
         dims: list[Dim] = [d for _, s in self.inputs for d in s] + [d for s in self.states for d in s.shape]
         dims += [d for p in self.parameters for d in p.shape] + [d for n in self.nodes for d in n.shape]
         return list(dict.fromkeys(name for d in dims for name in sorted(d.names)))
+
+    @property
+    def input_size_name(self) -> str:
+        """The named size of the input, `hidden` where it has the states'."""
+        (name,) = self.inputs[0][1][0].names
+        return name
+
+    def other_sizes(self, hidden: int, given: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The named sizes beside the input's and `hidden`: half of the latter where they are not given."""
+        names = (name for name in self.size_names if name not in (self.input_size_name, "hidden"))
+        return {name: (given or {}).get(name, max(1, hidden // 2)) for name in names}
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        """The matrix and the vector of each product of a step."""
+        return [(matrix, vector) for n in self.nodes if n.op == "affine" for matrix, vector, _, _ in affine_parts(n)[0]]
+
+    @cached_property
+    def counters(self) -> tuple[str, ...]:
+        """The states that count without end: one number a sample, to which every step adds a constant."""
+
+        def counts(i: int, state: str) -> bool:
+            node = self.nodes[i]
+            if node.op == "where":
+                return any(counts(branch, state) for branch in node.inputs[1:])
+            of = [self.nodes[s] for s in node.inputs]
+            read = [n.op == "state" and n.attributes[0] == state for n in of]
+            return node.op == "add" and any(read) and any(n.op == "constant" for n in of)
+
+        return tuple(s.name for s in self.states if not s.shape and counts(self.output(s.name), s.name))
 
 
 def users(nodes: Sequence[Node]) -> list[list[int]]:

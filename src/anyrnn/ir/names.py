@@ -73,7 +73,7 @@ class Names:
         self._name_outputs(outputs, states)
         lined = [i for i in sorted(uses) if i not in self.names and self._has_line(i, uses[i])]
         bases = [nodes[i].name or f"v{i}" for i in lined]
-        taken = {Text.plain(n.base, n.version) for n in self.names.values()} | set(states)
+        taken = {Text.plain(n.base, n.version) for n in self.names.values()} | set(states) | {n.base for n, _ in self.aliases}
         alone = {base for base in bases if bases.count(base) == 1 and base not in taken}
         taken |= alone
         for i, base in zip(lined, bases, strict=True):

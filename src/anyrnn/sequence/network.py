@@ -19,6 +19,7 @@ from anyrnn.passes.options import with_all_states, with_held_states
 from anyrnn.passes.simplify import simplify
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
+from anyrnn.trace.cell import LAYER_ARGUMENTS
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ def _make_network(
     hypers = {k: v for k, v in options.items() if k in dict(cell.signature.hypers)}
     graph = cell.trace(bias, skip_input, **hypers)
     named = {k: v for k, v in options.items() if k not in hypers}
-    (of_input,) = graph.inputs[0][1][0].names
+    of_input = graph.input_size_name
     if of_input == "hidden" and input_size != hidden_size:
         raise ValueError(f"cell {cell.name!r} takes inputs of the hidden size {hidden_size}, got input_size={input_size}")
     sizes = {"hidden": hidden_size, of_input: input_size, **named}
@@ -289,7 +290,7 @@ def _make_network(
     if unknown:
         known = [n for n in (*graph.size_names, *dict(cell.signature.hypers)) if n not in (of_input, "hidden")]
         of_layers = f"of layers of any cell: {', '.join(OPTIONS)}"
-        slip = meant(unknown[0], (*known, *OPTIONS))
+        slip = meant(unknown[0], (*known, *OPTIONS, *LAYER_ARGUMENTS))
         there_are = f"options of cell {cell.name!r}: {', '.join(known) or 'none'}; {of_layers}"
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}{slip}; {there_are}")
     for name, value in named.items():

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.reference import run as reference
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.tensors import is_autocast
+
+COUNTED = {torch.bfloat16: 2**8, torch.float16: 2**11}
+"""How far a number can be counted in the dtypes in which that is soon."""
 
 
 def interpreted(
@@ -22,6 +26,7 @@ def interpreted(
     """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
     call = CALLS[number]
     network, x = call.network, inputs[0]
+    _check_counters(network, x)
     per_unit, units = len(network.sources), len(network.units)
     rows = x.shape[1] if packing is None else packing.rows
     first = first or first_values(network, x, rows)
@@ -36,6 +41,14 @@ def interpreted(
         output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
         output = ends(network, output) if call.ends else output
         return output, *[torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
+
+
+def _check_counters(network: Network, like: Tensor) -> None:
+    """Raises: UnsupportedError where a state would stop counting, since adding 1 to a large number gives the same number."""
+    limit = COUNTED.get(like.dtype)
+    if limit and network.graph.counters:
+        state, name = network.graph.counters[0], network.graph.name
+        raise UnsupportedError(f"cell {name!r}: state {state!r} counts steps, in {like.dtype} to {limit} only; use torch.float32")
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:

@@ -15,6 +15,7 @@ from typing import Any
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features, shape_text
+from anyrnn.ir.graph import NUMBERS
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.initial import Maker
 from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
@@ -33,6 +34,7 @@ class Vec:
         if not isinstance(self.size, (str, int, Dim)):
             raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
         _check_size(self.size, "Vec")
+        _check_number(self.init, "Vec")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Scalar:
     """Annotation: a state of one number a sample, such as a step counter."""
 
     init: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_number(self.init, "Scalar")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,11 @@ class Step:
 
     def __post_init__(self) -> None:
         _check_size(self.size, "Step")
+
+
+def _check_number(init: Any, who: str) -> None:
+    if not isinstance(init, NUMBERS) or isinstance(init, bool):
+        raise CellError(f"{who}: init should be a number, got {init!r}")
 
 
 def _check_size(size: str | int | Dim, who: str) -> None:
@@ -111,13 +121,16 @@ class Cell:
         return f"<cell {self.name}>"
 
     def _repr_latex_(self) -> str:
-        """The equations, in a notebook."""
+        """The equations, in a notebook; nothing of a cell that cannot be traced."""
         from anyrnn.ir.show import latex
 
-        return f"$${latex(self.trace())}$$"
+        try:
+            return f"$${latex(self.trace())}$$"
+        except CellError:
+            return ""
 
     def _repr_html_(self) -> str:
-        """What it is, its equations and its data flow, in a notebook."""
+        """What it is, its equations and its data flow, in a notebook, or why it cannot be traced."""
         from anyrnn.workbench.notebook import html
 
         return html(self)
@@ -191,7 +204,8 @@ class Cell:
         if len(arguments) != len(names):
             takes = f"cell {self.name!r} takes {', '.join(names)}"
             raise CellError(tracer.located(f"{takes}; got {len(arguments)} argument{'' if len(arguments) == 1 else 's'}"))
-        with tracer.called(names, arguments):
+        tracer.note_call(self.name)
+        with tracer.called(names, arguments, self.init):
             result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
         return result
 
@@ -302,8 +316,9 @@ def _signature(function: Callable[..., Any]) -> Signature:
     where = _Place(function)
     try:
         annotations = inspect.get_annotations(function, eval_str=True) if function.__annotations__ else {}
-    except CellError as error:
-        raise CellError(f"{where}: {error}") from None
+    except Exception as error:  # noqa: BLE001 (whatever the user's annotations raise)
+        what = error if isinstance(error, CellError) else f"the annotations of cell {function.__name__!r}: {error}"
+        raise CellError(f"{where}: {what}") from None
     inputs: list[tuple[str, Shape]] = []
     states: list[ir.State] = []
     hypers: list[tuple[str, Any]] = []
@@ -390,7 +405,8 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         _check_init(cell, tracer)
     states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
-    return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name)
+    warnings = tuple(tracer.warnings)
+    return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name, warnings)
 
 
 @contextmanager

@@ -56,11 +56,12 @@ def affine(
     pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items() if v is not None]
     if not pairs and (operands or named):
         return tracer.constant(0.0)
+    tracer.note_gate(" ".join(gates), pairs)
     rows = _features(size, "affine") * len(gates)
     name = "_".join(gates)
     terms, biases, others = [], [], []
     for key, operand in pairs:
-        other = next((made for rule in tracer.rules if (made := rule.product(name, key, operand, rows)) is not None), None)
+        other = _other_product(tracer, name, key, operand, rows)
         weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, other is None, bias)
         if weight is not None:
             terms.append((key, (weight, operand, False, heads)))
@@ -77,13 +78,27 @@ def affine(
     return result
 
 
+def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, size: Dim) -> Symbol | None:
+    """What the innermost wrapper that has something else puts in place of a product."""
+    for rule in reversed(tracer.rules):
+        made = rule.product(gate, key, operand, size)
+        if made is not None:
+            tracer.applied.add(rule)
+            return made
+    return None
+
+
 def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], biases: Sequence[Symbol]) -> Symbol:
     """The sum of products and biases as wrappers have it, the innermost first."""
     for rule in reversed(tracer.rules):
-        products = [(key, rule.each(gate, key, product)) for key, product in products]
+        made = [rule.each(gate, key, product) for key, product in products]
+        if any(new is not old for new, (_, old) in zip(made, products, strict=True)):
+            tracer.applied.add(rule)
+        products = [(key, new) for new, (key, _) in zip(made, products, strict=True)]
     for rule in reversed(tracer.rules):
         combined = rule.combined(gate, dict(products))
         if combined is not None:
+            tracer.applied.add(rule)
             return sum(biases, combined)
     return sum(biases, sum((product for _, product in products[1:]), products[0][1]))
 

@@ -21,6 +21,8 @@ from anyrnn.ir.symbol import Symbol
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 CELLS = str(Path(PACKAGE, "cells")) + os.sep
+FOREIGN = ("torch", "numpy")
+"""Libraries whose functions may be called on a cell's values by mistake, and which then call ours."""
 CURRENT: ContextVar[Tracer] = ContextVar("tracer")
 
 
@@ -44,10 +46,15 @@ def user_frames() -> list[FrameType]:
         path = frame.f_code.co_filename
         if path.startswith(PACKAGE) and frame.f_code.co_name == "_trace":
             return found
-        if not path.startswith(PACKAGE) or path.startswith(CELLS):
+        foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
+        if path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE)):
             found.append(frame)
         frame = frame.f_back
     return found
+
+
+def _place(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _variable_of(value: Symbol) -> str:
@@ -108,15 +115,21 @@ class Tracer(Builder):
 
     def __init__(self, name: str, bias: str, skip_input: bool, init: Mapping[str, Any]) -> None:
         super().__init__()
-        self.init = init
         self.name = name
         self.bias = bias
         self.skip_input = skip_input
         self.stacks: dict[tuple[str, str], Stacks] = {}
         self.declared: dict[str, Parameter] = {}
         self.prefix = ""
+        self.inits = [("", init)]
+        """What cells say that parameters begin as, each with the scope in which it was called; the outermost cell first."""
         self.rules: list[ProductRule] = []
         """From the outermost wrapper to the innermost."""
+        self.applied: set[ProductRule] = set()
+        """Those that have changed something."""
+        self.warnings: list[tuple[str, str]] = []
+        self._noted: dict[object, str] = {}
+        """Where a cell was called, or a gate asked for, first."""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
         self.operand_keys: dict[int, str] = {}
@@ -131,8 +144,9 @@ class Tracer(Builder):
             CURRENT.reset(token)
 
     @contextmanager
-    def called(self, names: Sequence[str], arguments: Sequence[Symbol | None]) -> Iterator[None]:
-        """Weights call a cell's arguments as that cell does."""
+    def called(self, names: Sequence[str], arguments: Sequence[Symbol | None], init: Mapping[str, Any]) -> Iterator[None]:
+        """Weights call a cell's arguments as that cell does, and begin as it says unless a cell around it says otherwise."""
+        self.inits.append((self.prefix, init))
         keys = {a.index: name for name, a in zip(names[1:], arguments[1:], strict=True) if isinstance(a, Symbol)}
         if isinstance(arguments[0], Symbol):
             keys[arguments[0].index] = INPUT
@@ -147,8 +161,27 @@ class Tracer(Builder):
         return super().make(*args, **kwargs)
 
     def located(self, message: str) -> str:
+        frames = user_frames()
         self.look_up()
+        if len(frames) > 1 and frames[0].f_code.co_filename.startswith(CELLS):
+            message += f" (called in {_place(frames[-1])})"
         return super().located(message)
+
+    def note_call(self, cell: str) -> None:
+        """Warn of a cell that is called once more in the same scope, on another line."""
+        self._note((self.prefix, cell), f"cell {cell!r} is called", "they share all parameters (`scope` keeps them apart)")
+
+    def note_gate(self, gate: str, operands: Sequence[tuple[str, Symbol]]) -> None:
+        """Warn of a gate that is asked for once more, of the same operands, on another line."""
+        key = (self.prefix, gate, *((name, value.index) for name, value in operands))
+        self._note(key, f"gate {gate!r} of {', '.join(v.label for _, v in operands)} is asked for", "it is the same value")
+
+    def _note(self, key: object, what: str, then: str) -> None:
+        self.look_up()
+        first = self._noted.setdefault(key, self.source)
+        if first != self.source and not first.startswith(CELLS):
+            lines = " and ".join(place.rpartition(":")[2] for place in (first, self.source))
+            self.warnings.append((self.source, f"{what} in lines {lines}: {then}"))
 
     def label(self, index: int) -> str:
         return self.nodes[index].name or self.gate_names.get(index) or super().label(index)
@@ -158,7 +191,7 @@ class Tracer(Builder):
         frames = user_frames()
         if not frames:
             return
-        self.source = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}"
+        self.source = _place(frames[0])
         for frame in frames:
             for name, value in frame.f_locals.items():
                 if isinstance(value, Symbol) and value.builder is self:
@@ -227,7 +260,8 @@ class Tracer(Builder):
         stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
         if (stacks.columns, stacks.heads) != (columns, heads):
             there = f"{weight_name} has {stacks.columns} columns for {stacks.heads} heads"
-            raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}"))
+            kept_apart = "parameters used twice need the same sizes, or a `scope` around one of them"
+            raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}; {kept_apart}"))
         known = stacks.sizes.setdefault(gate, size)
         if known != size:
             raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
@@ -254,9 +288,18 @@ class Tracer(Builder):
         return (*weights, *biases, *self.declared.values())
 
     def _stacked_parameter(self, name: str, shape: tuple[Dim, ...], stack: Stack) -> Parameter:
-        begins = {gate: self.init.get(f"{name} {gate}", self.init.get(name)) for gate, _ in stack.each()}
+        begins = {gate: self._begins(name, gate) for gate, _ in stack.each()}
         init = begins if any(value is not None for value in begins.values()) else None
         return Parameter(name, shape, init, stack.each())
+
+    def _begins(self, name: str, gate: str) -> Any:
+        """What a gate's rows of a stacked parameter begin as; None for the layer's default."""
+        for prefix, init in self.inits:
+            own = name.removeprefix(prefix)
+            for key in (f"{own} {gate}", own):
+                if name.startswith(prefix) and key in init:
+                    return init[key]
+        return None
 
     def finish(self) -> None:
         """Give the stacked tensors their full shapes; name what the cell's function has not named after its gate, or as a

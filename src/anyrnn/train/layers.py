@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -25,7 +26,7 @@ def find_layers(options: Options) -> Callable[[int], nn.Module]:
 
     Raises: UsageError for a cell that does not exist, or that torch.nn does not have.
     """
-    make = _torch_layer(options.cell) if options.layers_from == "torch" else _our_layer(options.cell)
+    make = _torch_layer(options.cell) if options.layers_from == "torch" else _our_layer(options)
 
     def build(features: int) -> nn.Module:
         return make(features, options.hidden, options.layers, bidirectional=options.bidirectional)
@@ -39,18 +40,24 @@ def _torch_layer(name: str) -> Callable[..., nn.Module]:
     return TORCH_LAYERS[name]
 
 
-def _our_layer(spec: str) -> Callable[..., nn.Module]:
+def _our_layer(options: Options) -> Callable[..., nn.Module]:
     from anyrnn import cells
     from anyrnn.torch import Recurrent
 
     try:
-        cell = cells.load(spec)
+        cell = cells.load(options.cell)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(f"--cell: {error}") from error
     try:
-        sizes = [size for size in cell.trace().size_names if size not in ("input", "hidden")]
+        graph = cell.trace()
     except CellError as error:
-        raise UsageError(f"--cell {spec}: {error}") from error
-    if sizes:
-        raise UsageError(f"--cell {spec}: the cell needs the size {sizes[0]}, which no option gives")
-    return partial(Recurrent, cell)
+        raise UsageError(f"--cell {options.cell}: {error}") from error
+    if graph.input_size_name == "hidden":
+        widened = "`anyrnn compare` puts a linear layer before such cells"
+        raise UsageError(f"--cell {options.cell}: its input has the size of its state, and no data here have; {widened}")
+    sizes = graph.other_sizes(options.hidden, options.sizes)
+    for name in options.sizes:
+        if name not in sizes:
+            raise UsageError(f"--size {name}: {options.cell} has no such size; it has {', '.join(sizes) or 'no others'}")
+    more: dict[str, Any] = dict(sizes)
+    return partial(Recurrent, cell, **more)

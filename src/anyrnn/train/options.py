@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -67,6 +69,8 @@ class Options:
     layers_from: LayersFrom
     save_every: int | None = None
     resume: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Named ones of the cell beside those of the input and H."""
 
     @property
     def directions(self) -> int:
@@ -85,7 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(DEFAULTS),
         help="digits: 8x8 pixels, offline; mnist: 28x28 pixels, from --data; vowels: who of 9 speaks, 7 to 29 steps, from --data",
     )
-    parser.add_argument("--cell", default="lstm", help="a built-in cell's name or my_file.py:my_cell (default: %(default)s)")
+    parser.add_argument(
+        "--cell",
+        default="lstm",
+        help="a built-in cell's name, one in wrappers such as 'normalised(gru)', or my_file.py:my_cell (default: %(default)s)",
+    )
+    parser.add_argument("--size", action="append", metavar="NAME=N", help="another named size of the cell (default: half of H)")
     parser.add_argument("--hidden", type=positive, metavar="H", help=f"hidden features (default: {default('hidden')})")
     parser.add_argument("--layers", type=positive, metavar="L", default=1, help="stacked layers (default: %(default)s)")
     parser.add_argument(
@@ -132,7 +141,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the summary as one line of JSON instead of text")
 
 
-def from_arguments(arguments: argparse.Namespace) -> Options:
+def from_arguments(arguments: argparse.Namespace, sizes: Mapping[str, int] | None = None) -> Options:
     """The options of a command line, with what was left out filled in.
 
     Raises: UsageError for arguments that do not go together.
@@ -150,6 +159,7 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
     return Options(
         dataset=dataset,
         cell=arguments.cell,
+        sizes=sizes or {},
         hidden=arguments.hidden or defaults.hidden,
         layers=arguments.layers,
         bidirectional=defaults.bidirectional if arguments.bidirectional is None else arguments.bidirectional,
@@ -169,5 +179,5 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
 
 def default_output(dataset: DatasetName, cell: str, layers_from: LayersFrom) -> Path:
     """`runs/<dataset>-<cell>`; a run with torch's layers has a folder of its own."""
-    name = cell.rpartition(":")[2]
+    name = re.sub(r"\W+", "-", cell if "(" in cell else cell.rpartition(":")[2]).strip("-")
     return Path("runs") / (f"{dataset}-{name}" + ("-torch" if layers_from == "torch" else ""))

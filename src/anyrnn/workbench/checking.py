@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn import cells
-from anyrnn.errors import CellError, UnsupportedError
+from anyrnn.errors import CellError, UnsupportedError, meant
 from anyrnn.ir.graph import Graph, affine_parts
 from anyrnn.ir.names import Names, gate_rows, mean_of, written_inputs
 from anyrnn.ir.notation import Text
@@ -55,11 +55,11 @@ class Report:
     name: str
     faults: list[Fault] = field(default_factory=list)
     gradient_error: float | None = None
+    not_compared: str = ""
+    """The ops because of which the gradient is not held against differences."""
     kernel_error: float | None = None
     no_kernels: str = ""
     """Why there are none."""
-    stages: tuple[int, int] = (0, 0)
-    """Forward and backward."""
     limits: list[str] = field(default_factory=list)
     compile_seconds: float | None = None
     inference: Speed | None = None
@@ -75,6 +75,8 @@ class Report:
         lines = [self.name, *(f"  {fault}" for fault in self.faults)]
         if self.gradient_error is not None:
             lines.append(f"  gradient   within {self.gradient_error:.1e} of central differences, in float64")
+        elif self.not_compared:
+            lines.append(f"  gradient   not compared: {self.not_compared} has not the derivative of its values")
         if self.kernel_error is not None:
             lines.append(f"  kernels    within {self.kernel_error:.1e} of the reference, forward and backward, in float64")
         if self.no_kernels:
@@ -103,7 +105,8 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
         input_size, hidden_size: features of what is timed.
         sizes: the cell's other named sizes; half of `hidden` where they are not given.
 
-    Raises: ValueError, FileNotFoundError, TypeError when `spec` is no cell; what is wrong with a cell is in the report.
+    Raises: ValueError, FileNotFoundError, TypeError when `spec` is no cell, ValueError for a size that the cell has not; what is
+    wrong with a cell is in the report.
 
     Example:
         >>> from anyrnn.workbench import check
@@ -125,6 +128,11 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
     except Exception as error:  # noqa: BLE001 (whatever the cell's function raises is what is asked for)
         report.faults.append(_told(error) if isinstance(error, CellError) else _raised(cell, error))
         return report
+    others = list(graph.other_sizes(hidden_size))
+    for name in sizes:
+        if name not in others:
+            known = ", ".join(others) or "no others"
+            raise ValueError(f"cell {cell.name!r} has no size {name!r}{meant(name, others)}; it has {known}")
     report.faults = list(faults(cell, graph))
     try:
         trial = Trial(cell, graph, sizes)
@@ -135,7 +143,7 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
     if not report.ok:
         return report
     _compare(cell, trial, report)
-    report.limits = list(limits(graph, report))
+    report.limits = limits(graph)
     if timed and not report.no_kernels:
         _time(cell, graph, input_size, hidden_size, sizes, report)
     return report
@@ -159,15 +167,14 @@ def _raised(cell: Cell, error: Exception) -> Fault:
 
 def _compare(cell: Cell, trial: Trial, report: Report) -> None:
     report.gradient_error = trial.gradient_error()
+    report.not_compared = ", ".join(trial.allowed)
     if report.gradient_error is not None and not report.gradient_error <= GRADIENT_ERROR:
         what = f"the gradient differs from central differences by {report.gradient_error:.1e} of its magnitude"
         report.faults.append(Fault("error", place(cell.function), what))
     layer = trial.layer
-    options: dict[str, Any] = {name: trial.sizes[name] for name in trial.graph.size_names if name not in ("input", "hidden")}
+    inputs, hidden = layer.network.input_size, trial.sizes["hidden"]
     try:
-        fast = Recurrent(
-            cell, layer.network.input_size, trial.sizes["hidden"], backend="llvm", dtype="float64", seed=0, **options
-        )
+        fast = Recurrent(cell, inputs, hidden, backend="llvm", dtype="float64", seed=0, **trial.others)
     except UnsupportedError as error:
         report.no_kernels = str(error)
         return
@@ -204,12 +211,12 @@ def _difference(found: Any, expected: Any) -> float:
     return float(np.abs(found - expected).max(initial=0.0)) / max(1.0, float(np.abs(expected).max(initial=0.0)))
 
 
-def limits(graph: Graph, report: Report) -> Iterator[str]:
+def limits(graph: Graph) -> list[str]:
     """How many all-feature dependencies follow each other in a step, and which they are."""
     made = plan(graph)
-    forward, backward = report.stages = made.inference.stages, made.backward.stages
-    yield f"{forward} forward, {backward} backward" + ("" if forward else ": each feature goes its own way through the steps")
-    yield from chain(graph)
+    forward, backward = made.inference.stages, made.backward.stages
+    own_way = "" if forward else ": each feature goes its own way through the steps"
+    return [f"{forward} forward, {backward} backward{own_way}", *chain(graph)]
 
 
 def chain(graph: Graph) -> list[str]:
@@ -248,9 +255,8 @@ def _needs(graph: Graph, writer: Writer, op: int, operand: int) -> str:
 
 
 def _time(cell: Cell, graph: Graph, input_size: int, hidden_size: int, sizes: dict[str, int], report: Report) -> None:
-    others = [name for name in graph.size_names if name not in ("input", "hidden")]
-    more: dict[str, Any] = {name: sizes.get(name, max(1, hidden_size // 2)) for name in others}
-    width = input_size if "input" in graph.size_names else hidden_size
+    more: dict[str, Any] = dict(graph.other_sizes(hidden_size, sizes))
+    width = hidden_size if graph.input_size_name == "hidden" else input_size
     layer = Recurrent(cell, width, hidden_size, backend="llvm", seed=0, **more)
     lstm = Recurrent("lstm", width, hidden_size, backend="llvm", seed=0)
     random = np.random.default_rng(0)
@@ -274,8 +280,7 @@ def _time(cell: Cell, graph: Graph, input_size: int, hidden_size: int, sizes: di
 def _flops(layer: Recurrent) -> int:
     """Of the products of all steps."""
     graph, sizes = layer.network.graph, layer.network.layer_sizes(0)
-    matrices = {m: heads for n in graph.nodes if n.op == "affine" for m, _, _, heads in affine_parts(n)[0]}
-    return 2 * STEPS * SAMPLES * sum(prod(d.evaluate(sizes) for d in graph.nodes[m].shape) for m in matrices)
+    return 2 * STEPS * SAMPLES * sum(prod(d.evaluate(sizes) for d in graph.nodes[m].shape) for m, _ in graph.products)
 
 
 def _inference(layer: Recurrent, x: Any, further: Any) -> Callable[[], object]:

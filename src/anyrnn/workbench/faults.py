@@ -31,6 +31,7 @@ class Fault:
 def faults(cell: Cell, graph: Graph) -> Iterator[Fault]:
     """Those of a cell's graph, in the order of the file."""
     found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(cell, graph), *_asked_twice(graph)]
+    found += [Fault("warning", where, what) for where, what in dict.fromkeys(graph.warnings)]
     return iter(sorted(found, key=lambda fault: _line(fault.where)))
 
 
@@ -84,7 +85,7 @@ def _states(cell: Cell, graph: Graph) -> Iterator[Fault]:
             yield Fault("error", place(cell.function), f"state {state.name!r} is returned as it came: it never changes")
         elif leaves.get(state.name) not in live:
             yield Fault("error", nodes[new].source, f"state {state.name!r} is never read: what is returned for it is forgotten")
-        elif not any(nodes[i].op == "input" for i in reachable(nodes, [*_closure(graph, state.name)])):
+        elif state.shape and not any(nodes[i].op == "input" for i in reachable(nodes, [*_closure(graph, state.name)])):
             yield Fault("warning", nodes[new].source, f"no input ever reaches state {state.name!r}")
     of_y = reachable(nodes, [graph.output("y")])
     if not any(nodes[i].op == "state" for i in of_y):

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from anyrnn import cells
+from anyrnn.errors import meant
 from anyrnn.ir.dims import shape_text
 from anyrnn.trace import Cell
 
@@ -66,7 +67,7 @@ def catalogue(chosen: Iterable[Cell | str] = (), **sizes: int) -> Listing:
         sizes: features by named size, `input=28, hidden=256` by default. Other named sizes (`proj`) are half of `hidden` where
             they are not given.
 
-    Raises: ValueError for a size below 1, and for one that a cell cannot have.
+    Raises: ValueError for a size below 1, for one that a cell cannot have, and for one that none has.
 
     Example:
         >>> from anyrnn.workbench import catalogue
@@ -81,6 +82,11 @@ def catalogue(chosen: Iterable[Cell | str] = (), **sizes: int) -> Listing:
             raise ValueError(f"size {name!r} should be at least 1, got {size}")
     sizes = {"input": 28, "hidden": 256} | sizes
     found = Listing(_row(cells.load(cell), sizes) for cell in chosen or cells.names())
+    known = sorted({size for row in found for size in row.sizes})
+    for name in sizes:
+        if name not in ("input", "hidden", *known):
+            there_are = ", ".join(known) or "no others"
+            raise ValueError(f"no cell here has the size {name!r}{meant(name, known)}; there are {there_are}")
     found.sizes = sizes
     return found
 
@@ -91,13 +97,14 @@ def _other(sizes: Mapping[str, int]) -> int:
 
 def _row(cell: Cell, sizes: Mapping[str, int]) -> Row:
     graph = cell.trace()
-    sizes = dict.fromkeys(graph.size_names, _other(sizes)) | dict(sizes)
+    others = graph.other_sizes(sizes["hidden"], sizes)
+    sizes = {graph.input_size_name: sizes["input"], "hidden": sizes["hidden"], **others}
     return Row(
         name=cell.name,
         paper=cell.paper,
         inputs=tuple(name for name, _ in graph.inputs[1:]),
         states={s.name: shape_text(s.shape) if s.shape else "" for s in graph.states},
-        sizes=tuple(name for name in graph.size_names if name not in ("input", "hidden")),
+        sizes=tuple(others),
         hypers=dict(cell.signature.hypers),
         parameters=sum(prod(d.evaluate(sizes) for d in p.shape) for p in graph.parameters if p.trained),
     )

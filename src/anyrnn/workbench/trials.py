@@ -33,17 +33,18 @@ class Trial:
 
     def __init__(self, cell: Cell, graph: Graph, more: Mapping[str, int]) -> None:
         self.graph = graph
-        others = [name for name in graph.size_names if name not in ("input", "hidden")]
-        sizes: dict[str, Any] = {name: more.get(name, HIDDEN // 2) for name in others}
-        inputs = INPUTS if "input" in graph.size_names else HIDDEN
-        self.layer = Recurrent(cell, inputs, HIDDEN, backend="reference", dtype="float64", seed=0, **sizes)
+        self.others: dict[str, Any] = dict(graph.other_sizes(HIDDEN, more))
+        inputs = HIDDEN if graph.input_size_name == "hidden" else INPUTS
+        self.layer = Recurrent(cell, inputs, HIDDEN, backend="reference", dtype="float64", seed=0, **self.others)
         self.sizes = self.layer.network.layer_sizes(0)
         self.random = np.random.default_rng(0)
+        self.allowed = sorted({node.op for node in graph.nodes if node.op in ALLOWED and node.per_sample})
+        """Ops because of which no gradient is compared."""
 
     def noise(self, steps: int) -> tuple[Array, dict[str, Any]]:
-        """The input, and the other per-step inputs by name."""
+        """The input, normal; the other per-step inputs by name, times or masks as a rule, within 0 and 1."""
         network = self.layer.network
-        further = {name: self.random.normal(size=(steps, SAMPLES, n)) for name, n in network.further_inputs}
+        further = {name: self.random.uniform(size=(steps, SAMPLES, n)) for name, n in network.further_inputs}
         return self.random.normal(size=(steps, SAMPLES, network.input_size)), further
 
     def faults(self) -> Iterator[Fault]:
@@ -128,7 +129,7 @@ class Trial:
         """The largest difference between the gradient and central differences along some directions, as a part of its magnitude;
         None where the cell has ops whose derivative is not that of their value.
         """
-        if any(node.op in ALLOWED and node.per_sample for node in self.graph.nodes):
+        if self.allowed:
             return None
         layer = self.layer
         x, further = self.noise(3)

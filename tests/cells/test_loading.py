@@ -1,0 +1,96 @@
+"""Cells from files, by themselves and in wrappers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anyrnn import cells
+from anyrnn.errors import CellError
+
+MINE = """
+from anyrnn import State, affine, cell, tanh
+
+@cell
+def mine(x, h):
+    h = tanh(affine("h", x, h))
+    return h, State(h=h)
+"""
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(text: str, name: str = "of_mine.py") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "spec", ["residual({}:mine)", "fast_slow(lstm, {}:mine, depth=3)", "normalised(residual({}:mine), 'rms')"]
+)
+def test_in_wrappers(write: Write, spec: str) -> None:
+    file = write(MINE)
+    assert cells.load(spec.format(file)).name == spec.replace("{}:", "").replace("depth=", "")
+
+
+def test_modules_beside_a_file_are_found_while_it_runs(write: Write) -> None:
+    write("SIZE = 3\n", "beside_mine.py")
+    before = list(sys.path)
+    file = write(MINE.replace("\n@cell", "from beside_mine import SIZE\n\n@cell"))
+    assert cells.load(f"{file}:mine").name == "mine"
+    assert sys.path == before
+    assert "of_mine" not in sys.modules
+
+
+def test_a_file_with_a_dataclass_and_postponed_annotations(write: Write) -> None:
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Sizes:\n    many: int = 3\n"
+    assert cells.load(f"{write(head + MINE)}:mine").name == "mine"
+
+
+def test_annotations_are_not_postponed_for_files_that_do_not_ask(write: Write) -> None:
+    text = "from anyrnn import Vec\ndef made(many):" + MINE.replace("\n", "\n    ").replace("h):", "h: Vec(many)):")
+    file = write(text.replace('affine("h", x, h)', 'affine("h", x, h, size=many)') + "\n    return mine\nmine = made(4)\n")
+    assert [str(d) for d in cells.load(f"{file}:mine").trace().states[0].shape] == ["4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import no_such_module_here\n", "of_mine.py:1: ModuleNotFoundError: No module named 'no_such_module_here'"),
+        ("x = 1\n1 / 0\n", "of_mine.py:2: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)\n", "of_mine.py:1: SystemExit: 3"),
+        ("def mine(x, h):\n    return h\n", "of_mine.py:mine' is a function: put @cell above it"),
+    ],
+    ids=["import", "division", "exit", "function"],
+)
+def test_a_file_that_fails(write: Write, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cells.load(f"{write(text)}:mine")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("h: Vec(many)", "the annotations of cell 'mine': name 'many' is not defined"),
+        ("h: Vec(init='one')", "Vec: init should be a number, got 'one'"),
+        ("h: Scalar(init=None)", "Scalar: init should be a number, got None"),
+    ],
+    ids=["name", "vector", "scalar"],
+)
+def test_annotations_that_fail(write: Write, argument: str, message: str) -> None:
+    head = "from __future__ import annotations\nfrom anyrnn import Scalar, Vec\n"
+    with pytest.raises(CellError, match=rf"of_mine.py:7: {message}"):
+        cells.load(f"{write(head + MINE.replace('h):', argument + '):'))}:mine")
+
+
+@pytest.mark.parametrize(("name", "meant"), [("LSTM", "lstm"), ("ltsm", "lstm")])
+def test_slips(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"unknown cell '{name}' \(did you mean '{meant}'\?\); `anyrnn cells` lists"):
+        cells.load(name)
