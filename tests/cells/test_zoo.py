@@ -104,3 +104,11 @@ def test_first_values_stay_finite_and_do_not_grow(name: str) -> None:
     assert np.isfinite(y).all()
     assert np.abs(y).max() < 1e3
     assert y[-1].std() > 0
+
+
+def test_gaps_may_be_nan() -> None:
+    layer, random = anyrnn.Recurrent("gru_decay", 3, 4), np.random.default_rng(0)
+    x, seen = random.normal(size=(5, 2, 3)).astype(np.float32), random.uniform(size=(5, 2, 3)) < 0.5
+    further = {"m": seen.astype(np.float32), "delta": np.ones((5, 2, 3), np.float32)}
+    with_gaps = layer(np.where(seen, x, np.float32(np.nan)), **further)[0]
+    assert np.array_equal(with_gaps, layer(x, **further)[0])
