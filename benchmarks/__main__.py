@@ -13,6 +13,8 @@ from pathlib import Path
 
 from anyrnn import cells
 from anyrnn._files import written_aside
+from anyrnn.compare.options import split
+from anyrnn.train.errors import UsageError
 from benchmarks import machine, peers, plot, report
 from benchmarks.again import measure_again
 from benchmarks.child import ChildError, measure_memory, time_compiles
@@ -158,10 +160,10 @@ def _peers(names: str) -> list[str]:
 
 
 def _cells(names: str) -> list[str]:
-    wanted = [name for name in cells.names() if name not in WITH_RELU] if names == "all" else names.split(",")
     try:
+        wanted = [name for name in cells.names() if name not in WITH_RELU] if names == "all" else split(names)
         return [name for name in wanted if cells.load(name)]
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, UsageError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -8,6 +8,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows, where a folder cannot be locked
+    CAN_HOLD = False
+else:
+    CAN_HOLD = True
+
+
+@contextmanager
+def held(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Meanwhile no other process holds the folder, which is there. It is given back when the process ends, however it does.
+
+    Raises: BlockingIOError when another one holds it. On Windows, and where a file system has no locks, all may.
+    """
+    if not CAN_HOLD:
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(opened)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _lock(opened: int) -> None:
+    try:
+        flock(opened, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # the file system has no locks
+        pass
+
 
 @contextmanager
 def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:

@@ -307,6 +307,20 @@ def output_made_before_the_steps(x, h):
     return z, State(h=h)
 
 
+def parts_of_arithmetic_on_parameters(x, h):
+    a, b = split(2 * vector("v", "2*hidden"), 2)
+    w, u = matrix("w", "2*hidden"), concat(vector("u", 1), vector("s", "hidden - 1"))
+    c, d = split(affine("c d", x) + (w * 0.5) @ h, 2)
+    h = tanh(a * c + b) * sigmoid(d + u)
+    return h, State(h=h)
+
+
+def parts_of_joined_vectors(x, h, g):
+    a, b, c = split(affine("a b c", x) * concat(h, g, h) + concat(g, g, h), 3)
+    h, g = tanh(a + b), tanh(b * c)
+    return h + g, State(h=h, g=g)
+
+
 def counter_without_a_product(x, h, t: Scalar(init=1)):
     h = sigmoid(affine("f", x)) * h + tanh(affine("g", x)) / t
     return h, State(h=h, t=t + 1)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn import CellError, Step, cell, cells, show
+from anyrnn import CellError, Step, backends, cell, cells, show, split, vector
+from anyrnn import sigmoid as sigmoid_of
 from anyrnn.cells import wrappers
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, tanh
@@ -85,11 +86,84 @@ def test_residual() -> None:
 def test_highway() -> None:
     made = wrappers.highway(cells.gru)
     w, x, (h,), y, _ = one_step(made)
-    t = sigmoid(w.weight_ih["transform"] @ x + w.bias_ih["transform"])
+    t = sigmoid(w.highway_weight_ih["transform"] @ x + w.highway_bias_ih["transform"])
     np.testing.assert_allclose(y, t * gru(w, x, h) + (1 - t) * x, rtol=1e-12)
     layer = anyrnn.Recurrent(made, 4, 4, seed=0)
-    assert (layer.parameters["bias_ih_l0"][-4:] == -2).all()
-    assert not (layer.parameters["bias_ih_l0"][:-4] == -2).any()
+    assert (layer.parameters["highway_bias_ih_l0"] == -2).all()
+    assert not (layer.parameters["bias_ih_l0"] == -2).any()
+
+
+def test_parameters_of_a_wrapper_are_its_own() -> None:
+    @cell
+    def transformed(x, h):
+        h = tanh(affine("transform", x, h))
+        return h, State(h=h)
+
+    twice = wrappers.highway(wrappers.highway(transformed))
+    names = [p.name for p in twice.trace().parameters if p.name.startswith(("weight", "highway"))]
+    assert names == ["weight_ih", "weight_hh", "highway_weight_ih", "highway2_weight_ih", "highway_bias_ih", "highway2_bias_ih"]
+    layer = anyrnn.Recurrent(twice, 4, 4, seed=0)
+    assert (layer.parameters["highway2_bias_ih_l0"] == -2).all()
+
+    @cell
+    def gained(x, h):
+        h = tanh(vector("gain_i_z", init=1.0) * affine("z", x, h))
+        return h, State(h=h)
+
+    for made in (gained, wrappers.normalised(cells.rnn_tanh)):
+        with pytest.raises(CellError, match="is declared twice, by the cell and by a wrapper, or by two wrappers of one kind"):
+            wrappers.normalised(made).trace()
+
+
+def test_states_go_by_their_names() -> None:
+    @cell
+    def one(x, h, c):
+        a, b = tanh(affine("a", x, h)), tanh(affine("b", x, c))
+        return a, State(h=a, c=b)
+
+    @cell
+    def other(x, h, c):
+        a, b = tanh(affine("a", x, h)), tanh(affine("b", x, c))
+        return a, State(c=b, h=a)
+
+    x = np.ones((3, 2, 4), np.float32)
+    found = [anyrnn.Recurrent(wrappers.fast_slow(c, cells.rnn_tanh, 3), 4, 5, seed=0)(x)[0] for c in (one, other)]
+    assert np.array_equal(*found)
+
+
+def test_two_products_with_one_weight_stay_two() -> None:
+    @cell
+    def doubled(x, h):
+        h = tanh(affine("n", x, h, h=sigmoid_of(h)) + affine("m", x, h))
+        return h, State(h=h)
+
+    text = show.render(wrappers.multiplicative_integration(doubled), "text")
+    assert "weight_hh[n]·h + weight_hh[n]·sigmoid(h)" in text
+    assert "alpha_m" in text
+
+
+def test_stacked_gates_become_independent_too() -> None:
+    @cell
+    def stack(x, h):
+        a, b = split(affine("a b", x, h), 2)
+        h = tanh(a) * sigmoid_of(b)
+        return h, State(h=h)
+
+    made = wrappers.independent(stack)
+    assert backends.why_not_native(anyrnn.Recurrent(made, 3, 4).network, "float32") is None
+    w, x, (h,), y, _ = one_step(made)
+    a, b = np.split(np.concatenate([w.weight_ih["a"], w.weight_ih["b"]]) @ x + w.recurrent_h_a_b * np.tile(h, 2), 2)
+    a, b = a + w.bias_ih["a"] + w.bias_hh["a"], b + w.bias_ih["b"] + w.bias_hh["b"]
+    np.testing.assert_allclose(y, np.tanh(a) * sigmoid(b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("inside", ["sru", "trnn", "rwkv4", "echo_state", "intersection_rnn", "rnn_multiplicative"])
+@pytest.mark.parametrize("spec", ["residual({})", "highway({})", "stacked(lstm, {})", "fast_slow(gru, {})"])
+def test_the_size_of_the_input_is_that_of_what_comes_in(spec: str, inside: str) -> None:
+    graph = cells.load(spec.format(inside)).trace()
+    assert set(graph.size_names) <= {"input", "hidden", "factors"}
+    if not spec.startswith(("stacked", "fast")):
+        assert "input" not in graph.size_names
 
 
 def test_multiplicative_integration() -> None:
@@ -201,6 +275,12 @@ def test_refusals() -> None:
         wrappers.residual("lstm")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="input_size"):
         anyrnn.Recurrent(wrappers.residual(cells.lstm), 3, 4)
+    with pytest.raises(TypeError, match=r"depth should be a whole number, got 2\.5"):
+        wrappers.fast_slow(cells.lstm, cells.gru, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(CellError, match="residual of cell 'lstm' needs an input at every step, and here is none"):
+        wrappers.fast_slow(wrappers.residual(cells.lstm), cells.gru).trace()
+    with pytest.raises(CellError, match="fast_slow: the fast cell 'sru' cannot do without its input"):
+        wrappers.fast_slow(cells.sru, cells.gru).trace()
     for wrapper in (wrappers.residual, wrappers.highway):
         with pytest.raises(CellError, match=r"needs an output of the input's size, and cell 'lstm_projected' makes \[proj\] of"):
             wrapper(cells.lstm_projected).trace()

@@ -69,8 +69,8 @@ def test_of_one_rate_there_is_nothing_to_choose() -> None:
         ({"learning_rate": -1.0}, "--learning-rate -1: expected finite numbers above 0, each once"),
         ({"learning_rate": 0}, "--learning-rate 0: expected finite numbers above 0, each once"),
         ({"learning_rate": []}, "--learning-rate : expected finite numbers above 0, each once"),
-        ({"clip": float("nan")}, "--clip nan: expected a number from 0"),
-        ({"clip": -1.0}, r"--clip -1\.0: expected a number from 0"),
+        ({"clip": float("nan")}, "--clip nan: expected a finite number from 0"),
+        ({"clip": -1.0}, r"--clip -1\.0: expected a finite number from 0"),
     ],
 )
 def test_what_does_not_go_together(settings: Callable[..., dict[str, Any]], changes: dict[str, Any], message: str) -> None:

@@ -11,6 +11,7 @@ import torch
 
 import anyrnn
 import anyrnn.compare
+from anyrnn._files import held
 from anyrnn.compare import options, record, schedule, training
 from anyrnn.compare.program import Comparison
 from anyrnn.errors import MissingExtraError
@@ -297,3 +298,39 @@ def test_the_files_are_those_that_are_checked_for() -> None:
     assert sorted(program.FILES) == FILES
     assert record.RESULTS in program.FILES
     assert set(options.DEFAULTS) >= set(options.FILES)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("cells", "gru"), 3),
+        (("cells",), []),
+        (("sessions",), [1]),
+        (("runs", 0, "seed"), "0"),
+        (("runs", 0, "validations"), None),
+        (("runs", 0, "test"), None),
+        (("runs", 0, "seconds"), None),
+        (("runs", 0, "steps_per_second"), "a"),
+        (("runs", 0, "session"), 99),
+        (("runs", 0, "test", "loss"), float("nan")),
+    ],
+    ids=str,
+)
+def test_a_record_of_another_content_is_refused(compared: Compared, tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
+    asked = {"cells": "gru", "seeds": 1, "learning_rate": 0.01}
+    compared(**asked)
+    inner: Any = content(tmp_path / "comparison")
+    kept = inner
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    (tmp_path / "comparison" / "results.json").write_text(json.dumps(kept))
+    with pytest.raises(UsageError, match=r"--output .*: results\.json there is damaged, or of another version of anyrnn"):
+        compared(**asked)
+
+
+def test_one_comparison_at_a_time(compared: Compared, tmp_path: Path) -> None:
+    (tmp_path / "comparison").mkdir()
+    with held(tmp_path / "comparison"), pytest.raises(UsageError, match="another comparison is at work there"):
+        compared()
+    compared(cells="gru", seeds=1)

@@ -14,6 +14,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import CellError, Scalar, State, Step, Vec, cell, cells
+from anyrnn.errors import UnsupportedError
 from anyrnn.trace.language import (
     affine,
     apply,
@@ -871,8 +872,90 @@ def test_an_input_of_the_hidden_size() -> None:
 
 
 def test_a_list_cannot_be_a_hyper_parameter() -> None:
-    with pytest.raises(TypeError, match=r"hyper-parameter 'depth' of cell 'with_options' should be hashable, got a list"):
-        with_options.trace(depth=[1])
+    with pytest.raises(TypeError, match=r"hyper-parameter 'activation' of cell 'with_activation' should be hashable, got a list"):
+        with_activation.trace(activation=[1])
+
+
+@cell
+def with_activation(x, h, *, activation=tanh, twice=False):
+    h = activation(affine("h", x, h))
+    return (activation(h) if twice else h), State(h=h)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((with_options, "depth", 2.0), "'depth' of cell 'with_options' should be a whole number, got 2.0"),
+        ((with_options, "depth", True), "'depth' of cell 'with_options' should be a whole number, got True"),
+        ((with_options, "depth", "2"), "'depth' of cell 'with_options' should be a whole number, got '2'"),
+        ((with_activation, "twice", 1), "'twice' of cell 'with_activation' should be True or False, got 1"),
+    ],
+    ids=["float", "bool", "text", "number"],
+)
+def test_hyper_parameters_of_another_kind(given: Any, message: str) -> None:
+    made, name, value = given
+    with pytest.raises(TypeError, match=message):
+        made.trace(**{name: value})
+
+
+def test_a_parameter_that_is_declared_twice() -> None:
+    def declared(**other: Any) -> None:
+        @cell
+        def twice(x, h):
+            a, b = vector("v", init=0.5), vector("v", **{"init": 0.5, **other})
+            h = tanh(affine("h", x, h) + a * b)
+            return h, State(h=h)
+
+        twice.trace()
+
+    declared()
+    for other, what in (({"init": 1.0}, "first values"), ({"trained": False}, "values of trained"), ({"size": 3}, "shapes")):
+        with pytest.raises(CellError, match=f"parameter 'v' is declared twice with different {what}"):
+            declared(**other)
+
+
+def test_one_value_for_two_arguments_of_a_cell() -> None:
+    @cell
+    def outer(x, h):
+        y, state = cells.lstm(x, h, h)
+        return y, State(h=state.h)
+
+    with pytest.raises(CellError, match=r"test_errors.py:\d+: cell 'lstm' is given one value for h and c"):
+        outer.trace()
+
+
+def test_sizes_of_a_cell_within_another_are_those_of_what_it_is_given() -> None:
+    @cell
+    def outer(x, h, m: Vec("memory")):
+        with scope("above"):
+            y, above = cells.mingru(h, m)
+        h = tanh(affine("h", x, h, y))
+        return h, State(h=h, m=above.h)
+
+    assert [str(d) for d in next(p for p in outer.trace().parameters if p.name == "above_weight_ih").shape] == [
+        "2*memory",
+        "hidden",
+    ]
+
+    @cell
+    def mixed(x, h, c: Vec("memory")):
+        y, state = cells.lstm(x, h, c)
+        return y, State(h=state.h, c=state.c)
+
+    with pytest.raises(CellError, match=r"cell 'lstm' is given hidden and memory features for what is all of size hidden"):
+        mixed.trace()
+
+
+def test_too_many_ops_in_a_row_for_a_plan() -> None:
+    @cell
+    def long(x, h):
+        h = tanh(affine("h", x, h))
+        for _ in range(1200):
+            h = h + 0.001 * tanh(h)
+        return h, State(h=h)
+
+    with pytest.raises(UnsupportedError, match=r"cell 'long' has \d+ ops in a step, too many in a row for one plan"):
+        anyrnn.Recurrent(long, 3, 4)(np.zeros((2, 1, 3), np.float32))
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:

@@ -95,8 +95,48 @@ def test_first_values_of_another_shape() -> None:
         h = tanh(affine("f", x, h) + vector("v", init=lambda shape, random: np.zeros(3)))
         return h, State(h=h)
 
-    with pytest.raises(ValueError, match=r"parameter 'v': its first values should have shape \(5,\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"first values of parameter 'v' should have shape \(5,\), got \(3,\)"):
         anyrnn.Recurrent(wrong, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("maker", "message"),
+    [
+        (orthogonal, r", of shape \(5,\): ValueError: not enough values to unpack"),
+        (lambda shape, random: None, " should be real numbers, got object"),
+        (lambda shape, random: 1j * np.ones(shape), " should be real numbers, got complex128"),
+    ],
+    ids=["matrix", "nothing", "complex"],
+)
+@pytest.mark.parametrize("front_end", [anyrnn.Recurrent, anyrnn.torch.Recurrent], ids=["numpy", "torch"])
+def test_first_values_that_are_none(front_end: Any, maker: Any, message: str) -> None:
+    @cell(init={"bias_hh": maker})
+    def wrong(x, h):
+        h = tanh(affine("f", x, h))
+        return h, State(h=h)
+
+    with pytest.raises(ValueError, match=f"the first values of parameter 'bias_hh'{message}"):
+        front_end(wrong, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("orthogonal", "should be a number or a function, got 'orthogonal': anyrnn.weights.orthogonal is one"),
+        ([1.0], r"should be a number, or a function of a shape and a random generator, got \[1.0\]"),
+        (float("nan"), "should be a number, got nan"),
+    ],
+    ids=["name", "list", "nan"],
+)
+def test_what_no_parameter_begins_as(init: Any, message: str) -> None:
+    def step(x, h):
+        h = tanh(affine("f", x, h) + vector("v", init=init))
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match=f"cell 'step': init of 'bias_hh' {message}"):
+        cell(step, init={"bias_hh": init})
+    with pytest.raises(CellError, match=rf"test_initial.py:\d+: init of parameter 'v' {message}"):
+        cell(step).trace()
 
 
 @cell

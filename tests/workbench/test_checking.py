@@ -11,7 +11,7 @@ import pytest
 from anyrnn import Step, cell, cells
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
-from anyrnn.workbench import check
+from anyrnn.workbench import check, checking
 from tests.workbench import wrong_cells
 from tests.zoo import FEW
 
@@ -128,6 +128,33 @@ def test_what_is_shared_by_mistake_is_a_warning(quick_compile: None) -> None:
     first = twice.function.__code__.co_firstlineno + 2
     assert fault.what.startswith(f"cell 'gru' is called in lines {first} and {first + 1}: they share all parameters")
     assert check(apart, timed=False).faults == []
+
+
+def test_kernels_that_give_nan_are_wrong(monkeypatch: pytest.MonkeyPatch, quick_compile: None) -> None:
+    right = checking._results
+
+    def wrong(layer: Any, x: Any, further: Any) -> dict[str, Any]:
+        found = right(layer, x, further)
+        last = list(found)[-1]
+        return found | ({last: found[last] * float("nan")} if layer.backend_name == "llvm" else {})
+
+    monkeypatch.setattr(checking, "_results", wrong)
+    (fault,) = check("rnn_tanh", timed=False).faults
+    assert "kernels and reference differ in the gradient of bias_hh_l0 by nan" in fault.what
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"hidden_size": -1}, "hidden_size must be greater than zero"),
+        ({"input_size": 0}, "input_size must be greater than zero"),
+        ({"hidden": 3}, "cell 'lstm' has no size 'hidden'; it has no others"),
+    ],
+    ids=["hidden", "input", "name"],
+)
+def test_sizes_that_cannot_be(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check("lstm", timed=False, **sizes)
 
 
 def test_why_a_gradient_is_not_compared() -> None:

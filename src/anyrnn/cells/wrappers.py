@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Literal
 
 from anyrnn.errors import CellError
@@ -18,7 +19,7 @@ from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.cell import Cell, Signature, State
-from anyrnn.trace.language import affine, norm, products, rms_norm, scope, sigmoid, vector
+from anyrnn.trace.language import affine, concat, norm, products, rms_norm, scope, sigmoid, vector
 from anyrnn.trace.tracer import INPUT, ProductRule, current
 
 
@@ -46,10 +47,11 @@ def highway(cell: Cell) -> Cell:
     def step(x: Symbol, *states: Symbol, **hypers: Any) -> tuple[Symbol, State]:
         y, state = cell(x, *states, **hypers)
         _check_same(highway, cell, y, x)
-        t = sigmoid(affine("transform", x))
+        with scope(_own_scope("highway", step), init={"bias_ih": -2.0}):
+            t = sigmoid(affine("transform", x))
         return t * y + (1 - t) * x, state
 
-    return _around(highway, cell, step, init={"bias_ih transform": -2.0})
+    return _around(highway, cell, step)
 
 
 def multiplicative_integration(cell: Cell) -> Cell:
@@ -78,8 +80,11 @@ def independent(cell: Cell) -> Cell:
     Source: Li et al. 2018, Independently Recurrent Neural Network, arXiv 1803.04831.
     """
 
-    def product(gate: str, key: str, operand: Symbol, size: Dim) -> Symbol | None:
-        return vector(f"recurrent_{key}_{gate}", size) * operand if key != INPUT and operand.shape == (size,) else None
+    def product(gate: str, key: str, operand: Symbol, gates: int) -> Symbol | None:
+        if key == INPUT:
+            return None
+        repeated = operand if gates == 1 else concat(*[operand] * gates)
+        return vector(f"recurrent_{key}_{gate}", operand.shape[0] * gates) * repeated
 
     return _with_rule(independent, cell, ProductRule(product=product), "affine of a state of the gate's size")
 
@@ -108,7 +113,7 @@ def stacked(*cells: Cell) -> Cell:
     """
     if not cells:
         raise ValueError("stacked takes at least one cell")
-    states = [s for k, cell in enumerate(cells) for s in _renamed(_states(stacked, cell), f"level{k}")]
+    states = [s for k, cell in enumerate(cells) for s in _named(_states(stacked, cell, k > 0), f"level{k}")]
     levels = [f"level{k}" for k in range(len(cells))]
 
     def step(x: Symbol, *states: Symbol) -> tuple[Symbol, State]:
@@ -133,8 +138,11 @@ def fast_slow(fast: Cell, slow: Cell, depth: int = 4) -> Cell:
     """
     if depth < 2:
         raise ValueError(f"depth should be at least 2: the slow cell is between the first and the second fast one; got {depth}")
-    both = [*_renamed(_states(fast_slow, fast), "fast"), *_renamed(_states(fast_slow, slow), "slow")]
-    own = len(fast.signature.states)
+    if not isinstance(depth, int):
+        raise TypeError(f"depth should be a whole number, got {depth!r}")
+    both = [*_named(_states(fast_slow, fast), "fast"), *_named(_states(fast_slow, slow, above=True), "slow")]
+    names = [state.name for state in fast.signature.states]
+    own = len(names)
 
     def step(x: Symbol, *states: Symbol) -> tuple[Symbol, State]:
         with scope("fast0"):
@@ -143,11 +151,20 @@ def fast_slow(fast: Cell, slow: Cell, depth: int = 4) -> Cell:
             between, later = slow(y, *states[own:])
         for level in range(1, depth):
             with scope(f"fast{level}"):
-                y, state = fast(between if level == 1 else None, *state.values.values())
+                own_states = [state.values[name] for name in names]
+                y, state = fast(between, *own_states) if level == 1 else _without_input(fast, own_states)
         fast_states = {f"fast_{name}": value for name, value in state.values.items()}
         return y, State(**fast_states, **{f"slow_{name}": value for name, value in later.values.items()})
 
     return _made(fast_slow, (fast, slow, depth), step, fast.signature.inputs, both)
+
+
+def _without_input(fast: Cell, states: Sequence[Symbol]) -> tuple[Symbol, State]:
+    try:
+        return fast(None, *states)
+    except CellError as error:
+        needs = f"fast_slow: the fast cell {fast.name!r} cannot do without its input, as those above the second must"
+        raise CellError(f"{needs}: {error}") from None
 
 
 def _check(wrapper: Callable[..., Cell], cell: Any) -> None:
@@ -155,18 +172,28 @@ def _check(wrapper: Callable[..., Cell], cell: Any) -> None:
         raise TypeError(f"{wrapper.__name__} takes a Cell, got a {type(cell).__name__} (cells.load finds one by its name)")
 
 
-def _check_same(wrapper: Callable[..., Cell], cell: Cell, output: Symbol, input: Symbol) -> None:
+def _check_same(wrapper: Callable[..., Cell], cell: Cell, output: Symbol, input: Symbol | None) -> None:
+    if input is None:
+        raise CellError(f"{wrapper.__name__} of cell {cell.name!r} needs an input at every step, and here is none")
     if output.shape != input.shape:
         sides = f"cell {cell.name!r} makes {shape_text(output.shape)} of {shape_text(input.shape)}"
         raise CellError(f"{wrapper.__name__} needs an output of the input's size, and {sides}")
 
 
-def _around(wrapper: Callable[..., Cell], cell: Cell, step: Callable[..., Any], init: Mapping[str, Any] | None = None) -> Cell:
+def _own_scope(name: str, owner: object) -> str:
+    """A scope for a wrapper's own parameters: its name, or that with a number, which nothing else has taken."""
+    tracer = current(name)
+    candidates = (name if k == 1 else f"{name}{k}" for k in count(1))
+    return next(c for c in candidates if tracer.scopes.setdefault(f"{tracer.prefix}{c}_", owner) is owner)
+
+
+def _around(wrapper: Callable[..., Cell], cell: Cell, step: Callable[..., Any]) -> Cell:
     """A cell whose input has the size of its output, hidden."""
     _check(wrapper, cell)
-    (name, _), *further = cell.signature.inputs
-    inputs = ((name, (Dim.of("hidden"),)), *further)
-    return _made(wrapper, (cell,), step, inputs, cell.signature.states, cell, init)
+    (name, (size,)), *further = cell.signature.inputs
+    hidden = {str(size): Dim.of("hidden")}
+    inputs = [(name, (Dim.of("hidden"),)), *((n, tuple(d.within(hidden) for d in shape)) for n, shape in further)]
+    return _made(wrapper, (cell,), step, inputs, _of_sizes(cell.signature.states, hidden), cell)
 
 
 def _with_rule(wrapper: Callable[..., Cell], cell: Cell, rule: ProductRule, changes: str, *options: str) -> Cell:
@@ -190,7 +217,6 @@ def _made(
     inputs: Sequence[tuple[str, Shape]],
     states: Sequence[ir.State],
     like: Cell | None = None,
-    init: Mapping[str, Any] | None = None,
 ) -> Cell:
     """`like` gives the order of inputs and states, and the hyper-parameters."""
     described = [a.name if isinstance(a, Cell) else repr(a) for a in arguments]
@@ -203,19 +229,25 @@ def _made(
         f"{wrapper.__name__}({', '.join(described)})",
         "; ".join(dict.fromkeys([*papers, source.rstrip(".")])),
         Signature(tuple(inputs), tuple(states), hypers, order),
-        dict(init or {}),
         made_by=(wrapper, tuple(arguments)),
     )
 
 
-def _states(wrapper: Callable[..., Cell], cell: Cell) -> tuple[ir.State, ...]:
-    """Raises: CellError for a cell whose further per-step inputs would have no place."""
+def _states(wrapper: Callable[..., Cell], cell: Cell, above: bool = False) -> list[ir.State]:
+    """Those of a cell within others; of one `above` another the input has the size `hidden`. Raises: CellError for a cell whose
+    further per-step inputs would have no place.
+    """
     _check(wrapper, cell)
     if len(cell.signature.inputs) > 1:
         further = ", ".join(name for name, _ in cell.signature.inputs[1:])
         raise CellError(f"cell {cell.name!r} has per-step inputs ({further}), which cells made of several cells have not")
-    return cell.signature.states
+    size = str(cell.signature.inputs[0][1][0])
+    return _of_sizes(cell.signature.states, {size: Dim.of("hidden")} if above else {})
 
 
-def _renamed(states: Sequence[ir.State], prefix: str) -> list[ir.State]:
+def _of_sizes(states: Sequence[ir.State], sizes: Mapping[str, Dim]) -> list[ir.State]:
+    return [replace(state, shape=tuple(dim.within(sizes) for dim in state.shape)) for state in states]
+
+
+def _named(states: Sequence[ir.State], prefix: str) -> list[ir.State]:
     return [replace(state, name=f"{prefix}_{state.name}") for state in states]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -60,17 +60,17 @@ class Options:
     cells: tuple[Cell | str, ...]
     task: TaskName
     output: Path
-    seeds: int
     hidden: int
-    equal: Equal
     batch: int
     steps: int
     length: int | None
-    learning_rates: tuple[float, ...]
-    tuning_seeds: int
-    clip: float
-    data: Path | None
-    threads: int | None
+    learning_rates: tuple[float, ...] = RATES
+    seeds: int = 5
+    equal: Equal = "hidden"
+    tuning_seeds: int = 2
+    clip: float = 1.0
+    data: Path | None = None
+    threads: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,8 +94,8 @@ class Options:
         if not rates or len(set(rates)) < len(rates) or not all(rate > 0 and math.isfinite(rate) for rate in rates):
             shown = ",".join(f"{rate:g}" for rate in rates)
             raise UsageError(f"--learning-rate {shown}: expected finite numbers above 0, each once")
-        if not self.clip >= 0:
-            raise UsageError(f"--clip {self.clip}: expected a number from 0")
+        if not 0 <= self.clip < math.inf:
+            raise UsageError(f"--clip {self.clip}: expected a finite number from 0")
         self._check_data()
 
     def _check_data(self) -> None:
@@ -130,29 +130,16 @@ def make(cells: str | Sequence[Cell | str], task: str, output: Any = None, **giv
     """The options of a comparison; what is None, or not there, is filled in. Raises: UsageError."""
     if task not in DEFAULTS:
         raise UsageError(f"--task: unknown task {task!r}{meant(task, DEFAULTS)}; the tasks are {', '.join(DEFAULTS)}")
-    defaults = DEFAULTS[task]
-    rates = given.pop("learning_rate", None)
-    rates = RATES if rates is None else rates
-    values: dict[str, Any] = {
-        "seeds": 5,
-        "hidden": defaults.hidden,
-        "equal": "hidden",
-        "batch": defaults.batch,
-        "steps": defaults.steps,
-        "length": defaults.length,
-        "tuning_seeds": 2,
-        "clip": 1.0,
-        "data": None,
-        "threads": None,
-        "sizes": {},
-    }
-    values |= {name: value for name, value in given.items() if value is not None}
+    values = asdict(DEFAULTS[task]) | {name: value for name, value in given.items() if value is not None}
+    rates = values.pop("learning_rate", RATES)
+    if "data" in values:
+        values["data"] = Path(values["data"])
     return Options(
         cells=tuple(split(cells) if isinstance(cells, str) else cells),
         task=cast(TaskName, task),
         output=Path(output or Path("runs") / f"compare-{task}"),
         learning_rates=tuple(float(rate) for rate in ([rates] if isinstance(rates, (int, float)) else rates)),
-        **{**values, "data": None if values["data"] is None else Path(values["data"])},
+        **values,
     )
 
 
@@ -208,7 +195,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "vowels: who of 9 speaks, 7 to 29 steps; chars: the next character of a text. mnist, pixels, vowels, chars need --data",
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of mnist, pixels, vowels or chars")
-    parser.add_argument("--seeds", type=count, default=5, metavar="N", help="runs of each cell (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=count, default=Options.seeds, metavar="N", help="runs of each cell (default: %(default)s)"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -219,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--equal",
         choices=get_args(Equal),
-        default="hidden",
+        default=Options.equal,
         help="what is the same for all cells: H; or, as nearly as an H of their own allows, the number of trained parameters of "
         "a network around an LSTM with H features (default: %(default)s)",
     )
@@ -237,10 +226,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {','.join(map(str, RATES))})",
     )
     parser.add_argument(
-        "--tuning-seeds", type=count, default=2, metavar="N", help="runs to choose among rates, of each (default: %(default)s)"
+        "--tuning-seeds",
+        type=count,
+        default=Options.tuning_seeds,
+        metavar="N",
+        help="runs to choose among rates, of each (default: %(default)s)",
     )
     parser.add_argument(
-        "--clip", type=float, default=1.0, metavar="NORM", help="largest norm of the gradient, 0 for any (default: %(default)s)"
+        "--clip",
+        type=float,
+        default=Options.clip,
+        metavar="NORM",
+        help="largest norm of the gradient, 0 for any (default: %(default)s)",
     )
     parser.add_argument("--threads", type=arguments.threads, metavar="COUNT", help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the summary as one line of JSON instead of a table")

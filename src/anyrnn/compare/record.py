@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 from dataclasses import asdict, dataclass, field
@@ -79,9 +80,11 @@ def open_record(folder: Path, protocol: dict[str, Any], cells: dict[str, dict[st
         content = json.loads(file.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
-        runs = [(_run(entry), int(entry["session"])) for entry in content["runs"]]
-        before, known, sessions = dict(content["protocol"]), dict(content["cells"]), list(content["sessions"])
-    except (ValueError, KeyError, TypeError) as error:
+        before, known, sessions = content["protocol"], content["cells"], content["sessions"]
+        if not all(isinstance(one, dict) for one in (before, known, *known.values(), *sessions)):
+            raise TypeError("no dict where one should be")
+        runs = [(_run(entry), range(len(sessions))[entry["session"]]) for entry in content["runs"]]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _unfit(folder, f"{RESULTS} there is damaged, or of another version of anyrnn ({error!r})") from error
     for name in {**protocol, **before}:
         old, new = before.get(name), protocol.get(name)
@@ -124,7 +127,14 @@ def _flat(run: Run) -> dict[str, Any]:
 def _run(entry: dict[str, Any]) -> Run:
     rest = {name: value for name, value in entry.items() if name != "session"}
     plan = Plan(**{name: rest.pop(name) for name in ("cell", "purpose", "learning_rate", "seed")})
-    return Run(plan, **rest)
+    run = Run(plan, **rest)
+    figures = [plan.learning_rate, run.seconds, run.steps_per_second, *(run.test or {}).values()]
+    figures += [figure for validation in run.validations for figure in validation.values()]
+    if not all(isinstance(figure, (int, float)) and math.isfinite(figure) for figure in figures):
+        raise ValueError(f"{plan}: not all figures are numbers")
+    if not isinstance(plan.seed, int) or (run.test is None and run.diverged is None and plan.purpose == "comparison"):
+        raise ValueError(f"{plan}: not the result of a run")
+    return run
 
 
 def _plain(content: Any) -> Any:

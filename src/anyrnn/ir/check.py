@@ -152,9 +152,11 @@ def _shape_problem(nodes: Sequence[Node], node: Node, truths: Sequence[bool]) ->
     if node.op == "slice":
         return _slice_problem(node, shapes[0])
     assert node.op == "concat", f"no rule for the shape of {node.op}"
-    if any(len(s) != 1 for s in shapes):
+    if any(len(s) != 1 and (len(s) != 2 or node.per_sample) for s in shapes):
         return "joins what is no vector"
-    return _unless(node, (sum((s[0] for s in shapes), Dim()),))
+    if any(s[1:] != shapes[0][1:] for s in shapes):
+        return f"joins {' and '.join(map(shape_text, shapes))}"
+    return _unless(node, (sum((s[0] for s in shapes), Dim()), *shapes[0][1:]))
 
 
 def _unless(node: Node, expected: Shape) -> str | None:

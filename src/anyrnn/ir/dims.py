@@ -42,6 +42,11 @@ class Dim:
     def __truediv__(self, divisor: int) -> Dim:
         return self * Fraction(1, divisor)
 
+    def within(self, sizes: Mapping[str, Dim]) -> Dim:
+        """The form with other forms in the place of some named sizes."""
+        parts = (sizes.get(name, Dim(((name, Fraction(1)),))) * factor for name, factor in self.terms)
+        return sum(parts, Dim())
+
     @property
     def names(self) -> set[str]:
         """The named sizes it depends on."""

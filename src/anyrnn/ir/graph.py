@@ -337,8 +337,9 @@ class Builder:
         return self.make("slice", [symbol], (size, *symbol.shape[1:]), (offset, size))
 
     def concat(self, symbols: Sequence[Symbol]) -> Symbol:
+        """Features of vectors one after the other; of parameter matrices, rows."""
         total = sum((s.shape[0] for s in symbols), Dim())
-        return self.make("concat", symbols, (total,))
+        return self.make("concat", symbols, (total, *symbols[0].shape[1:]))
 
     def fill(self, symbol: Symbol, size: Dim) -> Symbol:
         """A scalar, for every one of `size` features."""

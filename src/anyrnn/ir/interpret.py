@@ -107,6 +107,8 @@ class Interpreter:
         return arrays[0][..., offset : offset + size] if node.per_sample else arrays[0][offset : offset + size]
 
     def _concat(self, node: Node, arrays: list[Any]) -> Any:
+        if not node.per_sample:
+            return self.xp.concatenate(arrays, 0)
         batch = max((a.shape[:-1] for a in arrays), key=len)  # features that are alike for all samples have none
         return self.xp.concatenate([self.xp.broadcast_to(a, (*batch, a.shape[-1])) for a in arrays], -1)
 

@@ -14,6 +14,7 @@ from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
+from anyrnn.trace.initial import Maker
 
 Array = npt.NDArray[Any]
 
@@ -43,14 +44,21 @@ def own_first_values(
         part = value[start : start + rows.evaluate(sizes)] if value.shape else value
         start += rows.evaluate(sizes)
         if callable(init):
-            made = np.asarray(init(tuple(part.shape), random()))
-            if made.shape not in ((), tuple(part.shape)):
-                raise ValueError(
-                    f"parameter {parameter.name!r}: its first values should have shape {tuple(part.shape)}, got {made.shape}"
-                )
-            yield part, made
+            yield part, _made(init, tuple(part.shape), random(), f"the first values of parameter {parameter.name!r}")
         elif init is not None:
             yield part, float(init)
+
+
+def _made(init: Maker, shape: tuple[int, ...], random: np.random.Generator, who: str) -> Array:
+    try:
+        made = np.asarray(init(shape, random))
+    except Exception as error:
+        raise ValueError(f"{who}, of shape {shape}: {type(error).__name__}: {error}") from error
+    if made.dtype.kind not in "fiub":
+        raise ValueError(f"{who} should be real numbers, got {made.dtype}")
+    if made.shape not in ((), shape):
+        raise ValueError(f"{who} should have shape {shape}, got {made.shape}")
+    return made
 
 
 def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:

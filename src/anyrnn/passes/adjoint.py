@@ -161,12 +161,15 @@ def _as_shape_of(builder: Builder, value: Symbol, node: Node) -> Symbol:
 
 
 def _unsliced(builder: Builder, g: Symbol, whole: Node, node: Node) -> Symbol:
-    """The cotangent of a vector from that of its slice: zeros around it."""
+    """The cotangent of a vector, or of a parameter, from that of its slice: zeros around it."""
     offset, size = node.attributes
-    rest = whole.shape[0] - offset - size
-    before = [_zeros(builder, (offset,))] if offset.terms else []
-    after = [_zeros(builder, (rest,))] if rest.terms else []
-    return builder.concat([*before, g, *after])
+
+    def zeros(features: Dim) -> list[Symbol]:
+        shape = (features, *whole.shape[1:])
+        made = _zeros(builder, shape) if node.per_sample else builder.stretch(builder.constant(0.0), shape)
+        return [made] if features.terms else []
+
+    return builder.concat([*zeros(offset), g, *zeros(whole.shape[0] - offset - size)])
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,14 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
             terms.append(ParameterTerm(node.attributes[0], Dim(), node.shape[0] if node.shape else Dim(), g.index))
         elif node.op == "slice" and below is not None and below.op == "parameter":
             terms.append(ParameterTerm(below.attributes[0], node.attributes[0], node.attributes[1], g.index))
+        elif node.op == "slice" and below is not None:
+            give(node.inputs[0], _unsliced(builder, g, below, node))
+        elif node.op == "concat":
+            offset = Dim()
+            for source in node.inputs:
+                size = graph.nodes[source].shape[0]
+                give(source, builder.slice(g, offset, size))
+                offset = offset + size
         elif node.op == "transpose":
             give(node.inputs[0], builder.transpose(g))
         elif node.op == "fill":

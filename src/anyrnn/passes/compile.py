@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from anyrnn._cache import remembered
+from anyrnn.errors import UnsupportedError
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Builder, Graph, Node
 from anyrnn.ir.ops import same_value
@@ -62,7 +63,14 @@ def _plan(traced: _Traced) -> Plan:
 
 def make_plan(traced: Graph) -> Plan:
     """The same, and nothing on disk is looked at."""
-    graph = simplify(traced)
+    try:
+        return _make_plan(simplify(traced))
+    except RecursionError:
+        ops = len(traced.nodes)
+        raise UnsupportedError(f"cell {traced.name!r} has {ops} ops in a step, too many in a row for one plan") from None
+
+
+def _make_plan(graph: Graph) -> Plan:
     joint = adjoint(graph)
     saves = choose_saves(joint)
     roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from anyrnn.passes.stage import Stager
 
 
+TRIES = 8
+"""Levels at which a value is tried, the last ones; more are those of cells that are loops of many stages."""
+
+
 def make_late(stager: Stager) -> None:
     """Change the levels of values of the loop, one after the other from the last, each with all that is made for it alone."""
     readers = _readers(stager)
@@ -20,15 +24,21 @@ def make_late(stager: Stager) -> None:
     roots = {i for i, _, _ in stager.reads() if not stager.is_leaf(i)} | set(stager.targets)
     least = _traffic(stager)
     for root in sorted(roots, reverse=True):
+        tries = TRIES
         for level in range(latest, stager.level.get(root, latest), -1):
             moved = _made_for(stager, readers, root, level)
+            if not moved:
+                continue
             before = {i: stager.level[i] for i in moved}
             stager.level |= dict.fromkeys(moved, level)
             traffic = _traffic(stager)
-            if moved and traffic < least:
+            if traffic < least:
                 least = traffic
                 break
             stager.level |= before
+            tries -= 1
+            if not tries:
+                break
 
 
 def _readers(stager: Stager) -> dict[int, set[int]]:
@@ -50,11 +60,6 @@ def _made_for(stager: Stager, readers: dict[int, set[int]], root: int, level: in
     step = stager.step
     fixed = {i for _, i in step.states} | {i for _, _, i in step.outputs}
     moved: set[int] = set()
-
-    def last_for(i: int, reader: int) -> int:
-        """The last level at which a value can be made for its reader: what is read whole is stored before."""
-        return stager.level[reader] - 1 if i in stager.needs_whole(stager.nodes[reader]) else stager.level[reader]
-
     for i in range(root, -1, -1):
         if i != root and moved.isdisjoint(readers.get(i, ())):
             continue

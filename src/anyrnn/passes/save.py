@@ -101,8 +101,14 @@ def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Bac
     done: dict[int, int] = {}
 
     def get(index: int) -> int:
-        if index not in done:
-            done[index] = make(index)
+        pending = [index]
+        while pending:  # operands first; a chain of ops may be longer than Python's stack
+            missing = [] if pending[-1] in memory else [s for s in nodes[pending[-1]].inputs if s not in done]
+            if missing:
+                pending.append(missing[0])
+            else:
+                i = pending.pop()
+                done[i] = make(i)
         return done[index]
 
     def make(index: int) -> int:
@@ -112,7 +118,7 @@ def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Bac
         if node.op == "cotangent":
             name = node.attributes[0]
             return builder.leaf_load("d_" + name, 1 if name in state_shapes else 0, node)
-        inputs = tuple(get(s) for s in node.inputs)
+        inputs = tuple(done[s] for s in node.inputs)
         same = same_value(node.op, inputs)
         return builder.add(replace(node, inputs=inputs)) if same is None else same
 

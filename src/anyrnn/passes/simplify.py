@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable, users
@@ -174,7 +175,16 @@ class _Unstack:
             return True
         if node.op == "affine":
             return all(heads == 1 and not transposed for transposed, heads in node.attributes)
+        if node.op == "concat":
+            return all(self._joined(node, *cut) is not None for cut in self.cuts.get(i, ()))
         return node.row.kind == "elementwise" and all(self._can_part(s) for s in node.inputs)
+
+    def _joined(self, node: Node, offset: Dim, size: Dim) -> list[int] | None:
+        """The operands of a concat that make up some of its features; None where these begin or end within one."""
+        starts = list(accumulate((self.nodes[s].shape[0] for s in node.inputs), initial=Dim()))
+        if offset not in starts or offset + size not in starts:
+            return None
+        return list(node.inputs[starts.index(offset) : starts.index(offset + size)])
 
     def whole(self, i: int) -> Symbol:
         if i not in self.done:
@@ -216,10 +226,11 @@ class _Unstack:
                 (self._rows(self.whole(m), offset, size), self.whole(v), transposed, heads) for m, v, transposed, heads in terms
             ]
             return builder.affine(cut, [self._rows(self.whole(b), offset, size) for b in biases], node.name)
-        if node.op == "norm":
-            return self.part(
-                node.inputs[0], offset, size
-            )  # its derivative spans all features: the plain arithmetic is differentiated
+        if node.op == "concat":
+            joined = [self.whole(s) for s in self._joined(node, offset, size) or ()]
+            return joined[0] if len(joined) == 1 else builder.concat(joined)
+        if node.op == "norm":  # its derivative spans all features: the plain arithmetic is differentiated
+            return self.part(node.inputs[0], offset, size)
         return builder.make(node.op, [self.part(s, offset, size) for s in node.inputs], (size,), node.attributes, node.name)
 
     def _rows(self, parameter: Symbol, offset: Dim, size: Dim) -> Symbol:

@@ -31,6 +31,7 @@ class Stager(Levels):
         self.buffers: dict[str, Buffer] = {}
         self.targets: dict[int, list[tuple[str, int]]] = {}
         self.totals: dict[int, tuple[str, int]] = {}
+        self._from_memory: dict[int, int] = {}
 
     # what stands in memory
 
@@ -62,7 +63,9 @@ class Stager(Levels):
         """Cheap arithmetic straight from memory, and truth values, are never stored for a later stage. Neither is what a few
         cheap ops make of one value and of what stands in memory for long: the value is stored, once for all that is made of it.
         """
-        return self.ops_from_memory(i) <= AGAIN_OPS
+        if i not in self._from_memory:
+            self._from_memory[i] = self.ops_from_memory(i)
+        return self._from_memory[i] <= AGAIN_OPS
 
     def ops_from_memory(self, i: int) -> int:
         """How many cheap ops make a value of what stands in memory or can be stored in its place; many where none do."""

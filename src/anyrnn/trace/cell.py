@@ -15,9 +15,8 @@ from typing import Any
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features, shape_text
-from anyrnn.ir.graph import NUMBERS
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.initial import Maker
+from anyrnn.trace.initial import Maker, check_init, check_number
 from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 
@@ -34,7 +33,7 @@ class Vec:
         if not isinstance(self.size, (str, int, Dim)):
             raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
         _check_size(self.size, "Vec")
-        _check_number(self.init, "Vec")
+        check_number(self.init, "Vec: init")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Scalar:
     init: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_number(self.init, "Scalar")
+        check_number(self.init, "Scalar: init")
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,6 @@ class Step:
 
     def __post_init__(self) -> None:
         _check_size(self.size, "Step")
-
-
-def _check_number(init: Any, who: str) -> None:
-    if not isinstance(init, NUMBERS) or isinstance(init, bool):
-        raise CellError(f"{who}: init should be a number, got {init!r}")
 
 
 def _check_size(size: str | int | Dim, who: str) -> None:
@@ -181,6 +175,9 @@ class Cell:
         for name, value in values.items():
             if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
                 value = values[name] = value.item()  # a number of NumPy or torch
+            if isinstance(defaults[name], int) and type(value) is not type(defaults[name]):
+                kind = "True or False" if isinstance(defaults[name], bool) else "a whole number"
+                raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be {kind}, got {value!r}")
             if isinstance(defaults[name], float) and not isinstance(value, float):
                 if not isinstance(value, int) or isinstance(value, bool):
                     kind = type(value).__name__
@@ -204,10 +201,15 @@ class Cell:
         if len(arguments) != len(names):
             takes = f"cell {self.name!r} takes {', '.join(names)}"
             raise CellError(tracer.located(f"{takes}; got {len(arguments)} argument{'' if len(arguments) == 1 else 's'}"))
+        given = {
+            name: None if value is None else tracer.lift(value, f"{name!r} of cell {self.name!r}")
+            for name, value in zip(names, arguments, strict=True)
+        }
+        shapes = dict(self.signature.inputs) | {state.name: state.shape for state in self.signature.states}
         tracer.note_call(self.name)
-        with tracer.called(names, arguments, self.init):
-            result: tuple[Symbol, State] = self.function(*arguments, **{**dict(self.signature.hypers), **hypers})
-        return result
+        tracer.inits.append((tracer.prefix, self.init))
+        with tracer.called(self.name, given, shapes):
+            return _returned(self, self.function(*given.values(), **{**dict(self.signature.hypers), **hypers}))
 
 
 def place(function: Callable[..., Any]) -> str:
@@ -267,6 +269,8 @@ def cell(
     """
     if function is None:
         return lambda f: cell(f, paper=paper, name=name, init=init)
+    for key, value in (init or {}).items():
+        check_init(value, f"cell {name or function.__name__!r}: init of {key!r}")
     return Cell(function, name or function.__name__, paper, _signature(function), init or {})
 
 
@@ -429,7 +433,8 @@ def _check_init(cell: Cell, tracer: Tracer) -> None:
             raise CellError(f"{where}: init names {key!r}, and affine has made {', '.join(known)}")
 
 
-def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
+def _returned(cell: Cell, returned: Any) -> tuple[Any, State]:
+    """What a cell's function has given back. Raises: CellError when it is no output and the cell's states."""
     where = _Place(cell.function, f": cell {cell.name!r}")
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)):
         raise CellError(f"{where} must return `output, State(...)`; it returned {_described(returned)}")
@@ -437,6 +442,12 @@ def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int]
     expected = [s.name for s in cell.signature.states]
     if sorted(state.values) != sorted(expected):
         raise CellError(f"{where} must return the states {', '.join(expected)}; it returned {', '.join(state.values) or 'none'}")
+    return y, state
+
+
+def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
+    where = _Place(cell.function, f": cell {cell.name!r}")
+    y, state = _returned(cell, returned)
     outputs = [("y", tracer.lift(y, "the output"))]
     for spec in cell.signature.states:
         value = tracer.lift(state.values[spec.name], f"state {spec.name!r}")

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.errors import CellError
+from anyrnn.ir.graph import NUMBERS
+
 Array = npt.NDArray[Any]
 Maker = Callable[[tuple[int, ...], np.random.Generator], Any]
 """Gives values of a shape."""
+
+
+def check_number(value: Any, who: str) -> None:
+    """Raises: CellError for what is none."""
+    if not isinstance(value, NUMBERS) or isinstance(value, bool) or math.isnan(value):
+        raise CellError(f"{who} should be a number, got {value!r}")
+
+
+def check_init(value: Any, who: str) -> None:
+    """Raises: CellError for what no parameter can begin as."""
+    if value is None or callable(value):
+        return
+    if isinstance(value, str) and value in MAKERS:
+        raise CellError(f"{who} should be a number or a function, got {value!r}: anyrnn.weights.{value} is one")
+    if not isinstance(value, NUMBERS):
+        raise CellError(f"{who} should be a number, or a function of a shape and a random generator, got {value!r}")
+    check_number(value, who)
+
+
+MAKERS = ("orthogonal", "identity", "xavier", "uniform", "normal", "chrono")
 
 
 def orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
@@ -18,10 +18,11 @@ Size = str | int | Dim
 
 def _features(size: Size, who: str) -> Dim:
     """A size as the language takes it. Raises CellError when it is none."""
+    tracer = current(who)
     try:
-        return features(size, who)
+        return features(size, who).within(tracer.sizes)
     except (TypeError, ValueError) as error:
-        raise CellError(current(who).located(str(error))) from None
+        raise CellError(tracer.located(str(error))) from None
 
 
 def affine(
@@ -61,7 +62,7 @@ def affine(
     name = "_".join(gates)
     terms, biases, others = [], [], []
     for key, operand in pairs:
-        other = _other_product(tracer, name, key, operand, rows)
+        other = _other_product(tracer, name, key, operand, rows, len(gates))
         weight, shift = tracer.gate(" ".join(gates), key, operand, rows, heads, other is None, bias)
         if weight is not None:
             terms.append((key, (weight, operand, False, heads)))
@@ -78,25 +79,41 @@ def affine(
     return result
 
 
-def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, size: Dim) -> Symbol | None:
+def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, rows: Dim, gates: int) -> Symbol | None:
     """What the innermost wrapper that has something else puts in place of a product."""
+    if operand.shape != (rows / gates,):
+        return None
     for rule in reversed(tracer.rules):
-        made = rule.product(gate, key, operand, size)
+        with _at_work(tracer, rule):
+            made = rule.product(gate, key, operand, gates)
         if made is not None:
             tracer.applied.add(rule)
             return made
     return None
 
 
+@contextmanager
+def _at_work(tracer: Tracer, rule: ProductRule) -> Iterator[None]:
+    """Parameters that are declared meanwhile are the rule's."""
+    tracer.rule = rule
+    try:
+        yield
+    finally:
+        tracer.rule = None
+
+
 def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], biases: Sequence[Symbol]) -> Symbol:
     """The sum of products and biases as wrappers have it, the innermost first."""
     for rule in reversed(tracer.rules):
-        made = [rule.each(gate, key, product) for key, product in products]
+        with _at_work(tracer, rule):
+            made = [rule.each(gate, key, product) for key, product in products]
         if any(new is not old for new, (_, old) in zip(made, products, strict=True)):
             tracer.applied.add(rule)
         products = [(key, new) for new, (key, _) in zip(made, products, strict=True)]
-    for rule in reversed(tracer.rules):
-        combined = rule.combined(gate, dict(products))
+    one_each = len(dict(products)) == len(products)
+    for rule in reversed(tracer.rules) if one_each else ():
+        with _at_work(tracer, rule):
+            combined = rule.combined(gate, dict(products))
         if combined is not None:
             tracer.applied.add(rule)
             return sum(biases, combined)
@@ -148,10 +165,15 @@ def matrix(
 
 
 @contextmanager
-def scope(name: str) -> Iterator[None]:
-    """Parameters made inside carry `name_` before their names, so that a cell can call another one, or itself, again."""
+def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterator[None]:
+    """Parameters made inside carry `name_` before their names, so that a cell can call another one, or itself, again. `init` is
+    what parameters of `affine` inside begin as, by their names without that, as for `cell`.
+    """
     tracer = current("scope")
     before, tracer.prefix = tracer.prefix, f"{tracer.prefix}{name}_"
+    tracer.scopes.setdefault(tracer.prefix, None)
+    if init:
+        tracer.inits.append((tracer.prefix, init))
     try:
         yield
     finally:

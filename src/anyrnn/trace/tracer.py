@@ -18,11 +18,12 @@ from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.graph import Builder, Parameter
 from anyrnn.ir.symbol import Symbol
+from anyrnn.trace.initial import check_init
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 CELLS = str(Path(PACKAGE, "cells")) + os.sep
-FOREIGN = ("torch", "numpy")
-"""Libraries whose functions may be called on a cell's values by mistake, and which then call ours."""
+FOREIGN = ("torch", "numpy", "contextlib")
+"""Libraries whose functions call ours: those that were called on a cell's values by mistake, and Python's for `with`."""
 CURRENT: ContextVar[Tracer] = ContextVar("tracer")
 
 
@@ -67,6 +68,16 @@ INPUT = "i"
 """How weights call the input."""
 
 
+def _compared(one: Parameter, other: Parameter) -> dict[str, bool]:
+    """What two declarations of a parameter have in common. Functions that make first values are not compared."""
+    begins = callable(one.init) and callable(other.init)
+    return {
+        "shapes": one.shape == other.shape,
+        "first values": begins or one.init == other.init,
+        "values of trained": one.trained == other.trained,
+    }
+
+
 @dataclass
 class Stack:
     """The rows of a stacked parameter: a gate after the other, in order of first use."""
@@ -102,8 +113,10 @@ class Stacks:
 class ProductRule:
     """What a wrapper changes of every `affine` inside of a cell. Each function gets the gate's name first."""
 
-    product: Callable[[str, str, Symbol, Dim], Symbol | None] = lambda gate, key, operand, size: None
-    """In place of an operand's product with its matrix; None for the product. Gets the operand's name and the gate's size."""
+    product: Callable[[str, str, Symbol, int], Symbol | None] = lambda gate, key, operand, gates: None
+    """In place of an operand's product with its matrix; None for the product. Gets the operand's name, and of how many gates of
+    its size the result is to be; None, too, where the gates are of another size.
+    """
     each: Callable[[str, str, Symbol], Symbol] = lambda gate, key, product: product
     """What becomes of one product; gets the operand's name."""
     combined: Callable[[str, Mapping[str, Symbol]], Symbol | None] = lambda gate, products: None
@@ -132,6 +145,13 @@ class Tracer(Builder):
         """Where a cell was called, or a gate asked for, first."""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
+        self.sizes: Mapping[str, Dim] = {}
+        """Of a cell within the cell, what its named sizes are here."""
+        self.rule: ProductRule | None = None
+        """The one that is at work."""
+        self.declared_by: dict[str, ProductRule | None] = {}
+        self.scopes: dict[str, object] = {}
+        """By prefix, whose they are: a wrapper's, or None for those of cells."""
         self.operand_keys: dict[int, str] = {}
         """How weights call the inputs and the states: INPUT for x, the argument's name for others."""
 
@@ -144,17 +164,29 @@ class Tracer(Builder):
             CURRENT.reset(token)
 
     @contextmanager
-    def called(self, names: Sequence[str], arguments: Sequence[Symbol | None], init: Mapping[str, Any]) -> Iterator[None]:
-        """Weights call a cell's arguments as that cell does, and begin as it says unless a cell around it says otherwise."""
-        self.inits.append((self.prefix, init))
-        keys = {a.index: name for name, a in zip(names[1:], arguments[1:], strict=True) if isinstance(a, Symbol)}
-        if isinstance(arguments[0], Symbol):
-            keys[arguments[0].index] = INPUT
-        before, self.operand_keys = self.operand_keys, keys
+    def called(self, cell: str, arguments: Mapping[str, Symbol | None], shapes: Mapping[str, Shape]) -> Iterator[None]:
+        """Weights call a cell's arguments as that cell does, whatever they are here, and its named sizes are those of what it is
+        given. `shapes` are those of its arguments, as it declares them; the first one is the input.
+        """
+        keys: dict[int, str] = {}
+        sizes: dict[str, Dim] = {}
+        for position, (name, value) in enumerate(arguments.items()):
+            if value is None:
+                continue
+            if value.index in keys:
+                other = next(n for n, v in arguments.items() if v is not None and v.index == value.index)
+                apart = "their weights could not be told apart"
+                raise CellError(self.located(f"cell {cell!r} is given one value for {other} and {name}: {apart}"))
+            keys[value.index] = name if position else INPUT
+            for size, dim in zip(shapes[name], value.shape, strict=False):
+                if str(size).isidentifier() and sizes.setdefault(str(size), dim) != dim:
+                    both = f"{sizes[str(size)]} and {dim}"
+                    raise CellError(self.located(f"cell {cell!r} is given {both} features for what is all of size {size}"))
+        before, self.operand_keys, self.sizes = (self.operand_keys, self.sizes), keys, sizes
         try:
             yield
         finally:
-            self.operand_keys = before
+            self.operand_keys, self.sizes = before
 
     def make(self, *args: Any, **kwargs: Any) -> Symbol:
         self.look_up()
@@ -204,12 +236,21 @@ class Tracer(Builder):
         """A parameter declared by the cell."""
         self.look_up()
         full = f"{self.prefix}{name}"
+        try:
+            check_init(init, f"init of parameter {full!r}")
+        except CellError as error:
+            raise CellError(self.located(str(error))) from None
         if not full.isidentifier():
             raise CellError(self.located(f"the name of a parameter should be that of a Python variable, got {full!r}"))
         self._keep_apart(full, self._stacked())
         parameter = Parameter(full, shape, init, trained=trained)
-        if self.declared.setdefault(full, parameter) != parameter:
-            raise CellError(self.located(f"parameter {full!r} is declared twice with different shapes"))
+        known = self.declared.setdefault(full, parameter)
+        what = next((what for what, same in _compared(known, parameter).items() if not same), None)
+        if what is not None:
+            raise CellError(self.located(f"parameter {full!r} is declared twice with different {what}"))
+        if self.declared_by.setdefault(full, self.rule) is not self.rule:
+            both = "by the cell and by a wrapper, or by two wrappers of one kind"
+            raise CellError(self.located(f"parameter {full!r} is declared twice, {both}"))
         leaf = self.leaf("parameter", full, shape, per_sample=False)
         return leaf if trained else self.apply("stop_gradient", leaf)
 

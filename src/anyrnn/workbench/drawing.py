@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from anyrnn import cells
 from anyrnn.ir.graph import Graph, Node, affine_parts
 from anyrnn.ir.names import Names, gate_rows, mean_of, written_inputs
 from anyrnn.ir.notation import INFIX, Text
@@ -54,12 +55,13 @@ class Box:
         return max(HEIGHT, 14 + LETTER * len(self.label))
 
 
-def picture(cell: Cell) -> str:
+def picture(cell: Cell | str) -> str:
     """The data flow of one step, as the text of an SVG file: what comes in on the left (states are those of the step before),
     what goes out on the right; a box shows its equation when the pointer rests on it.
 
-    Raises: CellError when the cell cannot be traced.
+    Raises: CellError when the cell cannot be traced; ValueError, FileNotFoundError for a text that names none.
     """
+    cell = cells.load(cell)
     graph = cell.trace()
     boxes, lines = _boxes(graph)
     ends = [box for box in boxes if isinstance(box, str)]

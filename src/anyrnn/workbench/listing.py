@@ -59,11 +59,11 @@ class Listing(tuple[Row, ...]):
         return [asdict(row) | {"hypers": {k: getattr(v, "__name__", v) for k, v in row.hypers.items()}} for row in self]
 
 
-def catalogue(chosen: Iterable[Cell | str] = (), **sizes: int) -> Listing:
+def catalogue(chosen: Cell | str | Iterable[Cell | str] = (), **sizes: int) -> Listing:
     """The built-in cells: name, paper, states and number of parameters.
 
     Args:
-        chosen: cells, or their names; all by default.
+        chosen: a cell or several, or their names; all by default.
         sizes: features by named size, `input=28, hidden=256` by default. Other named sizes (`proj`) are half of `hidden` where
             they are not given.
 
@@ -81,6 +81,7 @@ def catalogue(chosen: Iterable[Cell | str] = (), **sizes: int) -> Listing:
         if size < 1:
             raise ValueError(f"size {name!r} should be at least 1, got {size}")
     sizes = {"input": 28, "hidden": 256} | sizes
+    chosen = [chosen] if isinstance(chosen, (str, Cell)) else list(chosen)
     found = Listing(_row(cells.load(cell), sizes) for cell in chosen or cells.names())
     known = sorted({size for row in found for size in row.sizes})
     for name in sizes:
