@@ -86,7 +86,7 @@ class Loop:
         return value.sigmoid() if self.options["activations"] else value.tanh()
 
     def sigmoid(self, value: torch.Tensor) -> torch.Tensor:
-        return value.tanh() if self.options["activations"] else value.sigmoid()
+        return 0.5 + 0.4 * value.sin() if self.options["activations"] else value.sigmoid()
 
     def pre(self, value: torch.Tensor) -> torch.Tensor:
         bound = self.options["clip_preactivation"]
