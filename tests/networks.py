@@ -14,10 +14,11 @@ from anyrnn._memory import aligned
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
-from anyrnn.sequence.network import Network
+from anyrnn.sequence.network import Network, check_sizes
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.trace import Cell
 from tests.budget import rounded
+from tests.zoo import input_size, occurring, sizes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]
@@ -77,7 +78,9 @@ def problem(
     cell: Cell | str, T: int, N: int, D: int, H: int, layers: int = 1, bidirectional: bool = False, bias: bool = True,
     seed: int = 0, **options: Any,
 ) -> Problem:  # fmt: skip
-    """A problem of random numbers. `options`: the cell's hyper-parameters and named sizes; a size not given is half of H."""
+    """A problem of random numbers, but for parameters that are not trained, where the cell has a function for these. `options`:
+    the cell's hyper-parameters and named sizes; a size not given is half of H.
+    """
     cell = cells.load(cell)
     hypers = {name: value for name, value in options.items() if name in dict(cell.signature.hypers)}
     sizes = {"input": D, "hidden": H} | {name: value for name, value in options.items() if name not in hypers}
@@ -86,6 +89,7 @@ def problem(
     values = cell.values(hypers)
     numbers = tuple((name, values[name]) for name in graph.hypers)
     network = Network(graph, tuple(sorted(sizes.items())), layers, bidirectional, numbers)
+    check_sizes(network)
     random = np.random.default_rng([seed, T, N, D, H])
 
     def normal(*shape: int) -> Array:
@@ -97,14 +101,29 @@ def problem(
         for parameter, shape in network.parameters(layer):
             scale = 1 / np.sqrt(max(3, shape[-1] if len(shape) == 2 else 4))
             start = GAIN * parameter.init if isinstance(parameter.init, (int, float)) else 0.0
-            unit[parameter.name] = (start + scale * random.uniform(-1, 1, shape)).astype(np.float32).astype(np.float64)
+            value = start + scale * random.uniform(-1, 1, shape)
+            if callable(parameter.init) and not parameter.trained:
+                value = np.asarray(parameter.init(shape, random))
+            unit[parameter.name] = value.astype(np.float32).astype(np.float64)
         parameters.append(unit)
-    states = [[0.5 * normal(N, size) for size in network.state_sizes] for _ in network.units]
+    names = [state.name for state in graph.states]
+    drawn = [{n: 0.5 * normal(N, size) for n, size in zip(names, network.state_sizes, strict=True)} for _ in network.units]
+    states = [[a.astype(np.float32).astype(np.float64) for a in occurring(cell, unit).values()] for unit in drawn]
     d_states = [[normal(N, size) for size in network.state_sizes] for _ in network.units]
     features = [D, *(shape[0].evaluate(sizes) for _, shape in network.graph.inputs[1:])]
     inputs = [normal(T, N, size) for size in features]
     d_output = normal(T, N, network.directions * network.output_size)
     return Problem(network, inputs, parameters, states, d_output, d_states)
+
+
+def fitting(
+    cell: Cell | str, T: int, N: int, D: int, H: int, layers: int = 1, bidirectional: bool = False, **options: Any
+) -> Problem:
+    """A problem of a cell that may ask something of its sizes: then D is as in a stack, and there are several heads."""
+    sizes = sizes_of(cell, max(1, H // 2), H) | options
+    graph = cells.load(cell).trace()
+    width = graph.nodes[graph.output("y")].shape[0].evaluate({"input": D, "hidden": H, **sizes}) * (2 if bidirectional else 1)
+    return problem(cell, T, N, input_size(cell, D, width) if layers > 1 else D, H, layers, bidirectional, **sizes)
 
 
 def _results(

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import anyrnn
 import anyrnn.torch
-from tests.zoo import FEW, sizes_of
+from tests.zoo import FEW, further, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -51,7 +51,7 @@ def as_tuple(states: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize(("shape", "call"), PAIRS)
 @pytest.mark.parametrize("cell", [*FEW, kinds], ids=str)
 def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: dict[str, Any]) -> None:
-    sizes = sizes_of(cell, 7)
+    sizes = sizes_of(cell, 7, 9)
     random = np.random.default_rng(0)
     x = random.normal(size=(6, 3, 5))
     if shape.get("batch_first"):
@@ -62,17 +62,18 @@ def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: d
     ]
     module = anyrnn.torch.Recurrent(cell, 5, 9, dtype=torch.float64, **shape, **sizes)
     module.load_state_dict({n: torch.from_numpy(p) for n, p in layers[0].parameters.items()})
+    more = further(layers[0].network, *x.shape[:2], dtype=float)
     torch.manual_seed(4)
     tensor = torch.from_numpy(x).clone().requires_grad_()
-    y_torch, states_torch = module(tensor, return_states="all", **call)
+    y_torch, states_torch = module(tensor, return_states="all", **call, **{n: torch.from_numpy(a) for n, a in more.items()})
     states_torch = as_tuple(states_torch)
     weights = [random.normal(size=s.shape) for s in states_torch]
     sum((torch.from_numpy(w) * s).sum() for w, s in zip(weights, states_torch, strict=True)).backward()
     torch.manual_seed(4)
     seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64)) if "dropout" in shape else 0
     for layer in layers:
-        y, states, reserve = layer.forward_training(x, return_states="all", seed=seed, **call)
-        plain, last, _ = layer.forward_training(x, seed=seed, **call)
+        y, states, reserve = layer.forward_training(x, return_states="all", seed=seed, **call, **more)
+        plain, last, _ = layer.forward_training(x, seed=seed, **call, **more)
         assert (y == plain).all()
         np.testing.assert_allclose(y, y_torch.detach(), rtol=1e-10, atol=1e-12)
         given = tuple(weights) if len(weights) > 1 else weights[0]
@@ -82,9 +83,10 @@ def test_front_ends_and_backends_agree(cell: Any, shape: dict[str, Any], call: d
                 gradients = layer.backward_weights(work)
             else:
                 d_x, _, gradients = layer.backward(reserve, None, given)
-            np.testing.assert_allclose(d_x, tensor.grad, rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(d_x[0] if more else d_x, tensor.grad, rtol=1e-8, atol=1e-10)
             for name, p in module.named_parameters():
-                np.testing.assert_allclose(gradients[name], p.grad, rtol=1e-8, atol=1e-10, err_msg=name)
+                expected = p.grad if p.requires_grad else torch.zeros_like(p)
+                np.testing.assert_allclose(gradients[name], expected, rtol=1e-8, atol=1e-10, err_msg=name)
         for k, (found, end) in enumerate(zip(as_tuple(states), as_tuple(last), strict=True)):
             np.testing.assert_allclose(found, states_torch[k].detach(), rtol=1e-10, atol=1e-12)
             by_step = found.swapaxes(1, 2) if shape.get("batch_first") else found

@@ -6,21 +6,27 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, exp, mean, softplus, tanh, vector, where
+from anyrnn import State, Step, affine, cell, cells, exp, mean, softplus, tanh, vector, where
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
-from tests.zoo import FEW, sizes_of
-
-NAMES = FEW
+from tests.zoo import EVERY, further, input_size, occurring, sizes_of
 
 
 def make(name, backend="auto", **options):
-    return anyrnn.Recurrent(name, 4, 7, backend=backend, **{"dtype": "float64", "seed": 3, **sizes_of(name, 3), **options})
+    inputs = input_size(name, 4, 14 if options.get("bidirectional") else 7)
+    return anyrnn.Recurrent(
+        name, inputs, 7, backend=backend, **{"dtype": "float64", "seed": 3, **sizes_of(name, 3, 7), **options}
+    )
 
 
-def states(layer, rows, random):
-    return tuple(random.normal(size=(len(layer.network.units), rows, size)) for size in layer.network.state_sizes)
+def states(layer, rows, random, first=False):
+    """Of the size of states, and first ones as they can occur."""
+    made = [random.normal(size=(len(layer.network.units), rows, size)) for size in layer.network.state_sizes]
+    if not first:
+        return tuple(made)
+    graph = layer.network.graph
+    return tuple(occurring(cells.load(graph.name), {s.name: a for s, a in zip(graph.states, made, strict=True)}).values())
 
 
 def flat(*results):
@@ -41,27 +47,27 @@ def random():
 
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True, "bias": False}])
-@pytest.mark.parametrize("name", NAMES)
-def test_both_backends_agree(name, options, random):
-    x = random.normal(size=(5, 6, 4))
+@pytest.mark.parametrize("name", EVERY)
+def test_both_backends_agree(name, options):
     results = []
     for backend in ("llvm", "reference"):
         layer = make(name, backend, **options)
         assert layer.backend_name == backend
         again = np.random.default_rng(1)
-        state = states(layer, 5 if layer.batch_first else 6, again)
-        y, last, reserve = layer.forward_training(x, state)
-        close(flat(y, last), flat(*layer(x, state)))
+        x, more = again.normal(size=(5, 6, layer.network.input_size)), further(layer.network, 5, 6, dtype=float)
+        state = states(layer, 5 if layer.batch_first else 6, again, first=True)
+        y, last, reserve = layer.forward_training(x, state, **more)
+        close(flat(y, last), flat(*layer(x, state, **more)))
         d_last = states(layer, 5 if layer.batch_first else 6, again)
         results.append(flat(y, last, *layer.backward(reserve, np.sin(y), d_last)))
     close(*results)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_backward_in_two_calls_equals_one(name, random):
     layer = make(name, num_layers=2)
-    x = random.normal(size=(9, 3, 4))
-    y, _, reserve = layer.forward_training(x)
+    x = random.normal(size=(9, 3, layer.network.input_size))
+    y, _, reserve = layer.forward_training(x, **further(layer.network, 9, 3, dtype=float))
     d_x, d_first, gradients = layer.backward(reserve, y)
     d_x2, d_first2, workspace = layer.backward_data(reserve, y)
     for a, b in zip(flat(d_x, d_first, gradients), flat(d_x2, d_first2, layer.backward_weights(workspace)), strict=True):

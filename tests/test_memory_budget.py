@@ -14,7 +14,7 @@ import anyrnn.torch
 from anyrnn import UnsupportedError
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.memory import Windows
-from tests.zoo import FEW, sizes_of
+from tests.zoo import FEW, further, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 STEPS, ROWS = 13, 300  # seven chunks of two steps
@@ -48,10 +48,11 @@ def results(layer: anyrnn.torch.Recurrent, **call: Any) -> list[torch.Tensor]:
     x, sizes = draw(STEPS, ROWS, 5), layer.network.state_sizes
     hx = tuple(draw(len(layer.network.units), ROWS, size) for size in sizes)
     torch.manual_seed(3)
-    y, last = layer(x, hx if len(hx) > 1 else hx[0], **call)
+    more = {name: torch.from_numpy(array) for name, array in further(layer.network, STEPS, ROWS).items()}
+    y, last = layer(x, hx if len(hx) > 1 else hx[0], **more, **call)
     given = [y, *(last if isinstance(last, tuple) else (last,))]
     loss = sum((t * draw(*t.shape).detach()).sum() for t in given)
-    leaves = [x, *hx, *layer.parameters()]
+    leaves = [x, *hx, *(p for p in layer.parameters() if p.requires_grad)]
     return given + [g for _ in range(2) for g in torch.autograd.grad(loss, leaves, retain_graph=True)]
 
 
@@ -92,7 +93,7 @@ def test_the_bits_are_those_without_a_budget(options: str, uneven: str, share: f
 @pytest.mark.parametrize("call", [{}, {"return_states": "all"}, {"return_outputs": "last"}], ids=str)
 @pytest.mark.parametrize("cell", [c for c in FEW if c != "lstm"])
 def test_every_cell(cell: str, call: dict[str, str], done_again: list[Windows]) -> None:
-    plain, bounded = layers(cell, 0.85, **sizes_of(cell, 7))
+    plain, bounded = layers(cell, 0.85, **sizes_of(cell, 7, 9))
     for uneven in (UNEVEN["dense"], UNEVEN["resets"]):
         for ours, theirs in zip(results(bounded, **call, **uneven), results(plain, **call, **uneven), strict=True):
             assert torch.equal(ours, theirs)

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from anyrnn import cells, show
+from anyrnn.passes.adjoint import differentiable
 from anyrnn.passes.compile import plan
 from anyrnn.trace import Scalar, State, Step, Vec, cell
 from anyrnn.trace.language import affine, matrix, tanh, vector
@@ -40,8 +41,10 @@ def test_a_plan_says_what_its_programs_hold(name: str) -> None:
         assert int(barriers.replace("no", "0")) == (len(program.body) if program.stages else 0)
     stores = {buffer for which in PROGRAMS for buffer in getattr(made, which).buffers}
     assert all(re.search(rf"\b{re.escape(buffer.name)}\b", text) for buffer in stores)
+    trained = differentiable(made.phase.nodes)
     for weight in made.phase.weights:
-        assert f"{weight.name} += " in text or f"{weight.name}, " in text
+        has_gradient = re.search(rf"(?<![\w.]){re.escape(weight.name)}(\[\w+\])?(, .*)? \+= ", text) is not None
+        assert has_gradient == trained[weight.node], weight.name
 
 
 def test_a_plan_has_nothing_of_this_run_in_it() -> None:

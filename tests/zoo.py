@@ -4,6 +4,7 @@ a call of each are given beside what every cell gets.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,25 @@ from anyrnn import cells
 from anyrnn.sequence.network import Network
 
 FEW = (
-    *("gru", "gru_before", "indrnn", "lstm", "lstm_coupled", "lstm_layernorm", "lstm_peephole", "lstm_projected"),
-    *("mgu", "rnn_relu", "rnn_tanh"),
+    *("cfc", "clockwork", "echo_state", "gru", "gru_before", "indrnn", "lru", "lstm", "lstm_heads", "lstm_layernorm"),
+    *("lstm_projected", "rnn_relu", "rnn_tanh"),
 )
+"""With them come further inputs and sizes, scalar states, parameters that are not trained or that only others are made of, no
+product with a state, products before and after others, blocks, norms, comparisons, and the cells that torch has.
+"""
 EVERY = [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.slow) for name in cells.names()]
 
+Array = np.ndarray[Any, np.dtype[Any]]
 
-def sizes_of(cell: Any, size: int = 4) -> dict[str, int]:
-    """The named sizes that a layer must be given, beside input and hidden."""
-    return {name: size for name in cells.load(cell).trace().size_names if name not in ("input", "hidden")}
+
+def sizes_of(cell: Any, size: int = 4, hidden: int = 1) -> dict[str, int]:
+    """The named sizes that a layer must be given, beside input and hidden; and for cells of several heads as few as divide the
+    hidden size.
+    """
+    cell = cells.load(cell)
+    named = {name: size for name in cell.trace().size_names if name not in ("input", "hidden")}
+    heads = next((k for k in range(2, hidden + 1) if hidden % k == 0), 1)
+    return named | ({"heads": heads} if heads > 1 and "heads" in dict(cell.signature.hypers) else {})
 
 
 def input_size(cell: Any, inputs: int, width: int) -> int:
@@ -37,3 +48,18 @@ def further(network: Network, *sides: int, dtype: Any = np.float32, seed: int = 
     """The per-step inputs beside the first, by name: numbers between 0 and 1, [*sides, features], so [T, N, features]."""
     random = np.random.default_rng([seed, *sides])
     return {name: random.uniform(size=(*sides, size)).astype(dtype) for name, size in network.further_inputs}
+
+
+OCCURRING: dict[str, Callable[[dict[str, Array]], dict[str, Array]]] = {
+    "clockwork": lambda s: {"t": np.floor(9 * np.abs(s["t"]))},
+    "lstm_phased": lambda s: {"t": np.floor(9 * np.abs(s["t"]))},
+    # weights of which one is 1, and averages times their sum
+    "rwkv4": lambda s: {"a": (1 + np.abs(s["b"])) * s["a"], "b": 1 + np.abs(s["b"])},
+    "slstm": lambda s: {"c": (1 + np.abs(s["n"])) * np.tanh(s["c"]), "n": 1 + np.abs(s["n"])},
+}
+
+
+def occurring(cell: Any, states: Mapping[str, Array]) -> dict[str, Array]:
+    """States that a cell's equations can give, from any numbers: steps are counted, and normalisers are not near zero."""
+    name = cell.name if cell.name in OCCURRING and cells.load(cell.name) is cell else ""
+    return {**states, **(OCCURRING[name]({**states}) if name else {})}

@@ -12,8 +12,9 @@ import torch
 
 from anyrnn import cells
 from anyrnn.backends.llvm import run as llvm
-from tests.budget import assert_relative, assert_within_budget
-from tests.networks import Problem, Results, on_llvm, on_module, on_reference, on_torch, problem
+from tests.budget import assert_agree, assert_relative, assert_within_budget
+from tests.networks import Problem, Results, fitting, on_llvm, on_module, on_reference, on_torch
+from tests.zoo import EVERY as CELLS
 from tests.zoo import FEW
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -22,11 +23,15 @@ SIZES = [(5, 3, 4, 7), (1, 1, 1, 1), (7, 3, 5, 37), (3, 17, 33, 16), (12, 40, 40
 """T, N, D, H"""
 STACKS = [(1, False), (2, True)]
 """Layers, and whether there are two directions."""
-CELLS = FEW
 
 
 def of(cell: str, sizes: tuple[int, ...], stack: tuple[int, bool] = (1, False), **options: Any) -> Problem:
-    return problem(cell, *sizes, *stack, **options)
+    return fitting(cell, *sizes, *stack, **options)
+
+
+def normalises(cell: str) -> bool:
+    """Then rounding is magnified; and one feature, normalised, is zero or one: nothing but rounding is left of its gradient."""
+    return {"sum", "sqrt"} <= {node.op for node in cells.load(cell).trace().nodes}
 
 
 def role(name: str, value: Any) -> str:
@@ -70,25 +75,28 @@ def conditioning(peer: Results, reference: Results) -> float:
 @pytest.mark.parametrize("cell", CELLS)
 def test_reference_equals_autograd(cell: str, stack: tuple[int, bool]) -> None:
     for sizes in [(5, 3, 4, 7), (1, 1, 1, 1), (3, 2, 6, 5)]:
+        if sizes[-1] == 1 and normalises(cell):
+            continue
         p = of(cell, sizes, stack)
         expected = on_torch(p)
         for name, value in on_reference(p).items():
-            assert_relative(value, expected[name], "reference backend against torch autograd, float64", f"{sizes} {name}")
+            kind = "reference backend against torch autograd, float64"
+            assert_relative(value, expected[name], kind, f"{sizes} {name}", least=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [*SIZES, (35, 150, 3, 5)], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
 def test_float64_equals_the_reference(cell: str, sizes: tuple[int, ...]) -> None:
+    if sizes[-1] == 1 and normalises(cell):
+        return
     stacks = [*STACKS, (1, True), (2, False)] if sizes == SIZES[0] else STACKS
     for stack in stacks:
         p = of(cell, sizes, stack)
         expected = on_reference(p)
+        near = (lambda random, p=p: on_reference(p.rounded(random))) if normalises(cell) else None
         for padding in (0, 3):
-            found = on_llvm(p, np.float64, padding=padding)
-            assert found.keys() == expected.keys()
-            for name, value in found.items():
-                what = f"{stack}, padding {padding}: {name}"
-                assert_relative(value, expected[name], "llvm float64 against the reference backend", what)
+            found, who = on_llvm(p, np.float64, padding=padding), f"{stack}, padding {padding}"
+            assert_agree(found, expected, "llvm float64 against the reference backend", who, 1e-3, near)
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=str)
@@ -100,26 +108,46 @@ def test_without_bias(cell: str, stack: tuple[int, bool]) -> None:
         assert_relative(value, expected[name], "llvm float64 against the reference backend", name)
 
 
-@pytest.mark.parametrize("sizes", [*SIZES[:-1], (16, 2, 3, 5), (3, 4, 256, 200)], ids=str)
-@pytest.mark.parametrize("cell", CELLS)
+def in_float32(cell: str, sizes: tuple[int, ...], stack: tuple[int, bool]) -> dict[str, tuple[list[Any], list[Any], list[Any]]]:
+    """By role: what llvm gives for many problems at once, what the peer gives, and the reference."""
+    count = max(3, min(32, 2048 // (sizes[0] * sizes[1] * sizes[-1])))
+    # Of twice as many problems the worse conditioned half is left out: there one rounding decides how large all errors are.
+    drawn = [of(cell, sizes, stack, seed=seed) for seed in range(2 * count)]
+    solved = sorted(((p, on_reference(p), peer_of(p)) for p in drawn), key=lambda s: conditioning(s[2], s[1]))[:count]
+    results = [on_llvm(p, np.float32) for p, _, _ in solved], [peer for _, _, peer in solved], [right for _, right, _ in solved]
+    found: dict[str, tuple[list[Any], list[Any], list[Any]]] = defaultdict(lambda: ([], [], []))
+    for name, value in solved[0][1].items():
+        for together, some in zip(found[role(name, value)], results, strict=True):
+            together.append(np.stack([one[name] for one in some]))
+    return found
+
+
+SIZES_IN_FLOAT32 = [*SIZES[:-1], (16, 2, 3, 5), (3, 4, 256, 200)]
+
+
+@pytest.mark.parametrize("sizes", SIZES_IN_FLOAT32, ids=str)
+@pytest.mark.parametrize("cell", FEW)
 def test_float32_is_within_budget(cell: str, sizes: tuple[int, ...]) -> None:
-    if cell == "lstm_layernorm" and sizes[-1] == 1:
-        return  # one feature, normalised, is zero: nothing is left but rounding errors
-    count = max(2, min(32, 128 // (sizes[0] * sizes[1])))
+    if sizes[-1] == 1 and normalises(cell):
+        return
     for stack in STACKS:
-        # Of twice as many problems the worse conditioned half is left out: there one rounding decides how large all errors are.
-        drawn = [of(cell, sizes, stack, seed=seed) for seed in range(2 * count)]
-        solved = sorted(((p, on_reference(p), peer_of(p)) for p in drawn), key=lambda s: conditioning(s[2], s[1]))[:count]
-        fast = [on_llvm(p, np.float32) for p, _, _ in solved]
-        together: dict[str, list[str]] = defaultdict(list)
-        for name, value in solved[0][1].items():
-            together[role(name, value)].append(name)
-        for kind, names in together.items():
-            arrays = [
-                [np.stack([results[name] for results in some]) for name in names]
-                for some in (fast, [peer for _, _, peer in solved], [reference for _, reference, _ in solved])
-            ]
-            assert_within_budget(*arrays, what=f"{cell} {sizes} {stack}: {kind}")
+        for kind, results in in_float32(cell, sizes, stack).items():
+            assert_within_budget(*results, what=f"{cell} {sizes} {stack}: {kind}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", STACKS, ids=str)
+@pytest.mark.parametrize("cell", [name for name in cells.names() if name not in FEW])
+def test_float32_of_other_cells_is_within_budget(cell: str, stack: tuple[int, bool]) -> None:
+    """All sizes together: of so many cells, one or another is beyond its budget by chance where its numbers are few."""
+    together: dict[str, tuple[list[Any], list[Any], list[Any]]] = defaultdict(lambda: ([], [], []))
+    for sizes in SIZES_IN_FLOAT32:
+        if sizes[-1] > 1 or not normalises(cell):
+            for kind, results in in_float32(cell, sizes, stack).items():
+                for some, more in zip(together[kind], results, strict=True):
+                    some.extend(more)
+    for kind, results in together.items():
+        assert_within_budget(*results, what=f"{cell} {stack}: {kind}")
 
 
 MANY_FEATURES, MANY_ROWS, MANY_STEPS = [(2, 40, 512, 512), (2, 1, 1024, 1024)], [(3, 3000, 2, 9)], [(800, 3, 2, 9)]

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anyrnn
+from anyrnn import cells
+from anyrnn.ir.dims import Dim
 from tests.budget import MOVED, movement, rounded
 from tests.options import options_of
-from tests.zoo import FEW
+from tests.zoo import FEW, OCCURRING, further, input_size, occurring, sizes_of
 
-EXAMPLES = 1000 if settings.get_current_profile_name() == "thorough" else 30
+THOROUGH = settings.get_current_profile_name() == "thorough"
+EXAMPLES, CELLS = (1000, cells.names()) if THOROUGH else (30, list(FEW))
 probabilities = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
 bounds = st.sampled_from([0.1, 0.5, 2.0])
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -38,7 +41,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def networks(draw: st.DrawFn) -> dict[str, Any]:
     """Arguments of a layer."""
-    cell = draw(st.sampled_from(FEW))
+    cell = draw(st.sampled_from(CELLS))
     names = draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=4))
     options = {name: draw(VALUES[name]) for name in sorted(names) if name in options_of(cell, names)}
     if "activations" in options:
@@ -46,8 +49,13 @@ def networks(draw: st.DrawFn) -> dict[str, Any]:
     hidden, layers = draw(st.integers(1, 21)), draw(st.integers(1, 3))
     way = draw(st.sampled_from(["", "reverse", "bidirectional"]))
     merge = draw(st.sampled_from(["concat", "sum", "mean", "mul", "separate"])) if way == "bidirectional" else "concat"
-    proj = {"proj": hidden if "skip_input" in options else draw(st.integers(1, 21))} if cell == "lstm_projected" else {}
-    width = proj.get("proj", hidden) * (2 if way == "bidirectional" and merge in ("concat", "separate") else 1)
+    graph, named = cells.load(cell).trace(), sizes_of(cell, draw(st.integers(1, 21)), hidden)
+    output = graph.nodes[graph.output("y")].shape[0]
+    if "skip_input" in options and output != Dim.of("hidden"):
+        named |= dict.fromkeys(sizes_of(cell), hidden)
+    width = output.evaluate({"hidden": hidden, **named}) * (
+        2 if way == "bidirectional" and merge in ("concat", "separate") else 1
+    )
     if "skip_input" in options and width != hidden:
         layers = 1
     options |= {way: True} if way else {}
@@ -55,7 +63,8 @@ def networks(draw: st.DrawFn) -> dict[str, Any]:
     options |= {"residual": True} if layers > 1 and draw(st.booleans()) else {}
     options["bias"] = draw(st.sampled_from(["both", "input", "recurrent", "none"]))
     inputs = hidden if "skip_input" in options else draw(st.integers(1, 40))
-    shape = {"cell": cell, "input_size": inputs, "hidden_size": hidden, "num_layers": layers, **proj}
+    inputs = input_size(cell, inputs, width) if layers > 1 else inputs
+    shape = {"cell": cell, "input_size": inputs, "hidden_size": hidden, "num_layers": layers, **named}
     return {**shape, "dropout": draw(probabilities) if layers > 1 else 0.0, **options}
 
 
@@ -90,8 +99,8 @@ def results(layer: anyrnn.Recurrent, x: Any, state: Any, call: dict[str, Any]) -
     d_output = None if y is None else d_outputs if isinstance(y, tuple) else d_outputs[0]
     d_x, d_first, gradients = layer.backward(reserve, d_output, d_states if isinstance(last, tuple) else d_states[0])
     evaluated, ends = layer(x, state, **call)
-    of_call = {"output": outputs, "last": states, "evaluated": evaluated, "ends": ends, "d first": d_first}
-    flat = {"d x": d_x, **gradients}
+    of_call = {"output": outputs, "last": states, "evaluated": evaluated, "ends": ends, "d first": d_first, "d x": d_x}
+    flat = {**gradients}
     for name, values in of_call.items():
         some = () if values is None else values if isinstance(values, tuple) else (values,)
         flat |= {f"{name} {k}": value for k, value in enumerate(some)}
@@ -116,24 +125,29 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
     call = data.draw(calls(steps, rows, options))
     layers = [anyrnn.Recurrent(**options, backend=b, dtype="float64", seed=1) for b in ("llvm", "reference")]
     random = np.random.default_rng(0)
-    for name in [n for n in layers[0].parameters if "0_l" in n]:  # learned states, which begin at zero
+    learned = {f"{state.name}0" for state in layers[0].network.graph.states} if "learned_state" in options else ()
+    for name in [n for n in layers[0].parameters if n.rpartition("_l")[0] in learned]:  # which begin at zero
         for layer in layers:
-            layer.parameters[name] = np.sin(np.arange(layer.parameters[name].size, dtype=float)).reshape(
-                layer.parameters[name].shape
-            )
+            value = np.sin(np.arange(layer.parameters[name].size, dtype=float)).reshape(layer.parameters[name].shape)
+            layer.parameters[name] = np.asarray(1 + value**2) if options["cell"] in OCCURRING else value
     x, network = random.normal(size=(steps, rows, options["input_size"])), layers[0].network
+    call |= further(network, steps, rows, dtype=float)
     state = None
     if data.draw(st.booleans()):
-        state = [random.normal(size=(len(network.units), rows, size)) for size in network.state_sizes]
+        states = {s.name: size for s, size in zip(network.graph.states, network.state_sizes, strict=True)}
+        drawn = {name: random.normal(size=(len(network.units), rows, size)) for name, size in states.items()}
+        state = list(occurring(cells.load(options["cell"]), drawn).values())
     found, expected = (results(layer, x, state, call) for layer in layers)
     assert found.keys() == expected.keys()
-    wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=1e-9, atol=1e-9)]
+    allowed = {name: 1e-9 * max(1.0, np.abs(value).max(initial=0.0)) for name, value in expected.items()}
+    wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=0, atol=allowed[name])]
     normalises = {"sum", "sqrt"} <= {node.op for node in network.graph.nodes}
     moved = dict.fromkeys(wrong, 0.0)
     if wrong and normalises:
         moved = movement(expected, partial(rounded_results, layers[1], x, state, call))
     for name in wrong:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9 + MOVED * moved[name], err_msg=name)
+        atol = allowed[name] + MOVED * moved[name]
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=atol, err_msg=name)
 
 
 def test_no_option_is_left_out() -> None:

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+import anyrnn
 from anyrnn import cells
 from tests.budget import assert_relative
 from tests.cells.worked import Worked, all_worked, by_gate
 from tests.networks import Problem, on_reference, problem
+from tests.zoo import input_size, sizes_of
 
 ALL = all_worked()
+FIXED = [one for one in ALL if one.fixed]
 WITH_PEER = [one for one in ALL if one.torchrecurrent]
 
 
@@ -47,6 +50,27 @@ def by_hand(one: Worked, p: Problem) -> dict[str, Any]:
 
 def test_every_cell_is_worked_through() -> None:
     assert {one.name for one in ALL} == set(cells.names())
+
+
+def test_every_parameter_that_is_not_trained_is_worked_out() -> None:
+    for one in ALL:
+        graph = cells.load(one.name).trace(**one.hypers)
+        assert set(one.fixed) == {parameter.name for parameter in graph.parameters if not parameter.trained}, one.name
+
+
+@pytest.mark.parametrize("one", FIXED, ids=lambda one: f"{FIXED.index(one)}-{one}")
+@pytest.mark.parametrize("size", [4, 12])
+def test_what_is_not_trained(one: Worked, size: int) -> None:
+    """Of layers, in every layer and direction."""
+    sizes = sizes_of(one.name, size + 1)
+    layer = anyrnn.Recurrent(
+        one.name, input_size(one.name, 3, 2 * size), size, 2, bidirectional=True, dtype="float64", seed=0, **sizes, **one.hypers
+    )
+    values = cells.load(one.name).values(one.hypers)
+    for unit in layer.network.units:
+        for name, of in one.fixed.items():
+            made = layer.parameters[f"{name}{layer.network.suffix(*unit)}"]
+            assert_relative(made, of(made, **values), "float64 against torch.nn", f"{one}: {name}", least=1e-3)
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: f"{ALL.index(one)}-{one}")

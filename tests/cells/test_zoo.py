@@ -13,34 +13,23 @@ import pytest
 import torch
 
 import anyrnn
-from anyrnn import cells
+from anyrnn import backends, cells
 from tests.budget import assert_relative, assert_within_budget
-from tests.networks import Problem, on_llvm, on_reference, on_torch, problem
-from tests.zoo import EVERY, input_size
+from tests.networks import fitting, on_llvm, on_reference, on_torch
+from tests.zoo import EVERY, input_size, sizes_of
 
 MOST_LINES = 40
 """Of code in the file of a cell."""
-SIGNED = ("slstm", "minlstm")
-"""Cells that divide by a state which the equations keep positive: random first values of either sign magnify rounding."""
+LEAST_CELLS = 90
 
 FILES = sorted({Path(inspect.getfile(cells.load(name).function)) for name in cells.names()})
 
 
-def of(name: str, T: int, N: int, D: int, H: int, layers: int = 1, bidirectional: bool = False) -> Problem:
-    """Cells whose states have the input's size get inputs of their outputs' in stacks."""
-    graph = cells.load(name).trace()
-    sizes = {"input": D, "hidden": H} | {size: max(1, H // 2) for size in graph.size_names if size not in ("input", "hidden")}
-    width = graph.nodes[graph.output("y")].shape[0].evaluate(sizes) * (2 if bidirectional else 1)
-    return problem(name, T, N, input_size(name, D, width) if layers > 1 else D, H, layers, bidirectional)
-
-
 def test_there_are_many() -> None:
-    assert len(cells.names()) >= 60
+    assert len(cells.names()) >= LEAST_CELLS
 
 
-@pytest.mark.parametrize(
-    "file", sorted({Path(inspect.getfile(cells.load(n).function)) for n in cells.names()}), ids=lambda f: f.stem
-)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_files_are_short(file: Path) -> None:
     """Docstrings, comments and blank lines do not count."""
     text = file.read_text(encoding="utf-8")
@@ -61,10 +50,18 @@ def test_every_cell_has_a_paper(name: str) -> None:
     assert any(digit.isdigit() for digit in cells.load(name).paper)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", cells.names())
+def test_every_cell_has_native_kernels(name: str, dtype: str) -> None:
+    layer = anyrnn.Recurrent(name, input_size(name, 3, 8), 4, 2, bidirectional=True, dtype=dtype, **sizes_of(name))  # type: ignore[arg-type]
+    for network in (layer.network, layer.training_network):
+        assert backends.why_not_native(network, dtype) is None
+
+
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("name", cells.names())
 def test_kernels_and_autograd_equal_the_reference(name: str) -> None:
-    p = of(name, 5, 3, 4, 8)
+    p = fitting(name, 5, 3, 4, 8)
     expected = on_reference(p)
     for who, found in {"llvm": on_llvm(p, np.float64), "torch": on_torch(p)}.items():
         assert found.keys() == expected.keys()
@@ -77,16 +74,16 @@ def test_kernels_and_autograd_equal_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_other_sizes_and_stacks(name: str, sizes: tuple[int, int, int, int]) -> None:
     for layers, bidirectional in ((1, False), (2, True)):
-        p = of(name, *sizes, layers, bidirectional)
+        p = fitting(name, *sizes, layers, bidirectional)
         expected = on_reference(p)
         for key, value in on_llvm(p, np.float64, padding=3).items():
             assert_relative(value, expected[key], "random cells, float64", f"{layers} layers: {key}", least=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(7, 3, 6, 36), (12, 40, 40, 24)], ids=str)
-@pytest.mark.parametrize("name", [one for one in EVERY if one.values[0] not in SIGNED])
+@pytest.mark.parametrize("name", EVERY)
 def test_float32_is_within_budget(name: str, sizes: tuple[int, int, int, int]) -> None:
-    p = of(name, *sizes)
+    p = fitting(name, *sizes)
     fast, peer, reference = on_llvm(p, np.float32), on_torch(p, torch.float32), on_reference(p)
     keys = [key for key, value in reference.items() if np.abs(value).max(initial=0.0) > 0]
     assert_within_budget(*([results[key] for key in keys] for results in (fast, peer, reference)), name)

@@ -23,7 +23,8 @@ def found(settings: dict[str, Any]) -> list[Contender]:
 
 
 def test_parameters_are_those_of_the_network(settings: Settings) -> None:
-    for one in found(settings(cells=[*FEW, "residual(lstm)", "lmu", "echo_state"], hidden=12)):
+    few = [name for name in FEW if len(cells.load(name).trace().inputs) == 1]
+    for one in found(settings(cells=[*few, "residual(lstm)", "lmu"], hidden=12)):
         trained = sum(p.numel() for p in one.network().parameters() if p.requires_grad)
         assert one.parameters == one.description["parameters"] == trained, one.name
 

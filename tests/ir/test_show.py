@@ -39,7 +39,7 @@ from anyrnn.trace.language import (
     vector,
     where,
 )
-from tests.zoo import FEW
+from tests.zoo import EVERY, FEW, sizes_of
 
 HIDDEN = (Dim.of("hidden"),)
 
@@ -85,7 +85,7 @@ def heads(x, h, c, n: Vec(init=1), m):
 
 
 @cell
-def clockwork(x, h, t: Scalar()):
+def ticking(x, h, t: Scalar()):
     k = t / vector("period")
     on = equal(k - floor(k), 0.0)
     h = where(on, tanh(affine("h", x, h)), h)
@@ -109,16 +109,17 @@ def twice(x, h):
     return y, State(h=tanh(u) - (u - h))
 
 
-OTHERS = {c.name: c for c in (antisymmetric, highway, stacked, heads, clockwork, complex_state, twice)}
-ALL = {name: cells.load(name) for name in FEW} | OTHERS
+OTHERS = {c.name: c for c in (antisymmetric, highway, stacked, heads, ticking, complex_state, twice)}
+ALL = {name: cells.load(name) for name in cells.names()} | OTHERS
+NAMES = [*EVERY, *OTHERS]
 
 
-@pytest.fixture(params=ALL, scope="module")
+@pytest.fixture(params=NAMES, scope="module")
 def graph(request: pytest.FixtureRequest) -> Graph:
     return ALL[request.param].trace()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*FEW, *OTHERS])
 def test_golden(name: str, golden: Callable[[str, str], None]) -> None:
     graph = ALL[name].trace()
     golden(name, f"{text(graph)}\n\n{latex(graph)}")
@@ -134,7 +135,10 @@ class Value:
         self.array, self.rows = np.asarray(array), rows
 
     def __getitem__(self, key: str) -> Value:
-        return Value(self.rows(key) if self.rows else None)
+        if self.rows:
+            return Value(self.rows(key))
+        begin, end = (eval(side, {}, SIZES) for side in key.split(":"))
+        return Value(self.array[..., begin:end])
 
     def __matmul__(self, other: Value) -> Value:
         return Value(other.array @ self.array.T)
@@ -238,7 +242,7 @@ def run_text(graph: Graph, leaves: dict[str, Any], sizes: dict[str, int]) -> dic
     return {name: value.array for name, value in scope.items() if isinstance(value, Value)}
 
 
-SIZES = {"input": 3, "hidden": 4, "proj": 2}
+SIZES = {"input": 3, "hidden": 4} | {name: 2 for cell in ALL.values() for name in sizes_of(cell)}
 
 
 def drawn(graph: Graph) -> dict[str, Any]:
@@ -408,11 +412,11 @@ def test_no_gradient_of_them_is_made() -> None:
 
 def mathtext(equation: str) -> None:
     """Have matplotlib parse an equation; it knows neither alignment nor cases."""
-    plain = re.sub(
-        r"\\begin\{cases\} (.*?) & \\text\{if \} (.*?) \\\\ (.*?) & \\text\{otherwise\} \\end\{cases\}",
-        r"{\1 if \2 else \3}",
-        equation,
-    )
+    part = r"((?:(?!\\begin).)*?)"  # those within others come first
+    cases = rf"\\begin\{{cases\}} {part} & \\text\{{if \}} {part} \\\\ {part} & \\text\{{otherwise\}} \\end\{{cases\}}"
+    plain, more = equation, 1
+    while more:
+        plain, more = re.subn(cases, r"{\1 if \2 else \3}", plain)
     MathTextParser("path").parse(f"${plain.replace('&=', '=')}$")
 
 
@@ -488,7 +492,7 @@ def test_golden_gradient(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}_gradient", gradient_text(adjoint(simplify(graph)), graph))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_gradient_has_no_name_that_nothing_explains(name: str) -> None:
     graph = ALL[name].trace()
     written = gradient_text(adjoint(simplify(graph)), graph)

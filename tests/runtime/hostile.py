@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from anyrnn import runtime
+from anyrnn import cells, runtime
 from anyrnn.files import safetensors
 from anyrnn.ir.ops import TABLE
 from anyrnn.runtime.saved import FORMAT
 from tests.runtime.test_networks import small
-from tests.zoo import FEW
 
 OTHERS = (None, True, False, 0, 1, -1, 2, 7, 2**31, 2**63, 10**30, 0.5, -1e300, "", "x", "hidden", "2*hidden", "-1*hidden",
           "hidden/2", "99999", "input", "add", "affine", "slice", "fill", "concat", "h", [], {}, [0], ["hidden"])  # fmt: skip
@@ -27,9 +26,9 @@ def networks() -> tuple[bytes, ...]:
     """Files of networks, one for each cell."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in FEW:
+        for name in cells.names():
             path = Path(folder) / f"{name}.safetensors"
-            small(name).save(path)
+            small(name, "reference").save(path)
             found.append(path.read_bytes())
     return tuple(found)
 

@@ -42,12 +42,16 @@ def make(name: Any, layers: int = 1, bidirectional: bool = False, backend: str =
     torch.manual_seed(3)
     size = input_size(name, D, 2 * H) if bidirectional else D
     layer = anyrnn.torch.Recurrent(
-        name, size, H, layers, bidirectional=bidirectional, backend=backend, dtype=torch.float64, **sizes_of(name, 2)
+        name, size, H, layers, bidirectional=bidirectional, backend=backend, dtype=torch.float64, **sizes_of(name, 2, H)
     )
     with torch.no_grad():
-        for parameter in layer.parameters():  # small numbers only: no kinks of rectifiers between two differences
+        for _, parameter in trained(layer):  # small numbers only: no kinks of rectifiers between two differences
             parameter.copy_(parameter * 0.5 + 0.25)
     return layer
+
+
+def trained(layer: Any) -> list[tuple[str, Tensor]]:
+    return [(name, parameter) for name, parameter in layer.named_parameters() if parameter.requires_grad]
 
 
 def states(layer: Any) -> list[Tensor]:
@@ -55,8 +59,8 @@ def states(layer: Any) -> list[Tensor]:
 
 
 def function_of(layer: Any) -> tuple[Callable[..., Any], list[Tensor]]:
-    """The layer as a function of the inputs, the first states and the parameters, with a place to evaluate it at."""
-    names, first = [name for name, _ in layer.named_parameters()], states(layer)
+    """The layer as a function of the inputs, the first states and the trained parameters, with a place to evaluate it at."""
+    names, first = [name for name, _ in trained(layer)], states(layer)
     more = {name: torch.from_numpy(array) for name, array in further(layer.network, T, N, dtype=float).items()}
 
     def function(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
@@ -66,7 +70,7 @@ def function_of(layer: Any) -> tuple[Callable[..., Any], list[Tensor]]:
         y, last = torch.func.functional_call(layer, weights, (x, hx), given)
         return y, *tensors_of(last)
 
-    place = [draw(T, N, layer.network.input_size), *more.values(), *first, *(p.detach().clone() for p in layer.parameters())]
+    place = [draw(T, N, layer.network.input_size), *more.values(), *first, *(p.detach().clone() for _, p in trained(layer))]
     return function, [a.requires_grad_() for a in place]
 
 

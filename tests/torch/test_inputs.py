@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 import anyrnn.torch
 from tests.budget import assert_relative
 from tests.torch.layers import KINDS, pair, solve, state_for, tensors_of
-from tests.zoo import FEW, sizes_of
+from tests.zoo import FEW, further, sizes_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
@@ -84,17 +84,20 @@ def test_nan_in_one_sample_stays_there(kind: str) -> None:
     assert y[2:, 1].isnan().all()
 
 
-@pytest.mark.parametrize("name", [name for name in FEW if name not in ("indrnn", "rnn_relu")])
+@pytest.mark.parametrize("name", [name for name in FEW if name not in ("indrnn", "lru", "rnn_relu")])
 def test_nan_gives_nan_gradients(name: str) -> None:
-    layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **sizes_of(name, 3))
+    """But for rectifiers, and of what is linear in the input."""
+    layer = anyrnn.torch.Recurrent(name, D, H, dtype=torch.float64, **sizes_of(name, 3, H))
     x = draw(T, N, D)
     x[0, 0, 0] = math.nan
     x.requires_grad_()
-    layer(x)[0].sum().backward()
+    layer(x, **{key: torch.from_numpy(a) for key, a in further(layer.network, T, N, dtype=float).items()})[0].sum().backward()
     assert x.grad is not None
     assert x.grad[0, 0].isnan().all()
     assert x.grad[:, 1:].isfinite().all()
-    assert layer.weight_ih_l0.grad.isnan().any()
+    of_x = [p for p in layer.parameters() if p.requires_grad and p.shape[-1:] == (D,)]
+    assert len(of_x) == (name != "echo_state")
+    assert all(p.grad.isnan().any() for p in of_x)
 
 
 # empty and small

@@ -14,7 +14,7 @@ from anyrnn.workbench import catalogue
 def test_all_cells_are_listed() -> None:
     found = catalogue()
     assert [row.name for row in found] == cells.names()
-    assert len(found) >= 60
+    assert len(found) >= 90
     assert all(row.paper for row in found)
     text = str(found)
     for name in cells.names():

@@ -8,6 +8,9 @@
 
 `w` has the parameters by name, stacked ones as a dict by gate; then come the input and the states of one sample, as vectors, and
 the hyper-parameters by name. What is returned are the output and the new states in order.
+
+Parameters that are not trained are part of what a cell is, so that these are worked out too, `fixed={"B": of_b}`: the numbers are
+`of_b(made, **hypers)`, where `made` is the array that a layer has, for its shape, and for its numbers where these are drawn.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ class Worked:
     """Their parameters, from ours (`w`)."""
     ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None
     """Our states of one sample, from `w`, the first of our states and the input before: where theirs are these two."""
+    fixed: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """What the parameters that are not trained are, by name."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in self.hypers.items())
@@ -54,6 +59,7 @@ def worked(
     options: Mapping[str, Any] | None = None,
     theirs: Callable[[Any], Mapping[str, Array]] | None = None,
     ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None,
+    fixed: Mapping[str, Callable[..., Any]] | None = None,
     **hypers: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a step. May be put above one function several times, for other hyper-parameters.
@@ -64,11 +70,12 @@ def worked(
         options: what that class is made with, beside the sizes.
         theirs: its parameters by its names, from `w`.
         ours: our states of one sample from `w` and from theirs, where these are the first of ours and the input before.
+        fixed: the parameters that are not trained, each from the array that a layer has and the hyper-parameters.
         hypers: values for the cell's hyper-parameters.
     """
 
     def register(step: Callable[..., Any]) -> Callable[..., Any]:
-        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs, ours))
+        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs, ours, fixed or {}))
         return step
 
     return register
