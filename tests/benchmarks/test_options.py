@@ -16,6 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_compile")
 def test_every_comparison_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(options, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=1, seconds=0.0))

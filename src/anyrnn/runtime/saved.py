@@ -209,7 +209,6 @@ def _cells(found: Record, most: int) -> Cells:
             raise BadDataError(f"{found.where}: a value has {widest} features, and all arrays of the file {most} numbers")
     try:
         network.plan  # noqa: B018
-    except (UnsupportedError, RecursionError) as error:  # no cell of the language comes so far
-        why = "its equations are too deep" if isinstance(error, RecursionError) else error
-        raise BadDataError(f"{found.where}: {why}") from None
+    except UnsupportedError as error:
+        raise BadDataError(f"{found.where}: {error}") from None
     return network
