@@ -75,6 +75,7 @@ def test_a_broken_row_makes_the_status_1(suite: Callable[..., None], capsys: pyt
     assert "FAILED no_such_cell 5x3x4x6 inference: ValueError: unknown cell" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_broken_compile_costs_nothing_else(
     suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +130,7 @@ def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFix
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_picture_and_a_file_of_the_day(suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     suite(*ROWS)
     monkeypatch.setattr(program, "__file__", str(tmp_path / "benchmarks" / "__main__.py"))
@@ -167,6 +169,7 @@ def test_rows_are_measured_again_when_asked(
     assert (f"again: {ROWS[0].name}\n" in capsys.readouterr().err) is again
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_kept_before_it_is_measured_again(
     suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

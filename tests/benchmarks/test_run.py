@@ -36,7 +36,7 @@ def test_every_cell_agrees_with_its_peer_and_is_timed(cell: str, mode: Mode, set
     assert result.ratio_to_best == min(result.ratios.values())
 
 
-@pytest.mark.parametrize("cell", ["lstm", "lstm_layernorm"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=pytest.mark.slow)])
 def test_the_gradient_of_the_last_step(cell: str, settings: Settings) -> None:
     result = run_row(Row(cell, 5, 3, 4, 6, "training", "last"), settings)
     assert (result.status, result.reason) == ("ok", "")
@@ -48,6 +48,7 @@ def test_layers_and_directions(mode: Mode, settings: Settings) -> None:
     assert (result.status, set(result.timings)) == ("ok", {"anyrnn", "torch"})
 
 
+@pytest.mark.slow
 def test_double_precision(settings: Settings) -> None:
     result = run_row(Row("gru_before", 5, 3, 4, 6, "training"), replace(settings, dtype="float64"))
     assert (result.status, result.reason) == ("ok", "")
@@ -123,7 +124,7 @@ def test_results_that_change_while_they_are_timed_are_refused(settings: Settings
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize(("cell", "peer"), [("lstm", "torch"), ("indrnn", "equations")])
+@pytest.mark.parametrize(("cell", "peer"), [("lstm", "torch"), pytest.param("indrnn", "equations", marks=pytest.mark.slow)])
 def test_sequences_that_end_at_different_steps(cell: str, peer: str, mode: Mode, settings: Settings) -> None:
     result = run_row(Row(cell, 5, 3, 4, 6, mode, lengths=(2, 5)), settings)
     assert (result.status, result.reason, set(result.timings)) == ("ok", "", {"anyrnn", peer})
