@@ -13,7 +13,7 @@ WORKERS := -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench gpu clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | sort | while IFS="$$(printf '\t')" read -r name text; do \
@@ -38,6 +38,9 @@ lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 
 bench: $(VENV)/installed-bench ## the table of speeds against other libraries
 	$(BIN)/python -m benchmarks
+
+gpu: ## checks and measures on a CUDA device, with the torch and Triton that PYTHON has: nothing is installed
+	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu
 
 clean: ## remove the environment and the caches, not what was trained
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

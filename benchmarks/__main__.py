@@ -18,6 +18,7 @@ from anyrnn.train.errors import UsageError
 from benchmarks import machine, peers, plot, report
 from benchmarks.again import measure_again
 from benchmarks.child import ChildError, measure_memory, time_compiles
+from benchmarks.journal import Journal
 from benchmarks.prove import Proof, prove
 from benchmarks.result import OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. The status is 1 when results are wrong, something failed or a proof does not hold."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
+    if chosen.resume and not chosen.json:
+        parser.error("--resume is for runs with --json, whose rows are kept")
     rows = [row for row in rows_of(chosen.suite, chosen.cells) if chosen.rows is None or chosen.rows.search(row.name)]
     if not rows:
         parser.error(f"--rows {chosen.rows.pattern!r} matches no row of suite {chosen.suite!r}")
@@ -52,10 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory: dict[str, dict[str, int]] = {}
     failures: list[str] = []
     file = _results_file(str(about["cpu"])) if chosen.json == HERE else chosen.json
+    versions = machine.versions()
+    journal = Journal(file, settings, about, versions) if file else None
+    known = journal.read() if journal and chosen.resume else {}
+    if journal:
+        journal.begin(known)
 
     def reported() -> report.Report:
         """What there is; if a file was asked for, it is there from now on."""
-        parts = (probe.ceilings, about, machine.versions(), compiles, memory, proofs, missing, failures)
+        parts = (probe.ceilings, about, versions, compiles, memory, proofs, missing, failures)
         found = report.Report(settings, results, *parts)
         if file:
             with written_aside(file) as aside:
@@ -64,9 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         for number, row in enumerate(rows, 1):
+            if row in known:
+                results.append(known[row])
+                continue
             _say(f"[{number}/{len(rows)}] {row.name}")
             probe.block()
             results.append(run_row(row, settings, probe.references))
+            if journal:
+                journal.add(results[-1])
             if chosen.prove and results[-1].status == "ok":
                 with _noting(failures, f"proof of {row.name}"):
                     proofs += prove(row, settings, results[-1])
@@ -98,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = INTERRUPTED
 
     found = reported()
+    if journal and not status:
+        journal.end()
     print(report.text(found))
     if chosen.plot:
         plot.plot(found, chosen.plot)
@@ -135,6 +150,9 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path, nargs="?", const=HERE, metavar="FILE",
         help="put everything there for programs (without FILE: in benchmarks/results, named after the day and the machine)",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true", help="take up what a run with the same --json had measured when it was stopped"
+    )
     parser.add_argument(
         "--plot", type=_picture, metavar="FILE", help="put a picture of ratios and peak fractions there (.png, .svg)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
@@ -10,8 +11,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from anyrnn import cells
+from anyrnn.ir.graph import Node, reachable
 from anyrnn.torch import Recurrent
 from benchmarks.suite import Row
+
+NOTHING = ("norm", "stop_gradient", "clip_gradient")
+"""Ops whose result is there already."""
 
 
 def other_sizes(cell: str, hidden: int) -> dict[str, int]:
@@ -87,10 +92,36 @@ class Job:
 
     @property
     def array_bytes(self) -> int:
-        """Of input and output; in training of their gradients too, and of one read more of each for the backward pass."""
-        width = self.network.directions * self.network.output_size
+        """Of input and output; in training of their gradients too, of one read more of each for the backward pass, and of the
+        states of all steps that are no output, which are written and read.
+        """
+        network, width = self.network, self.network.directions * self.network.output_size
         elements = self.sample_steps * (self.row.features + width)
-        return elements * self.dtype.itemsize * (3 if self.row.mode == "training" else 1)
+        if self.row.mode == "training":
+            graph = network.graph
+            states = zip(graph.states, network.state_sizes, strict=True)
+            kept = sum(size for state, size in states if graph.output(state.name) != graph.output("y"))
+            elements = 3 * elements + 2 * self.sample_steps * len(network.units) * kept
+        return elements * self.dtype.itemsize
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """Of the ops that are no products, by name: forward, and in training those of the gradient's equations."""
+        plan, found = self.network.plan, dict[str, int]()
+        nodes: Sequence[Node] = plan.adjoint.nodes if self.row.mode == "training" else plan.graph.nodes
+        outputs = [i for _, i in plan.graph.outputs]
+        if self.row.mode == "training":
+            made = plan.adjoint
+            outputs += [i for _, i in (*made.inputs, *made.states, *made.sums)]
+            outputs += [i for p in made.products for i in (p.left, p.right)]
+        for layer, _ in self.network.units:
+            sizes = self.network.layer_sizes(layer)
+            for i in reachable(nodes, outputs):
+                node = nodes[i]
+                of = nodes[node.inputs[0]] if node.row.kind == "reduction" else node
+                if node.per_sample and node.row.kind in ("elementwise", "reduction") and node.op not in NOTHING and of.shape:
+                    found[node.op] = found.get(node.op, 0) + of.shape[0].evaluate(sizes) * self.sample_steps
+        return found
 
     @property
     def step_bytes(self) -> int:

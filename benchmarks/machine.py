@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.arithmetic import Arithmetic
 from benchmarks.measure import Blocks, Reference
+from benchmarks.pointwise import Pointwise
 from benchmarks.reading import Reading
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
 from benchmarks.suite import STREAMS
@@ -34,12 +35,16 @@ class Probe:
     def __init__(self, dtype: torch.dtype, threads: int) -> None:
         self.arithmetic, self.reading = Arithmetic(str(dtype).removeprefix("torch."), threads), Reading(threads)
         self.arithmetic_rate, self.memory_rate = 0.0, 0.0
+        self.pointwise = Pointwise(str(dtype).removeprefix("torch."), threads)
+        self.ops: dict[str, float] = {}
         self.product = _large_product(dtype)
 
     def block(self) -> None:
         """Measure arithmetic again."""
         time.sleep(Blocks().pause)
         self.arithmetic_rate = max(self.arithmetic_rate, *[self.arithmetic.rate() for _ in range(3)])
+        found = self.pointwise.seconds()
+        self.ops = {op: min(seconds, self.ops.get(op, seconds)) for op, seconds in found.items()}
 
     def memory(self) -> None:
         """Measure reading an array that no cache holds."""
@@ -58,7 +63,7 @@ class Probe:
 
     @property
     def ceilings(self) -> Ceilings:
-        return Ceilings(self.arithmetic_rate or None, self.memory_rate or None)
+        return Ceilings(self.arithmetic_rate or None, self.memory_rate or None, self.ops)
 
 
 def _large_product(dtype: torch.dtype) -> Reference:

@@ -16,10 +16,20 @@ FEW_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the machine allows: flops a second in registers, and bytes a second read of an array that no cache holds."""
+    """What the machine allows: flops a second in registers, bytes a second read of an array that no cache holds, and the seconds
+    of each costly op, of an element.
+    """
 
     arithmetic: float | None
     memory: float | None
+    ops: Mapping[str, float] = field(default_factory=dict)
+
+    def pointwise(self, elements: Mapping[str, int]) -> float:
+        """Seconds of the ops of so many elements. One that is not costly is one instruction, as a multiplication and an addition
+        together are.
+        """
+        instruction = 2 / self.arithmetic if self.arithmetic else 0.0
+        return sum(count * self.ops.get(op, instruction) for op, count in elements.items())
 
 
 @dataclass(frozen=True)
@@ -38,9 +48,11 @@ class Result:
     step_bytes: int = 0
     """Of the weights that every step reads."""
     array_bytes: int = 0
-    """Of the sequences that are read and written at least once."""
+    """Of the sequences that are read and written at least once, and in training of the states of all steps."""
     input_flops: int = 0
     """Of the products with the input, which are made for many steps at once."""
+    elements: Mapping[str, int] = field(default_factory=dict)
+    """Of the ops that are no products, by name."""
     product_rate: float | None = None
     """Flops a second of a library's large product, timed in turn with the row."""
     read_rate: float | None = None

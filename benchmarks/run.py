@@ -77,7 +77,7 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
         if reason:
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
 
-    found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops)
+    found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops, job.elements)
     beside = references(found)
     calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
     timings = measure(calls, settings.blocks_for(row))

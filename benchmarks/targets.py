@@ -69,11 +69,14 @@ def of_memory(result: Result, run: Run) -> float | None:
 
 
 def of_bound(result: Result, run: Run) -> float | None:
-    """Of an LSTM's rate, or of the memory's where arrays take longer than products."""
+    """Of the time of its products at an LSTM's rate and of its other arithmetic at the machine's, or of the memory's where arrays
+    take longer.
+    """
     lstm, memory = run.lstm_like(result.row), run.ceilings.memory
     if lstm is None or not lstm.rate or not result.seconds or not memory:
         return None
-    return max(result.flops / lstm.rate, result.array_bytes / memory) / result.seconds
+    computed = result.flops / lstm.rate + run.ceilings.pointwise(result.elements)
+    return max(computed, result.array_bytes / memory) / result.seconds
 
 
 def is_standard(result: Result, mode: str) -> bool:

@@ -16,6 +16,34 @@ PASSES = {"inference": "inference", "training": "forward", "backward": "backward
 
 
 @dataclass(frozen=True)
+class Launches:
+    """How a device's kernels run the steps of one pass.
+
+    Args:
+        name: inference, forward (of a training call) or backward.
+        blocks, samples: in how many blocks of how many samples the batch is taken.
+        columns: how many programs share the features of each block.
+        barriers: how often these wait for each other in a step.
+        multiprocessors: of the device.
+    """
+
+    name: str
+    blocks: int
+    samples: int
+    columns: int
+    barriers: int
+    multiprocessors: int
+
+    def __str__(self) -> str:
+        samples = f"{self.blocks} block{'s' * (self.blocks != 1)} of {self.samples} samples on {self.multiprocessors}"
+        of_device = f"{samples} multiprocessor{'s' * (self.multiprocessors != 1)}"
+        if self.columns == 1:
+            return f"{of_device}, a program for each: no barriers"
+        waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
+        return f"{of_device}, {self.columns} programs for each, with their columns: {waits}"
+
+
+@dataclass(frozen=True)
 class Seen:
     """What a call is to its layer."""
 
@@ -36,6 +64,10 @@ class Seen:
     """what is always run by it"""
     batch: str = ""
     """how samples that have different steps are taken"""
+    launches: tuple[Launches, ...] = ()
+    """of a device's kernels, one for each program; else those of the CPU run"""
+    kept_bytes: int = 0
+    """what a device's training call keeps for its backward pass"""
 
     @property
     def total(self) -> int:
@@ -89,9 +121,9 @@ class Explanation:
 
     Args:
         call: the layer and the sizes of the call.
-        backend: `llvm` or `reference`.
+        backend: `llvm`, `triton` or `reference`.
         why_not_native: why no native kernels run, or None.
-        passes: of native kernels, one after the other.
+        passes: of native kernels or a device's, one after the other.
         kept_bytes: what a training call keeps for its backward pass; 0 where no gradient is asked for.
         interpreter: what runs where no kernels do.
         beside: what it always runs.
@@ -101,7 +133,7 @@ class Explanation:
     call: str
     backend: str
     why_not_native: str | None
-    passes: tuple[Pass, ...]
+    passes: tuple[Pass | Launches, ...]
     kept_bytes: int
     interpreter: str
     beside: str
@@ -113,11 +145,12 @@ class Explanation:
         elif not self.passes:
             rows = [("backend", f"{self.backend}: nothing to compute, as no sample has a step")]
         else:
-            rows = [("backend", f"{self.backend}: native kernels")]
+            rows = [("backend", f"{self.backend}: {'generated' if self.backend == 'triton' else 'native'} kernels")]
             rows += [("batch", self.batch)] if self.batch else []
             rows += [(p.name, str(p)) for p in self.passes]
             rows += [("kept", f"{_bytes(self.kept_bytes)} for the backward pass")] if self.kept_bytes else []
-            rows += [("work", f"{_bytes(max(p.work_bytes for p in self.passes))} while it runs")]
+            work = [p.work_bytes for p in self.passes if isinstance(p, Pass)]
+            rows += [("work", f"{_bytes(max(work))} while it runs")] if work else []
             rows += [("beside", f"{self.beside} run on {self.interpreter}")] if self.beside and self.kept_bytes else []
         return "\n".join([self.call, *(f"  {name:<10}{text}" for name, text in rows)])
 
@@ -156,6 +189,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     told = f"{seen.layer}, {steps}, {seen.dtype}"
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
+    if seen.launches:
+        rest = (seen.kept_bytes, seen.interpreter, seen.beside, seen.batch)
+        return Explanation(told, "triton", None, seen.launches, *rest)
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:

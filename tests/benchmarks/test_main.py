@@ -45,6 +45,42 @@ def test_a_whole_run(suite: Callable[..., None], tmp_path: Path, capsys: pytest.
     assert len(found["rows"][0]["systems"]["torch"]["block_medians_ms"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "again"), [(["--resume"], False), ([], True), (["--resume", "--dtype", "float64"], True)], ids=lambda v: str(v)
+)
+def test_a_run_that_was_stopped_goes_on(
+    more: list[str],
+    again: bool,
+    suite: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the same settings, and when asked to."""
+    suite(*ROWS[1:])
+    file, measured = tmp_path / "one.json", program.run_row
+
+    def stopped(row: Row, *given: Any) -> Any:
+        if row == ROWS[2]:
+            raise KeyboardInterrupt
+        return measured(row, *given)
+
+    arguments = ["--no-compile", "--threads", "1", "--peers", "eager", "--json", str(file)]
+    monkeypatch.setattr(program, "run_row", stopped)
+    assert main(arguments) == program.INTERRUPTED
+    (before,) = json.loads(file.read_text())["rows"]
+    with file.with_suffix(".rows").open("a") as journal:
+        journal.write('{"row": {"cell": "ls')  # a process that was killed meanwhile
+    monkeypatch.setattr(program, "run_row", measured)
+    capsys.readouterr()
+    assert main([*arguments, *more]) == 0
+    assert (f"] {ROWS[1].name}\n" in capsys.readouterr().err) == again
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["name"] for row in rows] == [row.name for row in ROWS[1:]]
+    assert (rows[0]["systems"] == before["systems"]) != again
+    assert not file.with_suffix(".rows").exists()
+
+
 def test_missing_peers_are_named(
     suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +158,7 @@ def test_rows_are_chosen_by_name(suite: Callable[..., None], capsys: pytest.Capt
         (["--rows", "transformer"], "--rows 'transformer' matches no row of suite 'quick'"),
         (["--threads", "0"], "expected a whole number above zero, got '0'"),
         (["--suite", "slow"], "invalid choice: 'slow'"),
+        (["--resume"], "--resume is for runs with --json, whose rows are kept"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from anyrnn.sequence.network import Network
 
 NAMES = ("auto", "llvm", "reference")
+TORCH_NAMES = ("auto", "llvm", "triton", "reference")
+"""What can be asked for, of NumPy's layers and of torch's."""
 
 
 @lru_cache(maxsize=1)
 def _llvm() -> tuple[ModuleType | None, str]:
     try:
+        import_module("llvmlite.binding")
         return import_module("anyrnn.backends.llvm.run"), ""
     except ImportError as error:
         return None, f"llvmlite cannot be imported ({error}): pip install llvmlite"

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from anyrnn import runtime
 from anyrnn.ir.symbol import Symbol
 from anyrnn.onnx import reading_layers
-from anyrnn.onnx.reading_cells import Function
 from anyrnn.onnx.reading_file import Node
 from anyrnn.onnx.reading_graph import Reading
 from anyrnn.onnx.reading_pieces import same
@@ -21,6 +20,7 @@ from anyrnn.onnx.reading_shapes import Given, Handler, needed, optional, reads
 from anyrnn.onnx.reading_values import MOST_FEATURES, Axis, Part, Size, Value
 from anyrnn.runtime.layers import Layer
 from anyrnn.trace.language import apply, maximum, minimum
+from anyrnn.weights.operators import Function
 
 Array = npt.NDArray[Any]
 

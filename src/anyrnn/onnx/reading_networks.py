@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import cells, weights
-from anyrnn.onnx import reading_cells as general
-from anyrnn.onnx.reading_cells import RELU, SIGMOID, TANH, Function, functions
 from anyrnn.onnx.reading_file import FLOATS, Node
 from anyrnn.sequence.network import Network, make_networks
 from anyrnn.sequence.options import first_parameter
 from anyrnn.trace import Cell
+from anyrnn.weights import operators as general
+from anyrnn.weights.operators import RELU, SIGMOID, TANH, Function, functions
 
 Array = npt.NDArray[Any]
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from anyrnn.errors import UnsupportedError
 from anyrnn.numpy import parameters as numpy
-from anyrnn.onnx.recognising import Standard, standard
 from anyrnn.onnx.writing_nodes import ELEMENT_TYPES, Writer
 from anyrnn.onnx.writing_steps import Steps
 from anyrnn.sequence.network import Network
+from anyrnn.weights.recognising import Standard, standard
 from anyrnn.weights.table import SYSTEMS
 from anyrnn.weights.tree import Concat, Part, Tree, parts_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,6 +50,20 @@ class Kernel:
     @property
     def affines(self) -> list[int]:
         return [i for i, n in enumerate(self.nodes) if n.op == "affine"]
+
+
+def beyond_kernels(nodes: Sequence[Node], spelled: Container[str]) -> str | None:
+    """What of a kernel's nodes a backend with spellings for some ops cannot run, or None."""
+    for node in nodes:
+        if not node.per_sample:
+            continue
+        if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
+            return "a product of parameters alone beside others"
+        if node.op in ("slice", "concat"):
+            return f"{node.op} of features that cannot be taken apart"
+        if node.row.kind == "elementwise" and node.op not in spelled and node.op != "choose":
+            return f"the op {node.op}"
+    return None
 
 
 @dataclass(frozen=True)

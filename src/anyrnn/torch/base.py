@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 from anyrnn import backends, cells
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.reference import run as reference
+from anyrnn.backends.triton import run as triton
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen
 from anyrnn.ir.interpret import Interpreter
@@ -113,8 +114,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         super().__init__()
         self.cell = cells.load(cell)
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
-        if backend not in ("auto", "llvm", "reference"):
-            raise ValueError(f"backend should be 'auto', 'llvm' or 'reference', got {backend!r}")
+        if backend not in backends.TORCH_NAMES:
+            *others, last = map(repr, backends.TORCH_NAMES)
+            raise ValueError(f"backend should be {', '.join(others)} or {last}, got {backend!r}")
         if dropout and num_layers == 1:
             warnings.warn(
                 f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
@@ -205,7 +207,8 @@ class RecurrentBase(Layer, torch.nn.Module):
             for ends in (False, True):
                 last = [*[False] * (len(net.parts) - 1), ends]
                 given = zip(net.parts, last, budgets, strict=True)
-                calls = [Call(part, self.batch_first, of_ends, budget) for part, of_ends, budget in given]
+                backend = "triton" if self.backend == "triton" else "auto"
+                calls = [Call(part, self.batch_first, of_ends, budget, backend) for part, of_ends, budget in given]
                 found[bool(all_states), ends] = [handle(call) for call in calls]
         return found
 
@@ -252,8 +255,10 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     @property
     def backend_name(self) -> str:
-        """The backend that a call runs on: `llvm` or `reference`."""
-        return "reference" if self.why_not_native else "llvm"
+        """The backend that a call runs on: `llvm`, `triton` or `reference`."""
+        if self.why_not_native:
+            return "reference"
+        return "triton" if self._on_triton(next(self.parameters(), torch.empty(0))) else "llvm"
 
     @property
     def why_not_native(self) -> str | None:
@@ -272,16 +277,27 @@ class RecurrentBase(Layer, torch.nn.Module):
         if self.backend == "reference":
             return "backend='reference' was asked for"
         dtype = tensor.dtype
+        if self._on_triton(tensor):
+            return self._why_not_triton(dtype, tensor.device)
         if dtype not in self._no_kernels:
             return f"dtype {dtype} has no kernels (float32 and float64 have)"
         if not tensor.is_cpu:
             return f"device {tensor.device} has no kernels (cpu has)"
         return self._no_kernels[dtype]
 
+    def _on_triton(self, tensor: Tensor) -> bool:
+        """Whether Triton's kernels are those for a call."""
+        return self.backend == "triton" or (self.backend == "auto" and tensor.device.type == "cuda")
+
+    def _why_not_triton(self, dtype: torch.dtype, device: torch.device) -> str | None:
+        if self.memory_budget is not None:
+            return "memory_budget is for the native kernels of the CPU"
+        return triton.why_not(self.network, dtype, device) or triton.why_not(self._modes[True].network, dtype, device)
+
     def _kernels_run(self, weight: Tensor) -> bool:
-        """Whether kernels run a call, now and here."""
+        """Whether native kernels run a call, now and here."""
         transformed = are_functorch_transforms_active() or forward_ad._current_level >= 0
-        return not transformed and self._why_not_native(weight) is None
+        return not transformed and not self._on_triton(weight) and self._why_not_native(weight) is None
 
     def _weight(self, input: Tensor) -> Tensor:
         """A parameter, which tells dtype and device."""
@@ -431,8 +447,8 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _check_fallback(self, reason: str) -> None:
         """Refuse the interpreter where kernels were asked for."""
-        if self.backend == "llvm":
-            raise UnsupportedError(f"{self._label}: backend 'llvm' cannot run this: {reason}")
+        if self.backend in ("llvm", "triton"):
+            raise UnsupportedError(f"{self._label}: backend {self.backend!r} cannot run this: {reason}")
         if self.memory_budget is not None and torch.is_grad_enabled():
             raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
 

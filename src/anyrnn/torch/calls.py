@@ -31,6 +31,12 @@ class Call:
     """The output has only the last step that each direction takes, [N, width]; not of packed rows."""
     budget: int | None = None
     """Bytes that a training call may keep."""
+    backend: str = "auto"
+    """`triton` where it was asked for; else the device says."""
+
+    def on_triton(self, like: Tensor) -> bool:
+        """Whether Triton's kernels run calls with such tensors."""
+        return self.backend == "triton" or not like.is_cpu
 
     @cached_property
     def width(self) -> int:
@@ -109,7 +115,7 @@ def handle(call: Call) -> int:
     if call not in HANDLES:
         network = call.network
         of_network = (network.sizes, network.layers, network.ways, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget}"
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number

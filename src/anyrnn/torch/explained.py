@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
+from anyrnn.torch import gpu
 from anyrnn.torch.calls import DTYPES
 from anyrnn.torch.repeated import Earlier
 
@@ -68,14 +69,17 @@ def _stop(
         module._check_fallback(reason)
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
+    on_device = reason is None and module._on_triton(x)
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
-        raise Stopped(_seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told))
+        seen = _seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told)
+        raise Stopped(gpu.launched(seen, network, x) if on_device else seen)
     steps, rows = x.shape[:2]
     told = ""
     if mode is not module._mode:  # that of held states, whose last input marks the steps that are there
         told = f"states are held at {int((inputs[-1] == 0).sum())} of {steps * rows} steps, which are not there"
-    raise Stopped(_seen(module, programs, x.dtype, reason, steps, rows, None, told))
+    seen = _seen(module, programs, x.dtype, reason, steps, rows, None, told)
+    raise Stopped(gpu.launched(seen, network, x) if on_device else seen)
 
 
 def _transform() -> str | None:

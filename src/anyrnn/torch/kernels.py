@@ -15,7 +15,7 @@ from anyrnn.backends.llvm.frame import Shape as CallShape
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch import packed
+from anyrnn.torch import gpu, packed
 from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, extent_of
 from anyrnn.torch.memory import new_sequence, new_sequences, paged, readable, strides_of, strides_of_units
 
@@ -67,6 +67,9 @@ def run_forward(
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
+    if call.on_triton(x):
+        output, last, reserve = gpu.run_forward(inputs, first, sources, seed, packing, number, keep)
+        return output if scatter is None else scatter.put(output), last, reserve
     rows = x.size(1) if packing is None else packing.rows
     strides = list(map(Tensor.stride, (*inputs, *first)))
     for stride in strides:
@@ -247,6 +250,10 @@ def run_backward(
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
+    if call.on_triton(x):
+        if scatter is not None and d_output is not None:
+            d_output = scatter.taken(d_output)
+        return gpu.run_backward(inputs, first, sources, seed, packing, reserve, d_output, d_last, number, wanted)
     rows = x.size(1) if packing is None else packing.rows
     check_kept(call, inputs, sources, x.size(0) * rows if packing is None else x.size(0), rows, reserve)
     states = len(call.state_sizes)

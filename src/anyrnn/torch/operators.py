@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.sequence.packing import Packing
+from anyrnn.torch import gpu
 from anyrnn.torch.calls import CALLS, DTYPES, Tensors
 from anyrnn.torch.kernels import run_backward, run_forward
 from anyrnn.torch.memory import new_sequence, new_sequences
@@ -72,8 +73,9 @@ def _backward_kernel(
     return run_backward(inputs, first, sources, seed, as_packing(counts, places), reserve, d_output, d_last, number, wanted)
 
 
-LIBRARY.impl("forward", _forward_kernel, "CPU")
-LIBRARY.impl("backward", _backward_kernel, "CPU")
+for device in ("CPU", "CUDA"):
+    LIBRARY.impl("forward", _forward_kernel, device)
+    LIBRARY.impl("backward", _backward_kernel, device)
 
 
 @torch.library.register_fake("anyrnn::forward", lib=LIBRARY)
@@ -92,7 +94,11 @@ def _fake_forward(
     rows = x.shape[1] if counts is None else counts[0]
     output = x.new_empty(rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
     total = x.shape[0] * rows if counts is None else x.shape[0]
-    bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget) if keep else 0
+    bytes = 0
+    if keep and call.on_triton(x):
+        bytes = gpu.kept_bytes(call, x.dtype, x.shape[0] if counts is None else len(counts), total, rows)
+    elif keep:
+        bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget)
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     last += [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
     return output, last, x.new_empty(bytes, dtype=torch.uint8)

@@ -63,6 +63,9 @@ class Scatter:
     def put(self, rows: Tensor) -> Tensor:
         return put(rows, self.places, self.padding)
 
+    def taken(self, flat: Tensor) -> Tensor:
+        return taken(flat, self.places)
+
 
 def taken(flat: Tensor, places: Places) -> Tensor:
     """The packed rows of all rows."""

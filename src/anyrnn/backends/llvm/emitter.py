@@ -16,10 +16,10 @@ from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, cons
 from anyrnn.backends.llvm.choices import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Node, affine_parts
+from anyrnn.ir.graph import Node
 from anyrnn.ir.ops import TABLE
 from anyrnn.ir.philox import kind_of
-from anyrnn.passes.plan import Kernel, Program
+from anyrnn.passes.plan import Kernel, Program, beyond_kernels
 
 Parameters = Sequence[tuple[str, str]]
 PARAMETERS = [
@@ -66,16 +66,7 @@ SPELLINGS: dict[str, Spelling] = {
 
 def unsupported(nodes: Sequence[Node]) -> str | None:
     """Why this backend cannot run some nodes, or None."""
-    for node in nodes:
-        if not node.per_sample:
-            continue
-        if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
-            return "a product of parameters alone beside others"
-        if node.op in ("slice", "concat"):
-            return f"{node.op} of features that cannot be taken apart"
-        if node.row.kind == "elementwise" and node.op not in (*SPELLINGS, "choose"):
-            return f"the op {node.op}"
-    return None
+    return beyond_kernels(nodes, SPELLINGS)
 
 
 Key = tuple[str, int]

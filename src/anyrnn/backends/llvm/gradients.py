@@ -32,6 +32,8 @@ from anyrnn.passes.plan import Program
 Access = tuple[str, int]
 GROUP = 4
 """Panels of the right side of an outer product that are multiplied at once."""
+PAIR = 2
+"""Panels that are multiplied at once where a group is not full."""
 GROUPS_TOGETHER = 8
 """Groups whose rows of a block stay in the second level of cache."""
 
@@ -201,18 +203,27 @@ class Gradients:
         corner = b.at(b.at(gradient, b.mul(row0, row_bytes), "i8"), column0, e.type, "corner")
         skipped = b.maximum(b.sub(i64(0), row0), 0, "skipped") if of_block else i64(0)
 
-        def products(vectors: int, masked: bool) -> None:
-            """Products with so many vectors of the right side, of some of which lanes may be missing if `masked`."""
-            lanes = [first_lanes(b, b.sub(columns, v * e.lanes), e.lanes) for v in range(vectors)]
-            if of_block:
-                before_block = [first_lanes(b, b.sub(b.sub(i64(0), column0), v * e.lanes), e.lanes) for v in range(vectors)]
-                lanes = [without(b, mask, before) for mask, before in zip(lanes, before_block, strict=True)]
-            masks = [kept_in_register(b, mask) for mask in lanes]
+        def products(vectors: int, column: Value | None) -> None:
+            """Products with so many vectors of the right side: all of it, or those from a column on, where lanes may be missing.
+            A load with a mask takes longer, and one after a store with a mask waits for it.
+            """
+            masks: list[Value] | None = None
+            here, right_here = corner, right_offset
+            if column is not None:
+                lanes = [first_lanes(b, b.sub(b.sub(columns, column), v * e.lanes), e.lanes) for v in range(vectors)]
+                if of_block:
+                    left_out = b.sub(b.sub(i64(0), column0), column)
+                    before_block = [first_lanes(b, b.sub(left_out, v * e.lanes), e.lanes) for v in range(vectors)]
+                    lanes = [without(b, mask, before) for mask, before in zip(lanes, before_block, strict=True)]
+                masks = [kept_in_register(b, mask) for mask in lanes]
+                here = b.at(corner, column, e.type, "corner")
+                panels_before = b.binary("sdiv", column, i64(e.lanes), "panels_before")
+                right_here = b.add(right_offset, b.mul(panels_before, right.panel_bytes), "right_offset")
 
             def one(i: Value, height: int) -> None:
                 """The products of `height` features of the left side, from i on (after those that are skipped)."""
                 i = b.add(i, skipped, "i") if of_block else i
-                lines = [b.at(corner, b.mul(b.add(i, k), row_bytes), "i8", "line") for k in range(height)]
+                lines = [b.at(here, b.mul(b.add(i, k), row_bytes), "i8", "line") for k in range(height)]
                 places = [b.at(line, v * e.lanes, e.type, "place") for line in lines for v in range(vectors)]
                 for place in places:
                     b.prefetch(place)
@@ -220,31 +231,40 @@ class Gradients:
                 run = b.loop("run", 0, runs, 1, [(f"sum.{k}.{v}", zero) for k in range(height) for v in range(vectors)])
                 t = b.add(start, run.index, "t")
                 left_at = b.at(left.at_step(t, left_offset), b.mul(i, e.bytes), "i8", "left")
-                right_at = right.at_step(t, right_offset)
-                to_load = masks if masked and callers else None
-                here = walk.part_of_run(t, part.index, part_rows)
-                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, here, run.values))
-                befores = [  # all before the first store: a load waits for a store with a mask beside it
-                    b.masked_load(e.vector, b.select(fresh, zeros, place, "before_at"), masks[k % vectors], "before")
-                    for k, place in enumerate(places)
-                ]
+                right_at = right.at_step(t, right_here)
+                rows_here = walk.part_of_run(t, part.index, part_rows)
+                to_load = masks if callers else None
+                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, rows_here, run.values))
+                befores = []  # all before the first store
+                for k, place in enumerate(places):
+                    at = b.select(fresh, zeros, place, "before_at")
+                    befores.append(
+                        b.masked_load(e.vector, at, masks[k % vectors], "before")
+                        if masks
+                        else b.load(e.vector, at, "before", e.bytes)
+                    )
                 for k, (place, before, value) in enumerate(zip(places, befores, done, strict=True)):
-                    b.masked_store(b.fadd(before, value, "total"), place, masks[k % vectors])
+                    total = b.fadd(before, value, "total")
+                    if masks:
+                        b.masked_store(total, place, masks[k % vectors])
+                    else:
+                        b.store(total, place, e.bytes)
 
             cover(b, b.sub(features, skipped) if of_block else features, left_heights(self.machine, e.lanes, vectors), one)
 
-        done_label = b.label("task_done")
-        variants = [(GROUP, True, 2 * e.lanes + 1)]
-        if callers and not self.machine.masks and not of_block:  # then a load with a mask is slow
-            variants = [(GROUP, False, GROUP * e.lanes), *variants]
-        for vectors, masked, least in variants:
-            then, otherwise = b.label("columns"), b.label("fewer")
-            b.branch_if(b.compare("sge", columns, i64(least), "fit"), then, otherwise)
-            b.place(then)
-            products(vectors, masked)
-            b.branch(done_label)
-            b.place(otherwise)
-        products(2, True)
+        full, rest, done_label = b.label("full"), b.label("rest"), b.label("task_done")
+        fits = b.compare("sge", columns, i64(GROUP * e.lanes), "fits")
+        if of_block:
+            fits = b.binary("and", fits, b.compare("sge", column0, i64(0), "begun"), "fits")
+        b.branch_if(fits, full, rest)
+        b.place(full)
+        products(GROUP, None)
+        b.branch(done_label)
+        b.place(rest)
+        least = b.minimum(columns, GROUP * e.lanes, "least")
+        pair = b.loop("pair", 0, b.binary("sdiv", b.add(least, PAIR * e.lanes - 1), i64(PAIR * e.lanes)))
+        products(PAIR, b.mul(pair.index, PAIR * e.lanes, "column"))
+        b.end(pair)
         b.branch(done_label)
         b.place(done_label)
         for opened in (task, part, loop):

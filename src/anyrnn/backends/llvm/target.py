@@ -1,4 +1,4 @@
-"""The machine that the kernels run on, and how text becomes code there."""
+"""The machine that the kernels run on, and how text becomes code there. Without llvmlite it can be imported, and nothing more."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-
-import llvmlite
-import llvmlite.binding as llvm
 
 from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.builder import Module
@@ -52,7 +49,12 @@ class Machine:
 
 @lru_cache(maxsize=1)
 def machine() -> Machine:
-    """The host, from its feature flags. LLVM does not tell them on every system; what 64-bit ARM always has is known without."""
+    """The host, from its feature flags. LLVM does not tell them on every system; what 64-bit ARM always has is known without.
+
+    Raises: ImportError where llvmlite is missing.
+    """
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
@@ -74,6 +76,8 @@ OPTIMISATION = 2
 
 
 def _target_machine() -> Any:
+    import llvmlite.binding as llvm
+
     flags = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu="", features=f"{flags},-prefer-256-bit" if flags else "", opt=OPTIMISATION
@@ -81,6 +85,8 @@ def _target_machine() -> Any:
 
 
 def parse(module: Module | str) -> Any:
+    import llvmlite.binding as llvm
+
     text = str(module)
     try:
         parsed = llvm.parse_assembly(text)
@@ -100,6 +106,9 @@ def _context(text: str, message: str) -> str:
 
 def identity() -> str:
     """What code depends on beside its text."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
     here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
     return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead}"
 
@@ -110,6 +119,8 @@ def _addresses_as_written() -> Iterator[None]:
     its time and gains nothing here. LLVM has no such choice for one module; another user of LLVM in this process gets right
     code meanwhile, and LLVM's default afterwards.
     """
+    import llvmlite.binding as llvm
+
     llvm.set_option("anyrnn", "-disable-lsr=true")
     try:
         yield
@@ -130,6 +141,8 @@ def object_code(module: Module | str) -> bytes:
 
 def load(binary: bytes) -> Any:
     """Machine code as an execution engine that lives as long as the process."""
+    import llvmlite.binding as llvm
+
     machine()
     with LOCK.now:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())

@@ -1,5 +1,5 @@
-"""Whether a cell's graph is what a recurrent operator of ONNX computes: compared with traces of what these compute, whatever
-names its values have, and in whatever order its parameters stand.
+"""Whether a cell's graph is what a recurrent operator of a library (ONNX, cuDNN) computes: compared with traces of what these
+compute, whatever names its values have, and in whatever order its parameters stand.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.symbol import Symbol
-from anyrnn.onnx import reading_cells as operators
-from anyrnn.onnx.reading_cells import KINDS
 from anyrnn.passes.parameters import CONSTANTS
 from anyrnn.passes.simplify import simplify, simplify_roots
 from anyrnn.sequence.network import Network
 from anyrnn.trace import Cell
 from anyrnn.trace.language import maximum, minimum, where
+from anyrnn.weights import operators
+from anyrnn.weights.operators import KINDS
 from anyrnn.weights.tree import Part
 
 SPELLINGS = {

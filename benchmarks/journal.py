@@ -1,0 +1,54 @@
+"""What a run has measured so far, row by row in a file, so that one that was stopped goes on where it was.
+
+Rows are taken up again only of a run of the same settings, on the same machine, with the same versions of everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Timing
+from benchmarks.result import Result
+from benchmarks.run import Settings
+from benchmarks.suite import Row
+
+
+class Journal:
+    """Beside the file of a run's results; gone once they are there."""
+
+    def __init__(self, results: Path, settings: Settings, about: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+        self.path = results.with_suffix(".rows")
+        kept = {name: value for name, value in about.items() if name != "load"}
+        self.run = json.loads(json.dumps({"settings": asdict(settings), "machine": kept, "versions": dict(versions)}))
+
+    def read(self) -> dict[Row, Result]:
+        """What an earlier run has measured; nothing where that was another kind of run. A line that is cut off does not count."""
+        try:
+            run, *lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        except (FileNotFoundError, ValueError):
+            return {}
+        results = map(_result, lines if run == self.run else [])
+        return {result.row: result for result in results}
+
+    def begin(self, kept: Mapping[Row, Result]) -> None:
+        """Begin anew, with what is taken up."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(self.run), *(json.dumps(asdict(result)) for result in kept.values())]
+        self.path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def add(self, result: Result) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+    def end(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _result(data: dict[str, Any]) -> Result:
+    row = Row(**{**data["row"], "lengths": tuple(data["row"]["lengths"]) if data["row"]["lengths"] else None})
+    timings = {name: Timing(tuple(map(tuple, timing["blocks"]))) for name, timing in data["timings"].items()}
+    return Result(**{**data, "row": row, "timings": timings, "notes": tuple(data["notes"])})

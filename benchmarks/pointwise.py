@@ -1,0 +1,70 @@
+"""How long the machine takes for arithmetic that is no product: one function after another, of vectors in the nearest cache."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from anyrnn._memory import aligned
+from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
+from anyrnn.backends.llvm.emitter import SPELLINGS
+from anyrnn.backends.llvm.target import compile_module, machine
+from anyrnn.ir.ops import TABLE
+
+COSTLY = tuple(op.name for op in TABLE.values() if op.costly and op.name in SPELLINGS)
+"""The others are one instruction, as a multiplication and an addition are."""
+VECTORS, ROUNDS, TIMES = 64, 2000, 3
+
+
+class Pointwise:
+    """A loop for each costly op, and one that only reads and adds."""
+
+    def __init__(self, dtype: str, threads: int) -> None:
+        self.type, self.bytes = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
+        self.lanes, self.threads = machine().lanes(self.bytes), threads
+        module = Module(fused=machine().fused)
+        for name in ("nothing", *COSTLY):
+            self._write(module.function(name, [("ptr", "place"), ("i64", "rounds")], internal=False), name)
+        self.engine = compile_module(module)
+        self.pool = ThreadPoolExecutor(threads)
+
+    def _write(self, b: Function, op: str) -> None:
+        place, rounds = b.arguments
+        all_lanes = vector(self.type, self.lanes)
+        again = b.loop("round", 0, rounds, 1, [("sum", const(all_lanes, 0.0))])
+        inner = b.loop("vector", 0, i64(VECTORS), 1, [("sum", again.values[0])])
+        value = b.load(all_lanes, b.at(place, b.mul(inner.index, self.lanes * self.bytes), "i8"), "v", self.bytes)
+        made = value if op == "nothing" else self._applied(b, op, value)
+        (total,) = b.end(again, b.end(inner, [b.fadd(inner.values[0], made, "sum")]))
+        b.store(total, place, self.bytes)
+        b.ret()
+
+    def _applied(self, b: Function, op: str, value: Value) -> Value:
+        return SPELLINGS[op](b, op, *[value] * (TABLE[op].arity or 1))
+
+    def seconds(self) -> Mapping[str, float]:
+        """For each costly op, of one element, when all threads work."""
+        base, *others = (self._seconds(name) for name in ("nothing", *COSTLY))
+        return {name: max(0.0, found - base) for name, found in zip(COSTLY, others, strict=True)}
+
+    def _seconds(self, name: str) -> float:
+        function: Callable[..., None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
+            self.engine.get_function_address(name)
+        )
+        arrays = [aligned(VECTORS * self.lanes * self.bytes).view(f"f{self.bytes}") for _ in range(self.threads)]
+        found = []
+        for _ in range(TIMES):
+            for array in arrays:
+                array[:] = np.linspace(0.5, 2.0, array.size)
+            start = time.perf_counter()
+            list(self.pool.map(partial(self._part, function), arrays))
+            found.append(time.perf_counter() - start)
+        return min(found) / (ROUNDS * VECTORS * self.lanes * self.threads)
+
+    def _part(self, function: Callable[..., None], array: np.ndarray) -> None:  # type: ignore[type-arg]
+        function(array.ctypes.data, ROUNDS)

@@ -1,0 +1,94 @@
+"""What generated kernels call: elementwise functions that Triton has not, or not for every number; random choices; waiting.
+
+NaN in is NaN out. Everything works on float32 and float64; numbers of 16 bits are widened when they are loaded.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# mypy: ignore-errors
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))"""
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    """A rational function near zero, where the difference of exponentials would cancel; Cephes' for float64."""
+    square = x * x
+    below = (-9.64399179425052238628e-1 * square - 9.92877231001918586564e1) * square - 1.61468768441708447952e3
+    above = ((square + 1.12811678491632931402e2) * square + 2.23548839060100448583e3) * square + 4.84406305325125486048e3
+    near = x + x * square * (below / above)
+    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
+    return tl.where(tl.abs(x) < 0.625, near, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x) for x from 0 to 1"""
+    total = 1.0 + x
+    rest = total - 1.0
+    return tl.where(rest == 0.0, x, tl.log(total) * (x / tl.where(rest == 0.0, 1.0, rest)))
+
+
+@triton.jit
+def softplus(x):
+    """log(1 + exp(x))"""
+    return maximum(x, 0.0) + log1p(tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def maximum(x, y):
+    """NaN where either is."""
+    return tl.where((x > y) | (x != x), x, y)
+
+
+@triton.jit
+def minimum(x, y):
+    """NaN where either is."""
+    return tl.where((x < y) | (x != x), x, y)
+
+
+@triton.jit
+def relu(x):
+    """max(x, 0)"""
+    return tl.where(x < 0.0, 0.0, x)
+
+
+@triton.jit
+def sign(x):
+    """-1, 0, 1, or NaN"""
+    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, x))
+
+
+@triton.jit
+def kept(feature, sample, step, key0, key1, stream, threshold):
+    """Whether a random choice takes its first operand: see `anyrnn.ir.philox`. Integers; `feature` [1, F], `sample` and `step`
+    [N, 1], the others numbers.
+    """
+    nothing = feature * 0 + sample * 0
+    group = (nothing + feature // 4).to(tl.uint32)
+    samples = (nothing + sample).to(tl.uint32)
+    steps = (nothing + step).to(tl.uint32)
+    streams = (nothing + stream).to(tl.uint32)
+    first_key, second_key = (nothing + key0).to(tl.uint32), (nothing + key1).to(tl.uint32)
+    w0, w1, w2, w3 = tl.philox_impl(group, samples, steps, streams, first_key, second_key)
+    place = nothing + feature % 4
+    word = tl.where(place == 0, w0, tl.where(place == 1, w1, tl.where(place == 2, w2, w3)))
+    return word.to(tl.int64) >= threshold
+
+
+@triton.jit
+def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
+    """Until all programs of the same rows have come here `target / COLUMN_PROGRAMS` times; then what they wrote is seen."""
+    tl.debug_barrier()
+    if COLUMN_PROGRAMS > 1:
+        tl.atomic_add(counter, 1, sem="release")
+        while tl.atomic_add(counter, 0, sem="acquire") < target:
+            pass
+        tl.debug_barrier()

@@ -1,0 +1,336 @@
+"""Writes the Triton function of one kernel: `rows` samples of a step in blocks of BLOCK_N, features in blocks of BLOCK_F."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from anyrnn.backends.triton.lower import Sum, Term
+from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
+from anyrnn.backends.triton.spelling import SPELLINGS
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import reachable
+from anyrnn.ir.philox import kind_of
+from anyrnn.passes.plan import Kernel
+
+if TYPE_CHECKING:
+    from anyrnn.backends.triton.text import Writer
+
+
+class KernelText:
+    """Writes the function of one kernel."""
+
+    def __init__(self, writer: Writer, kernel: Kernel) -> None:
+        self.writer, self.kernel, self.nodes = writer, kernel, kernel.nodes
+        self.arguments: dict[str, Argument] = {}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.name = writer.functions(("kernel", id(kernel)), f"{writer.name}_{kernel.name}")
+        for name in CALL:
+            self.call(name)
+        self.local = Names({*RESERVED, *writer.names.taken})
+        self.places: dict[tuple[str, int], str] = {}
+        self.masks: dict[tuple[str, int], str] = {}
+        self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
+        self.say("row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N))[:, None]")
+        self.say("there = row < rows")
+        self.places_of_rows()
+        if kernel.dim is None:
+            self.scalars()
+        else:
+            self.columns(writer.size(kernel.dim))
+        head = [f"@triton.jit\ndef {self.name}(", *filled(self._parameters(), 1), "):"]
+        self.text = "\n".join([*head, *self.lines])
+
+    def _parameters(self) -> list[str]:
+        plain = [*LOCAL, *(a.name for a in self.arguments.values() if a.kind != "adds")]
+        constants = [a.name for a in self.arguments.values() if a.kind == "adds"]
+        return [*plain, *(f"{name}: tl.constexpr" for name in (*constants, *BLOCKS))]
+
+    # small things
+
+    def say(self, line: str) -> None:
+        self.lines.append(INDENT * self.depth + line)
+
+    def use(self, argument: Argument) -> str:
+        self.arguments.setdefault(argument.name, argument)
+        return argument.name
+
+    def call(self, name: str) -> str:
+        return self.use(Argument("call", name, name))
+
+    def role(self, buffer: str) -> str:
+        return self.writer.buffers[buffer].role
+
+    def dim(self, buffer: str) -> Dim | None:
+        return self.writer.buffers[buffer].dim
+
+    def label(self, i: int) -> str:
+        node = self.nodes[i]
+        return self.local(("node", i), node.name or node.op)
+
+    # where rows stand
+
+    def places_of_rows(self) -> None:
+        """The address of each row in every buffer that is read or written."""
+        keys = [self.nodes[i].attributes for i in self.needed if self.nodes[i].op == "load" and self._is_read(i)]
+        for i in self.kernel.affines:
+            if i in self.needed:
+                of = self.writer.lowered.sum_of(self.kernel, i)
+                keys += [(t.operand, t.later) for t in of.terms]
+                keys += [(of.early.name, of.later)] if of.early else []
+        keys += [(buffer, later) for _, buffer, later in self.kernel.stores]
+        for buffer, later in dict.fromkeys(keys):
+            self._place(buffer, later)
+        if any(self.nodes[i].op == "choose" for i in self.needed):
+            self._samples()
+
+    def _is_read(self, i: int) -> bool:
+        """Whether a load is read by more than products, which read what they need themselves."""
+        readers = [n for k in self.needed for n in [self.nodes[k]] if i in n.inputs]
+        return any(n.op != "affine" for n in readers) or i in {s for s, _, _ in self.kernel.stores}
+
+    def _later(self, later: int) -> str:
+        return "step" if not later else f"(step + {later})" if later > 0 else f"(step - {-later})"
+
+    def _place(self, buffer: str, later: int) -> None:
+        address, of_step, of_row = (self.use(a) for a in self.writer.buffer(buffer))
+        name = self.local(("place", buffer, later), f"{identifier(buffer)}_at" + (f"_{later}" if later else ""))
+        role, step = self.role(buffer), self._later(later)
+        if role == "sum":
+            unit = ""
+        elif role == "cross":
+            unit = f"({step} & 1).to(tl.int64) * {of_step} + "
+        elif role == "state" or (role == "saved" and self.writer.program.reverse and buffer in self._forward_states()):
+            slots = self.use(self.writer.flag("slots", buffer))
+            unit = f"((slot_first + slot_sign * {step}) & {slots}).to(tl.int64) * {of_step} + "
+        elif role == "chunk":
+            unit = f"(tl.load(given + {step}) - chunk_first) * {of_step} + "
+        else:
+            unit = f"tl.load(given + {step}) * {of_step} + "
+        self.say(f"{name} = {address} + {unit}row * {of_row}")
+        self.places[buffer, later] = name
+        if role == "cotangent":
+            begin, end = self.call("cotangent_from"), self.call("cotangent_to")
+            mask = self.local(("mask", buffer, later), f"{identifier(buffer)}_there" + (f"_{later}" if later else ""))
+            self.say(f"{mask} = there & ({step} >= {begin}) & ({step} < {end})")
+            self.masks[buffer, later] = mask
+
+    def _forward_states(self) -> set[str]:
+        return {name.removeprefix("d_") for name in self.writer.program.states}
+
+    def _samples(self) -> None:
+        """The caller's sample and step of each row, for random choices."""
+        for later in dict.fromkeys(self.nodes[i].attributes[1] for i in self.needed if self.nodes[i].op == "choose"):
+            sample, moment = self._sample_names(later)
+            unit = self.local(("unit", later), "unit")
+            self.say(f"{unit} = tl.load(given + {self._later(later)})")
+            self.say("if PACKED:")
+            for name, table in ((sample, "sample_table"), (moment, "step_table")):
+                self.say(f"    {name} = tl.load({self.call(table)} + {unit} + row, mask=there, other=0)")
+            self.say("else:")
+            self.say(f"    {sample}, {moment} = row, {unit} + row * 0")
+
+    def _sample_names(self, later: int) -> tuple[str, str]:
+        return self.local(("sample", later), "sample_of_row"), self.local(("moment", later), "step_of_row")
+
+    # values
+
+    def constant(self, value: float) -> str:
+        if value != value:
+            return "float('nan')"
+        if value in (float("inf"), float("-inf")):
+            return f"float('{value}')"
+        return repr(float(value))
+
+    def number(self, i: int) -> str:
+        """A value that is alike for all samples, or a parameter's features."""
+        node, writer = self.nodes[i], self.writer
+        if node.op == "constant":
+            return self.constant(node.attributes[0])
+        if node.op == "size":
+            return f"{self.use(writer.size(node.attributes[0]))}.to(COMPUTE)"
+        if node.op in ("scale", "probability"):
+            return f"tl.load({self.use(writer.flag(node.op, node.attributes[0]))})"
+        address = self.use(writer.weight(node.attributes[0]))
+        if node.shape == ():
+            return f"tl.load({address}).to(COMPUTE)"
+        return f"tl.load({address} + feature, mask=feature < {self.use(writer.size(node.shape[0]))}, other=0.0).to(COMPUTE)"
+
+    def load(self, buffer: str, later: int) -> str:
+        mask = self.masks.get((buffer, later), "there")
+        if self.dim(buffer) is None:
+            return f"tl.load({self.places[buffer, later]}, mask={mask}, other=0.0).to(COMPUTE)"
+        inside = "inside" if mask == "there" else f"inside & {mask}"
+        return f"tl.load({self.places[buffer, later]} + feature, mask={inside}, other=0.0).to(COMPUTE)"
+
+    def elementwise(self, i: int) -> str:
+        node = self.nodes[i]
+        operands = [self.value_text(s) for s in node.inputs]
+        if node.op == "choose":
+            choice, later = node.attributes
+            kind, sample, moment = kind_of(choice), *self._sample_names(later)
+            moment = moment if kind.each_step else "0"
+            feature = "feature" if node.shape else "0"
+            keys = ", ".join(self.call(k) for k in ("key0", "key1"))
+            words = ", ".join(self.use(self.writer.flag(k, choice)) for k in ("stream", "threshold"))
+            return f"tl.where(functions.kept({feature}, {sample}, {moment}, {keys}, {words}), {operands[0]}, {operands[1]})"
+        return SPELLINGS[node.op].format(*operands)
+
+    def value_text(self, s: int) -> str:
+        """A value as an operand."""
+        return self.constant(self.nodes[s].attributes[0]) if self.nodes[s].op == "constant" else self.label(s)
+
+    def say_value(self, i: int) -> None:
+        """Make one value, but for products and reductions."""
+        node = self.nodes[i]
+        if node.op == "constant":
+            return
+        if node.op == "load":
+            self.say(f"{self.label(i)} = {self.load(*node.attributes)}")
+        elif not node.per_sample:
+            self.say(f"{self.label(i)} = {self.number(i)}")
+        else:
+            self.say(f"{self.label(i)} = {self.elementwise(i)}")
+
+    # kernels of columns
+
+    def columns(self, size: Argument) -> None:
+        features = self.use(size)
+        self.say(f"for block in range(column, tl.cdiv({features}, BLOCK_F), COLUMN_PROGRAMS):")
+        self.depth += 1
+        self.say("feature = (block * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]")
+        self.say(f"inside = there & (feature < {features})")
+        affines = [i for i in self.kernel.affines if i in self.needed]
+        for i in affines:
+            self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
+        self.say_products([(i, t) for i in affines for t in self.writer.lowered.sum_of(self.kernel, i).terms], features)
+        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
+        read |= {i for i, _, _ in self.kernel.stores}
+        for i in self.needed:
+            if i in read and self.nodes[i].op != "affine":
+                self.say_value(i)
+        for i, buffer, later in self.kernel.stores:
+            self.say_store(self.value_text(i), buffer, later, "inside", " + feature")
+
+    def say_first(self, i: int, of: Sum) -> None:
+        """What a sum of products begins from."""
+        name = self.label(i)
+        if of.early is not None:
+            self.say(f"{name} = {self.load(of.early.name, of.later)}")
+            return
+        self.say(f"{name} = tl.zeros((BLOCK_N, BLOCK_F), COMPUTE)")
+        for bias in of.biases:
+            address = self.use(self.writer.weight(bias))
+            self.say(f"{name} += tl.load({address} + feature, mask=feature < {self._features()}, other=0.0).to(COMPUTE)")
+
+    def _features(self) -> str:
+        assert self.kernel.dim is not None
+        return self.use(self.writer.size(self.kernel.dim))
+
+    def say_products(self, terms: Sequence[tuple[int, Term]], features: str) -> None:
+        """Products of one operand share a loop over its features."""
+        loops: dict[tuple[str, int, str, str], list[tuple[int, Term]]] = {}
+        for i, term in terms:
+            loops.setdefault((term.operand, term.later, *self._range(term, features)), []).append((i, term))
+        for (operand, later, begin, end), together in loops.items():
+            dim = self.dim(operand)
+            assert dim is not None
+            depth = self.use(self.writer.size(dim))
+            self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
+            self.depth += 1
+            self.say("k = k0 + tl.arange(0, BLOCK_K)")
+            value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
+            mask = f"there & (k < {depth})[None, :]"
+            self.say(f"{value} = tl.load({self.places[operand, later]} + k[None, :], mask={mask}, other=0.0).to(OPERAND)")
+            for i, term in together:
+                self.say_product(i, term, value, depth)
+            self.depth -= 1
+
+    def _blocks(self, term: Term) -> tuple[str, str]:
+        """Of a block-diagonal weight, the features of a block of the result, and of the operand."""
+        rows, columns = self.writer.weights[term.weight].shape
+        sides = f"({self.use(self.writer.size(rows))} // {term.heads})", self.use(self.writer.size(columns))
+        return sides if not term.transposed else (sides[1], sides[0])
+
+    def _range(self, term: Term, features: str) -> tuple[str, str]:
+        """The features of the operand that a block of features of the result needs."""
+        dim = self.dim(term.operand)
+        assert dim is not None
+        depth = self.use(self.writer.size(dim))
+        if term.heads == 1:
+            return "0", depth
+        of_result, of_operand = self._blocks(term)
+        begin = f"(block * BLOCK_F) // {of_result} * {of_operand} // BLOCK_K * BLOCK_K"
+        last = f"tl.minimum(block * BLOCK_F + BLOCK_F, {features}) - 1"
+        return begin, f"({last}) // {of_result} * {of_operand} + {of_operand}"
+
+    def say_product(self, i: int, term: Term, value: str, depth: str) -> None:
+        weight, columns = self.use(self.writer.weight(term.weight)), self.use(self.writer.columns(term.weight))
+        name = self.local(("tile", term.weight, i), f"{identifier(term.weight)}_tile")
+        mask = f"(k < {depth})[:, None] & (feature < {self._features()})"
+        row, column = ("k[:, None]", "feature") if term.transposed else ("feature", "k[:, None]")
+        if term.heads > 1:
+            of_result, of_operand = self._blocks(term)
+            mask += f" & (k[:, None] // {of_operand} == feature // {of_result})"
+            column += f" % {of_result if term.transposed else of_operand}"
+        self.say(f"{name} = tl.load({weight} + {row} * {columns} + {column}, mask={mask}, other=0.0).to(OPERAND)")
+        total = self.label(i)
+        self.say(f"{total} = tl.dot({value}, {name}, {total}, input_precision=PRECISION, out_dtype=COMPUTE)")
+
+    def say_store(self, value: str, buffer: str, later: int, mask: str, feature: str) -> None:
+        at = self.places[buffer, later] + (feature if self.dim(buffer) is not None else "")
+        role, address = self.role(buffer), self.writer.buffer(buffer)[0].name
+        if role == "sum":
+            self.say(f"tl.store({at}, tl.load({at}, mask={mask}, other=0.0) + {value}, mask={mask})")
+        elif role == "output" and self.writer.program.reverse:
+            adds = self.use(self.writer.flag("adds", buffer))
+            self.say(f"if {address} is not None:")
+            self.say(f"    if {adds}:")
+            self.say(f"        tl.store({at}, tl.load({at}, mask={mask}, other=0.0) + {value}, mask={mask})")
+            self.say("    else:")
+            self.say(f"        tl.store({at}, {value}, mask={mask})")
+        else:
+            self.say(f"tl.store({at}, {value}, mask={mask})")
+
+    # kernels of numbers, one a sample
+
+    def scalars(self) -> None:
+        nodes, made = self.nodes, set[int]()
+        waiting = [i for i in self.needed if nodes[i].shape == ()]
+        while waiting:
+            ready = [i for i in waiting if nodes[i].row.kind != "reduction" and made.issuperset(nodes[i].inputs)]
+            for i in ready:
+                self.say_value(i)
+            made |= set(ready)
+            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self._numbers_in(i))]
+            assert ready or sums, "a scalar kernel cannot be ordered"
+            for dim in dict.fromkeys(nodes[nodes[i].inputs[0]].shape[0] for i in sums):
+                self.say_reductions([i for i in sums if nodes[nodes[i].inputs[0]].shape[0] == dim], dim)
+            made |= set(sums)
+            waiting = [i for i in waiting if i not in made]
+        for i, buffer, later in self.kernel.stores:
+            self.say_store(self.value_text(i), buffer, later, "there", "")
+
+    def _numbers_in(self, i: int) -> set[int]:
+        """The numbers that the argument of a reduction is made with."""
+        inside = reachable(self.nodes, [self.nodes[i].inputs[0]])
+        return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
+
+    def say_reductions(self, reductions: Sequence[int], dim: Dim) -> None:
+        """Several sums over features in one loop."""
+        features = self.use(self.writer.size(dim))
+        for i in reductions:
+            self.say(f"{self.label(i)}_parts = tl.zeros((BLOCK_N, BLOCK_R), COMPUTE)")
+        self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
+        self.depth += 1
+        self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")
+        self.say(f"inside = there & (feature < {features})")
+        arguments = [self.nodes[i].inputs[0] for i in reductions]
+        for j in sorted(j for j in reachable(self.nodes, arguments) if self.nodes[j].shape):
+            self.say_value(j)
+        for i, argument in zip(reductions, arguments, strict=True):
+            self.say(f"{self.label(i)}_parts += tl.where(inside, {self.value_text(argument)}, 0.0)")
+        self.depth -= 1
+        for i in reductions:
+            self.say(f"{self.label(i)} = tl.sum({self.label(i)}_parts, axis=1)[:, None]")

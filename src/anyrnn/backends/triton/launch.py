@@ -1,0 +1,64 @@
+"""Launches of the functions of a program: their text made into kernels, and their arguments found by name."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from anyrnn.backends.triton.lower import Lowered
+from anyrnn.backends.triton.names import Argument
+from anyrnn.backends.triton.text import Code, write
+from anyrnn.passes.compile import Plan
+from anyrnn.passes.plan import Program
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A program's text with its functions, by name."""
+
+    code: Code
+    lowered: Lowered
+    functions: Mapping[str, Any]
+
+    def launch(
+        self, name: str, grid: Sequence[int], values: Mapping[tuple[str, str], Any], constants: dict[str, Any], **how: Any
+    ) -> None:
+        """`values` by kind and what they are of."""
+        arguments = [values.get((a.kind, a.of)) if a.kind == "buffer" else values[a.kind, a.of] for a in self._positional(name)]
+        constant = {a.name: values[a.kind, a.of] for a in self.code.arguments[name] if a.kind == "adds"}
+        self.functions[name][tuple(grid)](*arguments, **constant, **constants, **how)
+
+    def _positional(self, name: str) -> list[Argument]:
+        return [a for a in self.code.arguments[name] if a.kind != "adds"]
+
+
+def code_of(plan: Plan, which: str, name: str) -> Code:
+    """The text of `inference`, `training` or `backward` of a plan."""
+    program: Program = getattr(plan, which)
+    return write(program, plan.phase.weights, f"{name}_{which}")
+
+
+@lru_cache(maxsize=256)
+def lowered(plan: Plan, which: str) -> Lowered:
+    """`inference`, `training` or `backward` of a plan, its affines taken apart."""
+    return Lowered(getattr(plan, which))
+
+
+@lru_cache(maxsize=256)
+def kernels(plan: Plan, which: str) -> Kernels:
+    """Those of a program. Triton compiles each when it is first launched."""
+    import triton
+    import triton.language as tl
+
+    from anyrnn.backends.triton import functions
+
+    code = code_of(plan, which, plan.graph.name)
+    file = f"<anyrnn {plan.graph.name} {which} {abs(hash(code.text)):x}>"
+    lines = code.text.splitlines(keepends=True)
+    linecache.cache[file] = (len(code.text), None, lines, file)  # Triton reads a function's text from its file
+    space: dict[str, Any] = {"triton": triton, "tl": tl, "functions": functions, "__name__": "anyrnn.backends.triton.generated"}
+    exec(compile(code.text, file, "exec"), space)
+    return Kernels(code, lowered(plan, which), {name: space[name] for name in code.arguments})

@@ -1,0 +1,113 @@
+"""What of a program is done by generated kernels, and what by a library of large products.
+
+Of a product in the loop, the operands that are known before the steps are multiplied before them, for all steps of a chunk at
+once, and so are all operands of what is done before and after the steps. The kernels begin from these sums (`Early`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import affine_parts
+from anyrnn.passes.plan import Kernel, Program, Stage
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product: of a weight, maybe transposed or made of blocks, with a buffer some steps later than the current one."""
+
+    weight: str
+    operand: str
+    later: int
+    transposed: bool
+    heads: int
+
+
+@dataclass(frozen=True)
+class Early:
+    """A sum made before the steps, of products with what is known there, and of biases. It stands in a buffer of its name."""
+
+    name: str
+    dim: Dim
+    biases: tuple[str, ...]
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An affine of a kernel: what it begins from (an early sum some steps later than the current one, or biases), and the
+    products that are added in the kernel.
+    """
+
+    early: Early | None
+    later: int
+    biases: tuple[str, ...]
+    terms: tuple[Term, ...]
+
+
+class Lowered:
+    """A program with its affines taken apart."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.sums: dict[tuple[int, int], Sum] = {}
+        """by the identity of a kernel, and the node"""
+        self.earlies: dict[tuple[object, ...], Early] = {}
+        self.early_of: dict[int, list[Early]] = {}
+        """by the identity of a stage, those that its kernels begin from"""
+        self.written = {b for stage in self.loop for kernel in stage.kernels for _, b, _ in kernel.stores}
+        for stage in self.loop:
+            self._take_apart(stage, self.written)
+        for stage in (*program.before, *program.after):
+            self._take_apart(stage, frozenset())
+
+    @cached_property
+    def loop(self) -> tuple[Stage, ...]:
+        """The stages in the steps."""
+        program = self.program
+        return tuple(filter(None, (program.entry, *program.body, program.exit)))
+
+    def is_product(self, kernel: Kernel) -> bool:
+        """Whether all that a kernel outside of the loop stores are sums of products, which no kernel need be written for."""
+        outside = all(kernel is not one for stage in self.loop for one in stage.kernels)
+        return outside and all(kernel.nodes[i].op == "affine" for i, _, _ in kernel.stores)
+
+    def sum_of(self, kernel: Kernel, node: int) -> Sum:
+        return self.sums[id(kernel), node]
+
+    def of_stages(self, stages: Iterable[Stage]) -> list[Early]:
+        """Each once."""
+        return list(dict.fromkeys(early for stage in stages for early in self.early_of[id(stage)]))
+
+    def _take_apart(self, stage: Stage, in_loop: Iterable[str]) -> None:
+        late_buffers = {b.name for b in self.program.buffers if b.role in ("state", "cross") or b.name in in_loop}
+        found: list[Early] = []
+        for kernel in stage.kernels:
+            for i in kernel.affines:
+                nodes, dim = kernel.nodes, kernel.nodes[i].shape[0]
+                parts, bias_nodes = affine_parts(nodes[i])
+                terms = [
+                    Term(nodes[m].attributes[0], nodes[o].attributes[0], nodes[o].attributes[1], transposed, heads)
+                    for m, o, transposed, heads in parts
+                ]
+                biases = tuple(nodes[b].attributes[0] for b in bias_nodes)
+                early = [t for t in terms if t.operand not in late_buffers]
+                first = early[0].later if early else 0
+                early = [t for t in early if t.later == first]
+                late = tuple(t for t in terms if t not in early)
+                if not early:
+                    self.sums[id(kernel), i] = Sum(None, 0, biases, late)
+                    continue
+                here = tuple(Term(t.weight, t.operand, 0, t.transposed, t.heads) for t in early)
+                key = (dim, biases, here)
+                if key not in self.earlies:
+                    name = nodes[i].name or "v"
+                    taken = {e.name for e in self.earlies.values()} | {b.name for b in self.program.buffers}
+                    name = next(n for n in (f"early_{name}", *(f"early_{name}_{k}" for k in range(999))) if n not in taken)
+                    self.earlies[key] = Early(name, dim, biases, here)
+                found.append(self.earlies[key])
+                self.sums[id(kernel), i] = Sum(self.earlies[key], first, (), late)
+        self.early_of[id(stage)] = found

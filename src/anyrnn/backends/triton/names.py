@@ -1,0 +1,98 @@
+"""Names in generated text: of arguments, and of what is known when it is compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+BLOCKS = ("BLOCK_N", "BLOCK_F", "BLOCK_K", "BLOCK_R", "COLUMN_PROGRAMS", "COMPUTE", "OPERAND", "PRECISION", "PACKED")
+"""What is known when a text is compiled."""
+INDENT = "    "
+
+
+def identifier(name: str) -> str:
+    """A name as Python takes it."""
+    text = re.sub(r"\W+", "_", name.replace("*", "x")).strip("_")
+    return text if text and not text[0].isdigit() else f"v_{text}"
+
+
+class Names:
+    """Different identifiers for different things."""
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self.taken = set(reserved)
+        self.of: dict[object, str] = {}
+
+    def __call__(self, key: object, wanted: str) -> str:
+        if key not in self.of:
+            name, number = identifier(wanted), 1
+            while name in self.taken:
+                number += 1
+                name = f"{identifier(wanted)}_{number}"
+            self.taken.add(name)
+            self.of[key] = name
+        return self.of[key]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
+    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, and those of the call itself, `call`.
+    """
+
+    kind: str
+    of: str
+    name: str
+
+
+RESERVED = (
+    *BLOCKS,
+    *("tl", "triton", "functions", "step", "row", "rows", "there", "feature", "block", "inside", "k", "k0", "k_there"),
+    *(
+        "row_block",
+        "column",
+        "segment",
+        "segments",
+        "segment_count",
+        "first",
+        "count",
+        "position",
+        "program",
+        "arrived",
+        "counter",
+    ),
+    *("counts", "given", "chunk_first", "slot_first", "slot_sign", "cotangent_from", "cotangent_to", "key0", "key1"),
+    *(
+        "sample",
+        "moment",
+        "sample_table",
+        "step_table",
+        "last_step",
+        "head",
+        "for",
+        "in",
+        "if",
+        "lambda",
+        "is",
+        "not",
+        "and",
+        "or",
+    ),
+)
+CALL = ("counts", "given", "chunk_first", "slot_first", "slot_sign")
+"""Arguments of the call that every kernel has; others come where they are used."""
+
+
+LOCAL = ("step", "rows", "row_block", "column")
+"""What a kernel's function is given by the one that is launched."""
+
+
+def filled(words: Sequence[str], depth: int) -> list[str]:
+    lines, line = [], INDENT * depth
+    for word in words:
+        if len(line) + len(word) > 120:
+            lines.append(line.rstrip())
+            line = INDENT * depth
+        line += f"{word}, "
+    return [*lines, line.rstrip()]

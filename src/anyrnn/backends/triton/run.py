@@ -1,0 +1,188 @@
+"""Calls of a network on tensors: generated kernels for the steps, torch's library for the large products beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from anyrnn.backends.triton.memory import Extent, kept, of_states, run_of
+from anyrnn.backends.triton.spelling import unsupported
+from anyrnn.backends.triton.split import interpreted
+from anyrnn.backends.triton.unit import Unit
+from anyrnn.ir.philox import Randomness
+from anyrnn.sequence.network import Network
+
+Tensors = Sequence[Tensor]
+DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why this backend cannot run a network, or None."""
+    if device.type != "cuda" and not interpreted():
+        return f"device {device} has no Triton kernels (cuda has, and with TRITON_INTERPRET=1 in the environment, cpu)"
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        return f"triton cannot be imported ({error})"
+    if dtype not in DTYPES:
+        return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
+    plan = network.plan
+    for program in (plan.inference, plan.training, plan.backward):
+        for kernel in program.kernels:
+            reason = unsupported(kernel.nodes)
+            if reason:
+                return f"cell {network.graph.name!r} uses {reason}"
+    return None
+
+
+def of_unit(network: Network, sources: Tensors, unit: int) -> dict[str, Tensor]:
+    """The sources of a unit by name."""
+    names = network.sources
+    return dict(zip(names, sources[unit * len(names) : (unit + 1) * len(names)], strict=True))
+
+
+def part_of(sequence: Tensor, position: int, size: int) -> Tensor:
+    """The features of a direction."""
+    return sequence[..., position * size : (position + 1) * size]
+
+
+def forward(
+    network: Network,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    extent: Extent,
+    randomness: Randomness | None,
+    output: Tensor,
+    more: Tensors,
+    reserve: Tensor | None,
+    ends: bool,
+) -> list[Tensor]:
+    """Run a network. Sequences are [T, N, F], or [rows, F] where steps have different rows; states [units, N, F].
+
+    Args:
+        first: states before the first step; none for the cell's own.
+        output: is written, [T, N, S * H]; with `ends` the last step that each direction takes, [N, S * H].
+        more: what steps give beside the output, [units, T, N, F] each, is written.
+        reserve: what is kept for a backward call; None for inference.
+
+    Returns: the last states, [units, N, F] each.
+    """
+    x, which = inputs[0], "inference" if reserve is None else "training"
+    dtype, device = x.dtype, x.device
+    places = _places(randomness, device)
+    held: dict[tuple[int, str], Tensor] = {}
+    if reserve is not None:
+        found, _ = kept(network, dtype, extent.steps, extent.total, extent.rows)
+        held = {one.key: one.of(reserve) for one in found}
+    last: list[list[Tensor]] = [[] for _ in network.state_sizes]
+    sequence = x
+    for layer in range(network.layers):
+        top = layer == network.layers - 1
+        whole = output if top and not ends else _between(network, layer, held, sequence, extent)
+        for position, direction in enumerate(network.ways):
+            number = layer * network.directions + position
+            run = run_of(extent, bool(direction), device)
+            unit = Unit(network, which, layer, direction, run, dtype, of_unit(network, sources, number), randomness, places)
+            unit.tensors = {n: s for (n, _), s in zip(network.graph.inputs, (sequence, *inputs[1:]), strict=True)}
+            unit.tensors["y"] = part_of(whole, position, network.output_size)
+            for (name, _), tensor in zip(network.graph.more_outputs, more, strict=True):
+                unit.tensors[name] = tensor[number]
+            unit.tensors |= {name: tensor for (of, name), tensor in held.items() if of == number and name != "y of layer"}
+            for state, size in zip(network.graph.states, network.state_sizes, strict=True):
+                if state.name not in unit.tensors:
+                    unit.tensors[state.name] = unit.new(2, extent.rows, size, of_states=True)
+            for k, state in enumerate(network.graph.states):
+                unit.begin_with(state.name, first[k][number] if first else float(state.init))
+            unit.run_program()
+            for k, state in enumerate(network.graph.states):
+                last[k].append(unit.end_of(state.name))
+            if top and ends:
+                step = 0 if direction else -1
+                part_of(output, position, network.output_size).copy_(part_of(whole, position, network.output_size)[step])
+        sequence = whole
+    return [torch.stack(of_state) for of_state in last]
+
+
+def _places(randomness: Randomness | None, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    if randomness is None or randomness.places is None:
+        return None
+    sample, step = (torch.as_tensor(place).to(device) for place in randomness.places)
+    return sample, step
+
+
+def _between(network: Network, layer: int, held: Mapping[tuple[int, str], Tensor], like: Tensor, extent: Extent) -> Tensor:
+    """Room for what passes from a layer to the next."""
+    shape = (extent.steps, extent.rows) if extent.counts is None else (extent.total,)
+    there = held.get((layer, "y of layer"))
+    if there is None:
+        return torch.empty((*shape, network.width), dtype=like.dtype, device=like.device)
+    return there.view(*shape, network.width)
+
+
+def backward(
+    network: Network,
+    inputs: Tensors,
+    sources: Tensors,
+    extent: Extent,
+    randomness: Randomness | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    d_more: Tensors,
+    wanted: Sequence[bool],
+    ends: bool,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are."""
+    x = inputs[0]
+    dtype, device = x.dtype, x.device
+    found, _ = kept(network, dtype, extent.steps, extent.total, extent.rows)
+    held = {one.key: one.of(reserve) for one in found}
+    places = _places(randomness, device)
+    gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
+    d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
+    d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
+    begun: set[int] = set()
+    d_sequence = d_output
+    for layer in reversed(range(network.layers)):
+        sequence = x if layer == 0 else _between(network, layer - 1, held, x, extent)
+        d_below = d_inputs[0] if layer == 0 else torch.empty(sequence.shape, dtype=dtype, device=device)
+        of_layer: list[list[Tensor]] = [[] for _ in network.state_sizes]
+        for position, direction in enumerate(network.ways):
+            number = layer * network.directions + position
+            run = run_of(extent, bool(direction), device)
+            unit = Unit(network, "backward", layer, direction, run, dtype, of_unit(network, sources, number), randomness, places)
+            names = [name for name, _ in network.graph.inputs]
+            unit.tensors = dict(zip(names, (sequence, *inputs[1:]), strict=True))
+            unit.tensors |= {name: tensor for (of, name), tensor in held.items() if of == number and name != "y of layer"}
+            unit.tensors |= {f"d_{name}": d[number] for (name, _), d in zip(network.graph.more_outputs, d_more, strict=True)}
+            if d_sequence is not None:
+                part = part_of(d_sequence, position, network.output_size)
+                last_only = ends and layer == network.layers - 1
+                unit.tensors["d_y"] = part.expand(extent.steps, *part.shape) if last_only else part
+                unit.cotangent = (extent.steps - 1, extent.steps) if last_only else (0, extent.steps)
+            if layer == 0 and not wanted[0]:
+                outputs: dict[str, Tensor] = {}
+            else:
+                outputs = {f"d_{name}": d for name, d in zip(names, (d_below, *d_inputs[1:]), strict=True)}
+            outputs = {name: d for name, d in outputs.items() if name in unit.program.outputs}
+            unit.tensors |= outputs
+            unit.adds = {name for name, d in outputs.items() if id(d) in begun}
+            begun |= {id(d) for d in outputs.values()}
+            for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
+                unit.tensors[f"d_{state.name}"] = unit.new(2, extent.rows, size, of_states=True)
+                d = d_last[k]
+                unit.begin_with(f"d_{state.name}", 0.0 if d is None else d[number])
+            unit.gradients = of_unit(network, gradients, number) if wanted[2] else None
+            unit.run_program()
+            for k, state in enumerate(network.graph.states):
+                of_layer[k].append(unit.end_of(f"d_{state.name}"))
+        d_first = [new + old for new, old in zip(of_layer, d_first, strict=True)]
+        d_sequence = d_below
+    for d in d_inputs:
+        if id(d) not in begun:
+            d.zero_()  # of what is one number a sample
+    d_states = [torch.stack(of_state) for of_state in d_first] if wanted[1] else []
+    return d_inputs if wanted[0] else [], d_states, [g.to(dtype) for g in gradients]

@@ -1,0 +1,173 @@
+"""Writes the Triton text of a program: a function for each kernel of its stages, and the functions that are launched.
+
+Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A launch of the loop has a program for each block of
+rows and each of COLUMN_PROGRAMS that share the blocks of features; those of the same rows wait for each other after each stage.
+With one of them nothing waits but the threads of one multiprocessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anyrnn.backends.triton.kernel import KernelText
+from anyrnn.backends.triton.lower import Lowered
+from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
+from anyrnn.ir.dims import Dim
+from anyrnn.passes.parameters import Weight
+from anyrnn.passes.plan import Buffer, Kernel, Program, Stage
+
+
+@dataclass
+class Code:
+    """The text of a program, and what its launches need."""
+
+    text: str
+    loop: str
+    """the name of the loop's function"""
+    flat: dict[str, str]
+    """by kernel of a stage outside of the loop, the function that is launched"""
+    arguments: dict[str, tuple[Argument, ...]]
+    """of each function that is launched, in order"""
+
+
+class Writer:
+    """Writes the functions of one program."""
+
+    def __init__(self, program: Program, weights: Sequence[Weight], name: str) -> None:
+        self.program, self.name = program, name
+        self.weights = {w.name: w for w in weights}
+        self.lowered = Lowered(program)
+        self.buffers: dict[str, Buffer] = {b.name: b for b in program.buffers}
+        for early in self.lowered.earlies.values():
+            self.buffers[early.name] = Buffer(early.name, "chunk", early.dim)
+        self.names = Names(RESERVED)
+        self.functions = Names(RESERVED)
+        self.pieces: list[str] = []
+        self.arguments: dict[str, tuple[Argument, ...]] = {}
+
+    def code(self) -> Code:
+        called: dict[int, tuple[str, tuple[Argument, ...]]] = {}
+        stages = (*self.program.before, *self.lowered.loop, *self.program.after)
+        for stage in stages:
+            for kernel in stage.kernels:
+                if id(kernel) not in called and not self.lowered.is_product(kernel):
+                    written = KernelText(self, kernel)
+                    called[id(kernel)] = written.name, tuple(written.arguments.values())
+                    self.pieces.append(written.text)
+        loop = self._loop(called)
+        flat = {}
+        for stage in (*self.program.before, *self.program.after):
+            for kernel in filter(lambda k: id(k) in called, stage.kernels):
+                flat[kernel.name] = self._flat(kernel, *called[id(kernel)])
+        return Code("\n\n\n".join(self.pieces) + "\n", loop, flat, self.arguments)
+
+    def _loop(self, called: dict[int, tuple[str, tuple[Argument, ...]]]) -> str:
+        name = self.functions("loop", f"{self.name}_steps")
+        program = self.program
+        needed = {a.name: a for stage in self.lowered.loop for kernel in stage.kernels for a in called[id(kernel)][1]}
+        needed |= {name: Argument("call", name, name) for name in CALL}
+        own = [Argument("call", n, n) for n in ("segments", "segment_count", "counter")]
+        arguments = (*own, *needed.values())
+        lines = [*_signature(name, arguments)]
+        lines += [
+            "    program = tl.program_id(0)",
+            "    row_block, column = program // COLUMN_PROGRAMS, program % COLUMN_PROGRAMS",
+            "    arrived = 0",
+            "    for segment in range(segment_count):",
+            "        first = tl.load(segments + 3 * segment)",
+            "        count = tl.load(segments + 3 * segment + 1)",
+            "        rows = tl.load(segments + 3 * segment + 2)",
+            "        for position in range(count):",
+            f"            step = first {'-' if program.reverse else '+'} position",
+        ]
+        body = list(program.body)
+        if program.entry is not None:
+            lines.append("            if position == 0:")
+            lines += self._stage(program.entry, called, 4)
+            lines.append("            else:")
+            lines += self._stage(body[0], called, 4)
+            lines += self._wait(3)
+            body = body[1:]
+        for stage in body:
+            lines += self._stage(stage, called, 3)
+            lines += self._wait(3)
+        if program.exit is not None:
+            lines.append(f"        step = first {'-' if program.reverse else '+'} count")
+            lines += self._stage(program.exit, called, 2)
+            lines += self._wait(2)
+        self.pieces.append("\n".join(lines))
+        self.arguments[name] = arguments
+        return name
+
+    def _wait(self, depth: int) -> list[str]:
+        if not self.program.waits:
+            return [INDENT * depth + "tl.debug_barrier()"]
+        return [
+            INDENT * depth + "arrived += COLUMN_PROGRAMS",
+            INDENT * depth + "functions.wait(counter + row_block, arrived, COLUMN_PROGRAMS)",
+        ]
+
+    def _stage(self, stage: Stage, called: dict[int, tuple[str, tuple[Argument, ...]]], depth: int) -> list[str]:
+        lines: list[str] = []
+        for number, kernel in enumerate(stage.kernels):
+            if number and stage.kernels[number - 1].dim is None:  # what one thread has made others read
+                lines.append(INDENT * depth + "tl.debug_barrier()")
+            lines += _call(*called[id(kernel)], depth)
+        return lines
+
+    def _flat(self, kernel: Kernel, function: str, needed: tuple[Argument, ...]) -> str:
+        """A launch for all steps of a chunk at once: a program for each block of rows, step, and part of the features."""
+        name = self.functions(("flat", kernel.name), f"{self.name}_{kernel.name}_of_all")
+        own = (Argument("call", "first", "first"),)
+        lines = [
+            *_signature(name, (*own, *needed)),
+            "    row_block, column = tl.program_id(0), tl.program_id(2)",
+            "    step = first + tl.program_id(1)",
+            "    rows = tl.load(counts + step)",
+            *_call(function, needed, 1),
+        ]
+        self.pieces.append("\n".join(lines))
+        self.arguments[name] = (*own, *needed)
+        return name
+
+    # names of arguments
+
+    def size(self, dim: Dim) -> Argument:
+        text = str(dim)
+        return Argument(
+            "size",
+            text,
+            self.names(("size", text), "size_" + text.replace(" + ", "_plus_").replace(" - ", "_minus_").replace("/", "_over_")),
+        )
+
+    def weight(self, name: str) -> Argument:
+        return Argument("weight", name, self.names(("weight", name), f"{identifier(name)}_ptr"))
+
+    def columns(self, name: str) -> Argument:
+        return Argument("columns", name, self.names(("columns", name), f"{identifier(name)}_columns"))
+
+    def buffer(self, name: str) -> tuple[Argument, Argument, Argument]:
+        kinds = (("buffer", "ptr"), ("step", "step"), ("row", "row"))
+        address, of_step, of_row = (Argument(k, name, self.names((k, name), f"{identifier(name)}_{end}")) for k, end in kinds)
+        return address, of_step, of_row
+
+    def flag(self, kind: str, buffer: str) -> Argument:
+        return Argument(kind, buffer, self.names((kind, buffer), f"{identifier(buffer)}_{kind}"))
+
+
+def _signature(name: str, arguments: Sequence[Argument]) -> list[str]:
+    plain = [a.name for a in arguments if a.kind != "adds"]
+    constants = [f"{a.name}: tl.constexpr" for a in arguments if a.kind == "adds"] + [f"{b}: tl.constexpr" for b in BLOCKS]
+    return [f"@triton.jit\ndef {name}(", *filled([*plain, *constants], 1), "):"]
+
+
+def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]:
+    plain = [*LOCAL, *(a.name for a in arguments if a.kind != "adds")]
+    constants = [a.name for a in arguments if a.kind == "adds"]
+    return [INDENT * depth + f"{function}(", *filled([*plain, *constants, *BLOCKS], depth + 1), INDENT * depth + ")"]
+
+
+def write(program: Program, weights: Sequence[Weight], name: str) -> Code:
+    """The text of a program."""
+    return Writer(program, weights, identifier(name)).code()

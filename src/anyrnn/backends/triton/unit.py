@@ -1,0 +1,338 @@
+"""One layer in one direction: what its launches are given, and the products beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyrnn.backends.triton import launch, products
+from anyrnn.backends.triton.launch import Kernels
+from anyrnn.backends.triton.lower import Early
+from anyrnn.backends.triton.memory import Chunk, Run, of_states
+from anyrnn.backends.triton.products import Outer, Product, Summed, Total
+from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, step_bytes
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.philox import Randomness, threshold
+from anyrnn.passes.plan import Kernel, Program, Stage
+from anyrnn.sequence.network import Network
+
+
+@dataclass
+class Unit:
+    """One layer in one direction: everything a program's launches are given."""
+
+    network: Network
+    which: str
+    layer: int
+    direction: int
+    run: Run
+    dtype: torch.dtype
+    sources: Mapping[str, Tensor]
+    randomness: Randomness | None
+    places: tuple[Tensor, Tensor] | None
+    """of packed rows, the caller's sample and step"""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    """by buffer: sequences [T, N, F], or [rows, F] where steps have different rows; what stands between steps [slots, N, F]"""
+    adds: set[str] = field(default_factory=set)
+    """outputs that are added to what is there"""
+    gradients: Mapping[str, Tensor] | None = None
+    """by source, to which terms are added; None where they are not wanted"""
+    cotangent: tuple[int, int] = (0, 0)
+    """the steps of the run that have the output's cotangent"""
+
+    def __post_init__(self) -> None:
+        self.program: Program = getattr(self.network.plan, self.which)
+        self.sizes = self.network.layer_sizes(self.layer)
+        self.kernels: Kernels = launch.kernels(self.network.plan, self.which)
+        self.lowered = self.kernels.lowered
+        self.weights = {w.name: w for w in self.network.plan.phase.weights}
+        self.device = self.run.device
+        self.state_dtype = of_states(self.dtype)
+        self.blocks = blocks_of(self.network, self.which, self.layer, self.run.extent.rows, self.dtype, self.device)
+        self.values: dict[tuple[str, str], Any] = {}
+
+    # memory
+
+    def size(self, dim: Dim | None) -> int:
+        return 1 if dim is None else dim.evaluate(self.sizes)
+
+    def weight(self, name: str) -> Tensor:
+        return self._rows_of(name, self.sources)
+
+    def _rows_of(self, weight: str, arrays: Mapping[str, Tensor]) -> Tensor:
+        """A weight's own rows of its source, or of what has its form."""
+        w = self.weights[weight]
+        if not w.shape or w.parameter is None:
+            return arrays[w.source]
+        begin = w.offset.evaluate(self.sizes)
+        return arrays[w.source][begin : begin + w.shape[0].evaluate(self.sizes)]
+
+    def new(self, *shape: int, of_states: bool = False) -> Tensor:
+        return torch.empty(shape, dtype=self.state_dtype if of_states else self.dtype, device=self.device)
+
+    def make_room(self, longest: int) -> None:
+        """Memory for what the program needs beside what it is given; chunks have at most so many rows."""
+        rows = self.run.extent.rows
+        for buffer in self.program.buffers:
+            size = self.size(buffer.dim)
+            if buffer.name in self.tensors:
+                continue
+            if buffer.role in ("cross", "state"):
+                self.tensors[buffer.name] = self.new(2, rows, size, of_states=True)
+            elif buffer.role == "sum":
+                self.tensors[buffer.name] = torch.zeros(rows, size, dtype=self.state_dtype, device=self.device)
+            elif buffer.role == "chunk" and buffer.dim is None:
+                self.tensors[buffer.name] = self.new(longest, size, of_states=True)
+        for group in self._neighbours():
+            whole, begin = self.new(longest, sum(self.size(dim) for _, dim in group)), 0
+            for name, dim in group:
+                self.tensors[name] = whole[:, begin : begin + self.size(dim)]
+                begin += self.size(dim)
+
+    def _neighbours(self) -> list[list[tuple[str, Dim]]]:
+        """What is kept for a chunk, by the matrix that it is multiplied with or a sum of products of, in the order of its rows:
+        so that products are of neighbours (see `products`).
+        """
+        groups: dict[object, list[tuple[int, str, Dim]]] = {}
+
+        def add(name: str, dim: Dim, weight: str | None) -> None:
+            key = (self.weights[weight].source, name in earlies) if weight else name
+            place = self.weights[weight].offset.evaluate(self.sizes) if weight else 0
+            groups.setdefault(key, []).append((place, name, dim))
+
+        earlies = {early.name: early for early in self.lowered.earlies.values()}
+        for early in earlies.values():
+            plain = [t for t in early.terms if not t.transposed]
+            add(early.name, early.dim, plain[0].weight if plain else None)
+        multiplied = {p.left[0]: p.weight for p in reversed(self.program.products)}
+        for buffer in self.program.buffers:
+            if buffer.role == "chunk" and buffer.dim is not None and buffer.name not in self.tensors:
+                add(buffer.name, buffer.dim, multiplied.get(buffer.name))
+        return [[(name, dim) for _, name, dim in sorted(group, key=lambda g: g[:2])] for group in groups.values()]
+
+    # arguments of launches
+
+    def prepare(self) -> None:
+        """All that is the same for all launches."""
+        counts, given = self.run.tables
+        slot_first, slot_sign = self.run.slots
+        values = self.values
+        of_call = {
+            "counts": counts, "given": given, "slot_first": slot_first, "slot_sign": slot_sign,
+            "cotangent_from": self.cotangent[0], "cotangent_to": self.cotangent[1],
+        }  # fmt: skip
+        if self.places is not None:
+            of_call["sample_table"], of_call["step_table"] = self.places
+        else:
+            of_call["sample_table"] = of_call["step_table"] = given
+        if self.randomness is not None:
+            of_call["key0"], of_call["key1"] = self.randomness.key
+        values |= {("call", name): value for name, value in of_call.items()}
+        for code in self.kernels.code.arguments.values():
+            for a in code:
+                if a.kind == "size":
+                    values["size", a.of] = Dim.parse(a.of).evaluate(self.sizes)
+                elif a.kind == "weight":
+                    values["weight", a.of] = self.weight(a.of)
+                elif a.kind == "columns":
+                    values["columns", a.of] = self.weight(a.of).shape[1]
+                elif a.kind in ("stream", "threshold", "scale", "probability"):
+                    values[a.kind, a.of] = self._chance(a.kind, a.of)
+                elif a.kind == "adds":
+                    values["adds", a.of] = a.of in self.adds
+        roles = {b.name: b.role for b in self.program.buffers} | {e.name: "chunk" for e in self.lowered.earlies.values()}
+        for name, tensor in self.tensors.items():
+            values["buffer", name] = tensor
+            values["slots", name] = 1 if len(tensor) == 2 and roles[name] in ("state", "cross") else -1
+            values["step", name], values["row", name] = self._distances(tensor, roles[name])
+        for b in self.program.buffers:
+            if b.name not in self.tensors:
+                values["step", b.name] = values["row", b.name] = 0
+                values["buffer", b.name] = None if b.role != "cotangent" else given
+
+    def _distances(self, tensor: Tensor, role: str) -> tuple[int, int]:
+        if tensor.dim() == 3:
+            return tensor.stride(0), tensor.stride(1)
+        return (0 if role == "sum" else tensor.stride(0) * self.run.extent.unit_rows), tensor.stride(0)
+
+    def _chance(self, kind: str, choice: str) -> Any:
+        assert self.randomness is not None
+        chances = self.randomness.at(self.layer, self.direction, 0)
+        if kind == "stream":
+            return chances.stream(choice)
+        if kind == "threshold":
+            return threshold(chances.probability(choice))
+        number = chances.scale(choice) if kind == "scale" else chances.probability(choice)
+        return torch.tensor([number], dtype=self.state_dtype, device=self.device)
+
+    def launch(self, name: str, grid: Sequence[int], columns: int, **how: Any) -> None:
+        precision = "tf32" if self.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+        constants = replace(self.blocks, columns=columns).constants(self.dtype, precision, self.run.extent.counts is not None)
+        self.kernels.launch(name, grid, self.values, constants, **how)
+
+    def row_blocks(self) -> int:
+        return -(-self.run.extent.rows // self.blocks.rows)
+
+    # the program
+
+    def run_program(self) -> None:
+        """All steps, chunk by chunk."""
+        reverse = self.program.reverse
+        chunks = list(self.run.chunks(reverse))
+        self.make_room(max((c.total for c in chunks), default=0))
+        self.prepare()
+        for chunk in chunks:
+            self.values["call", "chunk_first"] = chunk.units[0]
+            for stage in self.program.before:
+                self.flat(stage, chunk)
+            self.make_early(self.lowered.of_stages(self.lowered.loop), chunk)
+            self.steps(chunk)
+            for stage in self.program.after:
+                self.flat(stage, chunk)
+            if self.gradients is not None:
+                self.add_gradients(chunk, self.gradients)
+        if self.gradients is not None:
+            self.add_sums(self.gradients)
+
+    def steps(self, chunk: Chunk) -> None:
+        segments = chunk.segments(self.program.reverse)
+        table = torch.tensor(segments, dtype=torch.int64).to(self.device)
+        counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
+        self.values |= {("call", "segments"): table, ("call", "segment_count"): len(segments), ("call", "counter"): counter}
+        columns = self.blocks.columns
+        together = columns > 1 and self.program.waits  # all programs have to be there at the same time
+        how = {} if interpreted() else {"num_warps": self.blocks.warps, "launch_cooperative_grid": together}
+        self.launch(self.kernels.code.loop, (self.row_blocks() * columns,), columns, **how)
+
+    def flat(self, stage: Stage, chunk: Chunk) -> None:
+        """A stage outside of the steps, for all those of a chunk at once."""
+        self.make_early(self.lowered.of_stages([stage]), chunk)
+        for kernel in stage.kernels:
+            if self.lowered.is_product(kernel):
+                self.store_products(kernel, chunk)
+                continue
+            self.values["call", "first"] = chunk.begin
+            parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // self.blocks.features)
+            self.launch(self.kernels.code.flat[kernel.name], (self.row_blocks(), chunk.end - chunk.begin, parts), parts)
+
+    def store_products(self, kernel: Kernel, chunk: Chunk) -> None:
+        """What is a sum of products as it stands."""
+        for node, buffer, _ in kernel.stores:
+            if buffer not in self.tensors:
+                continue
+            early = self.lowered.sum_of(kernel, node).early
+            assert early is not None
+            found, into = self.tensors[early.name][: chunk.total], self.rows(buffer, 0, chunk)
+            if buffer in self.adds:
+                into += found.view(into.shape)
+            else:
+                into.copy_(found.view(into.shape))
+
+    def rows(self, buffer: str, later: int, chunk: Chunk) -> Tensor:
+        """What a buffer has of the steps of a chunk, in the caller's order; [rows, F], or a view [T, N, F]."""
+        tensor, role = self.tensors[buffer], self._role(buffer)
+        if role == "chunk":
+            assert not later
+            return tensor[: chunk.total]
+        if tensor.dim() == 3 and role in ("state", "saved"):
+            return chunk.history(tensor, later)
+        assert not later
+        return tensor[slice(*chunk.units)] if tensor.dim() == 3 else tensor[chunk.rows]
+
+    def _role(self, buffer: str) -> str:
+        if any(e.name == buffer for e in self.lowered.earlies.values()):
+            return "chunk"
+        return self.program.buffer(buffer).role
+
+    def operand(self, buffer: str, later: int, chunk: Chunk) -> Tensor:
+        """The same as a matrix [rows, F], where nothing was given zeros."""
+        if buffer not in self.tensors:
+            return self.new(chunk.total, self.size(self.program.buffer(buffer).dim)).zero_()
+        found = self.rows(buffer, later, chunk)
+        if self._role(buffer) == "cotangent" and self.cotangent != (0, self.run.extent.steps):
+            steps = [s for s in range(*self.cotangent) if chunk.begin <= s < chunk.end]
+            whole = torch.zeros(chunk.end - chunk.begin, *found.shape[1:], dtype=found.dtype, device=found.device)
+            first = min(self.run.caller(chunk.begin), self.run.caller(chunk.end - 1))
+            for s in steps:
+                whole[self.run.caller(s) - first] = self.tensors[buffer][self.run.caller(s)]
+            found = whole
+        return found.reshape(-1, found.shape[-1]).to(self.dtype)
+
+    def make_early(self, earlies: Sequence[Early], chunk: Chunk) -> None:
+        """Biases and products, for all steps of a chunk."""
+        operands: dict[tuple[str, int], Tensor] = {}
+
+        def operand(of: tuple[str, int]) -> Tensor:
+            if of not in operands:
+                operands[of] = self.operand(*of, chunk)
+            return operands[of]
+
+        def total(early: Early) -> Total:
+            terms = sorted(early.terms, key=lambda t: self.weight(t.weight).data_ptr())
+            made = [Product(operand((t.operand, t.later)), self.weight(t.weight), t.transposed, t.heads) for t in terms]
+            return Total(self.tensors[early.name][: chunk.total], tuple(map(self.weight, early.biases)), tuple(made))
+
+        for one in products.totals([total(early) for early in earlies]):
+            one.make()
+
+    # gradients of weights
+
+    def add_gradients(self, chunk: Chunk, into: Mapping[str, Tensor]) -> None:
+        """The terms of a chunk to the gradients of the sources."""
+        read = {of for p in self.program.products for of in (p.left, p.right)} | {s.value for s in self.program.sums}
+        found = {of: self.operand(*of, chunk) for of in read if not self.program.is_sum(of[0])}
+        outers = [Outer(self._rows_of(p.weight, into), found[p.left], found[p.right], p.heads) for p in self.program.products]
+        for outer in products.outers(outers):
+            outer.add()
+        self._add_sums(found, into)
+
+    def add_sums(self, into: Mapping[str, Tensor]) -> None:
+        """What all steps have added up."""
+        self._add_sums({s.value: self.tensors[s.value[0]] for s in self.program.sums if self.program.is_sum(s.value[0])}, into)
+
+    def _add_sums(self, values: Mapping[tuple[str, int], Tensor], into: Mapping[str, Tensor]) -> None:
+        parts = []
+        for of in self.program.sums:
+            if of.value in values:
+                part, value = self._rows_of(of.weight, into), values[of.value]
+                parts.append(Summed(part, value if part.dim() else value.sum(1)))
+        for one in products.sums(parts):
+            one.add()
+
+    # what goes from step to step
+
+    def begin_with(self, state: str, values: Tensor | float) -> None:
+        """The state before the first step that each row takes in the loop: [N, F], or one number."""
+        states = self.tensors[state]
+        states[self._border(len(states), first=True)] = values if isinstance(values, float) else values.to(states.dtype)
+
+    def end_of(self, state: str) -> Tensor:
+        """The state after the last step that each row takes in the loop, [N, F]."""
+        states = self.tensors[state]
+        return states[self._border(len(states), first=False)].to(self.dtype)
+
+    def _border(self, slots: int, first: bool) -> Any:
+        """Where of the slots [slots, N] the state of each row stands before its first step of the loop, or after its last."""
+        run, reverse = self.run, self.program.reverse
+        begin, sign = run.slots
+        if run.extent.counts is None:
+            slot = begin + sign * (run.extent.steps if first == reverse else 0)
+            return slot & 1 if slots == 2 else slot
+        counts, rows = torch.tensor(run.extent.counts), torch.arange(run.extent.rows)
+        lengths = (counts[:, None] > rows).sum(0)
+        of_rows = rows * 0 if first == (run.reverse == reverse) else lengths  # slots are in the caller's order
+        of_rows = of_rows & 1 if slots == 2 else of_rows
+        return of_rows.to(run.device), rows.to(run.device)
+
+
+def blocks_of(network: Network, which: str, layer: int, rows: int, dtype: torch.dtype, device: torch.device) -> Blocks:
+    """The blocks in which the steps of a layer run."""
+    program: Program = getattr(network.plan, which)
+    sizes = dict(network.layer_sizes(layer))
+    widest = max((k.dim.evaluate(sizes) for stage in program.body for k in stage.kernels if k.dim is not None), default=1)
+    read = step_bytes(launch.lowered(network.plan, which), network.plan.phase.weights, sizes, dtype.itemsize)
+    return choose(program, read, widest, rows, device_of(device))

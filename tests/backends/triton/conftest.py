@@ -1,0 +1,25 @@
+"""Kernels of the triton backend run in Triton's interpreter, in memory that reads as NaN before."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton's functions are made
+
+
+@pytest.fixture(autouse=True)
+def interpreted() -> Iterator[None]:
+    """One thread; no warnings of what lanes that are not there compute."""
+    pytest.importorskip("triton", reason="needs Triton, which is for Linux")
+    threads, filling = torch.get_num_threads(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.set_num_threads(1)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True)
+    with np.errstate(all="ignore"):
+        yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = filling
+    torch.set_num_threads(threads)

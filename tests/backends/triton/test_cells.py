@@ -1,0 +1,61 @@
+"""Every cell, forward and backward: the generated kernels against the interpreter on torch and its autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import anyrnn.torch
+from tests.backends.triton.twins import make, run, shape_for
+from tests.budget import assert_agree, assert_within_budget
+from tests.zoo import EVERY
+
+KIND = "random cells, float64"
+
+
+@pytest.mark.parametrize("cell", EVERY)
+def test_float64(cell: str) -> None:
+    """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either."""
+    shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
+    found, expected = (run(make(cell, backend, **shape), 4, 18, with_state=True) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+@pytest.mark.parametrize("cell", ["rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads"])
+@pytest.mark.parametrize(("T", "N", "D", "H"), [(1, 1, 1, 2), (2, 1, 3, 70), (9, 33, 2, 4)])
+def test_sizes(cell: str, T: int, N: int, D: int, H: int) -> None:
+    shape = shape_for(cell, D, H)
+    found, expected = (run(make(cell, backend, **shape), T, N) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+@pytest.mark.parametrize("cell", ["rnn_tanh", "gru", "lstm", "lstm_layernorm", "lem"])
+def test_float32_is_within_the_budget(cell: str) -> None:
+    shape, calls = shape_for(cell, 9, 33), (12, 17)
+    fast = run(make(cell, "triton", dtype=torch.float32, **shape), *calls)
+    peer = run(make(cell, "reference", dtype=torch.float32, **shape), *calls)
+    exact = run(make(cell, "reference", **shape), *calls)
+    for name, reference in exact.items():
+        assert_within_budget(fast[name], peer[name], reference, f"{cell}: {name}")
+
+
+@pytest.mark.parametrize("kind", ["tanh", "gru", "lstm"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_16_bits_are_within_the_budget_of_torch(kind: str, dtype: torch.dtype) -> None:
+    ours, theirs = {"tanh": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind], {}
+    torch.manual_seed(0)
+    exact = getattr(torch.nn, ours)(6, 40).double()
+    fast = getattr(anyrnn.torch, ours)(6, 40, backend="triton")
+    peer = getattr(torch.nn, ours)(6, 40)
+    rounded = {name: p.detach().to(dtype) for name, p in exact.named_parameters()}
+    x = torch.randn(9, 5, 6).to(dtype)
+    for name, module in (("fast", fast.to(dtype)), ("peer", peer.to(dtype)), ("exact", exact)):
+        module.load_state_dict({n: p.to(next(module.parameters()).dtype) for n, p in rounded.items()})
+        given = x.to(next(module.parameters()).dtype).detach().clone().requires_grad_()
+        y = module(given)[0]
+        y.square().sum().backward()
+        theirs[name] = {"y": y.detach(), "d x": given.grad, **{n: p.grad for n, p in module.named_parameters()}}
+    for name, reference in theirs["exact"].items():
+        error = {who: (theirs[who][name].double() - reference).square().mean().sqrt() for who in ("fast", "peer")}
+        last = torch.finfo(dtype).eps * reference.abs().max()
+        assert error["fast"] <= 1.5 * error["peer"] + 2 * last, name

@@ -1,0 +1,72 @@
+"""The generated text: as it was, compiled for a device without one, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import anyrnn.torch
+from anyrnn import State, affine, cell, cells, concat, split, tanh
+from anyrnn.backends.triton.launch import code_of
+from anyrnn.backends.triton.spelling import SPELLINGS
+from anyrnn.errors import UnsupportedError
+from anyrnn.ir.ops import TABLE
+from anyrnn.passes.compile import plan
+
+GOLDEN = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_text(name: str, golden: Callable[[str, str], None]) -> None:
+    made = plan(cells.load(name).trace())
+    golden(name, "\n\n".join(code_of(made, which, name).text for which in ("inference", "training", "backward")))
+
+
+def test_every_op_is_spelled() -> None:
+    elementwise = {op.name for op in TABLE.values() if op.kind == "elementwise"}
+    assert elementwise - {"choose"} == {*SPELLINGS} - {"fill"}
+
+
+def test_what_cannot_be_run_is_refused() -> None:
+    @cell
+    def halves(x, h):  # type: ignore[no-untyped-def]
+        a, b = split(h, 2)
+        h = tanh(affine("h", x) + concat(b, a))
+        return h, State(h=h)
+
+    x = torch.zeros(3, 2, 4)
+    module = anyrnn.torch.Recurrent("lstm", 4, 5, backend="triton", memory_budget=1 << 20)
+    with pytest.raises(UnsupportedError, match="backend 'triton' cannot run this: memory_budget is for the native kernels"):
+        module(x)
+    module = anyrnn.torch.Recurrent(halves, 4, 6, backend="triton")
+    with pytest.raises(UnsupportedError, match="cell 'halves' uses slice of features that cannot be taken apart"):
+        module(x)
+
+
+def test_without_a_device_and_an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    module = anyrnn.torch.LSTM(4, 5, backend="triton")
+    with pytest.raises(UnsupportedError, match="device cpu has no Triton kernels"):
+        module(torch.zeros(3, 2, 4))
+    assert module.backend_name == "reference"
+    assert anyrnn.torch.LSTM(4, 5).backend_name == "llvm"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    ["lstm float32 8", "lstm float64 1", "lstm_layernorm bfloat16 4", "lru float32 4", "slstm float16 1", "gru_block float32 2"],
+)
+def test_it_compiles_for_a_device(how: str) -> None:
+    """Without one: to machine code of compute capability 9.0."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.backends.triton.compiled", *how.split()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "inference" in done.stdout
+    assert "backward" in done.stdout

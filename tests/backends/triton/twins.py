@@ -1,0 +1,76 @@
+"""Two modules of the same parameters on different backends, and what both make of the same inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn import cells
+from tests.zoo import further, input_size, occurring, sizes_of
+
+Results = dict[str, Tensor]
+
+
+def make(cell: Any, backend: str, D: int, H: int, dtype: torch.dtype = torch.float64, **options: Any) -> Any:
+    """A module; the same parameters whatever the backend, and half of what cells begin with: with gains of one, layer-normalised
+    networks magnify every rounding.
+    """
+    torch.manual_seed(0)
+    module = anyrnn.torch.Recurrent(cell, D, H, backend=backend, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(0.5).add_(0.2 * torch.rand_like(parameter))
+    return module.to(dtype)
+
+
+def run(module: Any, T: int, N: int, with_state: bool = False, seed: int = 3, **call: Any) -> Results:
+    """Everything that calls give, by name: of one without gradients, of one with them, and every gradient."""
+    dtype = next(module.parameters(), torch.zeros(1, dtype=torch.float64)).dtype
+    random = np.random.default_rng(seed)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.from_numpy(random.normal(size=shape).astype(np.float32)).to(dtype)
+
+    sides = (N, T) if module.batch_first else (T, N)
+    x, network = numbers(*sides, module.input_size), module.network
+    call |= {name: torch.from_numpy(value).to(dtype) for name, value in further(network, *sides, dtype=np.float32).items()}
+    first: dict[str, Tensor] = {}
+    if with_state:
+        drawn = {
+            s.name: random.normal(size=(len(network.units), N, size))
+            for s, size in zip(network.graph.states, network.state_sizes, strict=True)
+        }
+        first = {name: torch.from_numpy(np.asarray(a, np.float32)).to(dtype) for name, a in occurring(module.cell, drawn).items()}
+
+    def states() -> Any:
+        given = tuple(first.values())
+        return (None,) if not given else (given if len(given) > 1 else given[0],)
+
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        inferred = module(x, *states(), **call)
+    leaves = {"d x": x.requires_grad_(), **{f"d first {name}": t.requires_grad_() for name, t in first.items()}}
+    torch.manual_seed(seed)
+    trained = module(x, *states(), **call)
+    results = {f"inferred {k}": t for k, t in enumerate(_flat(inferred))}
+    made = {f"made {k}": t for k, t in enumerate(_flat(trained))}
+    module.zero_grad()
+    torch.autograd.backward(list(made.values()), [numbers(*t.shape).to(t.dtype) for t in made.values()])
+    gradients = {name: leaf.grad for name, leaf in leaves.items()} | {n: p.grad for n, p in module.named_parameters()}
+    results |= {name: t.detach() for name, t in made.items()}
+    return results | {name: g for name, g in gradients.items() if g is not None}
+
+
+def _flat(found: Any) -> list[Tensor]:
+    parts = found if isinstance(found, tuple) else () if found is None else (found,)
+    return [t for part in parts for t in (_flat(part) if isinstance(part, tuple) else [part]) if t is not None]
+
+
+def shape_for(cell: Any, D: int, H: int, width: int = 1) -> dict[str, Any]:
+    """Sizes of a module of any cell."""
+    return {"D": input_size(cell, D, width * H), "H": H, **sizes_of(cells.load(cell), 3, H)}
