@@ -29,6 +29,7 @@ def _share_the_cores() -> None:
 
 _share_the_cores()
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, as torch may do
 os.environ["ANYRNN_CACHE"] = ""  # a test may change what is compiled in ways that no key knows
 
 # `make test` draws the same examples every time. No deadline: the first example of a kind compiles.

@@ -172,7 +172,7 @@ def test_other_arguments_of_layers() -> None:
             where.LSTM(D, H, proj_size=H)
         with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
             where.LSTM(D, H, proj_size=-1)
-    with pytest.raises(ValueError, match="backend should be 'auto', 'llvm' or 'reference', got 'cuda'"):
+    with pytest.raises(ValueError, match="backend should be 'auto', 'llvm', 'triton' or 'reference', got 'cuda'"):
         anyrnn.torch.GRU(D, H, backend="cuda")
     with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):
         anyrnn.torch.Recurrent("lstm_projected", D, H)

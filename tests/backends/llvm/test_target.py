@@ -1,5 +1,6 @@
 """What kernels are shaped for, on machines that are not this one."""
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -20,8 +21,8 @@ from anyrnn.backends.llvm import run, target, unit
 def test_machines(
     monkeypatch: pytest.MonkeyPatch, triple: str, features: set[str], vector_bytes: int, registers: int, fused: bool
 ) -> None:
-    monkeypatch.setattr(target.llvm, "get_default_triple", lambda: triple)
-    monkeypatch.setattr(target.llvm, "get_host_cpu_features", lambda: dict.fromkeys(features, True))
+    monkeypatch.setattr(llvm, "get_default_triple", lambda: triple)
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: dict.fromkeys(features, True))
     found = target.machine.__wrapped__()
     assert (found.vector_bytes, found.registers, found.fused) == (vector_bytes, registers, fused)
     assert ("neon" in found.features) == (not triple.startswith("x86"))

@@ -1,13 +1,10 @@
 """Kernels of the triton backend run in Triton's interpreter, in memory that reads as NaN before."""
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-
-os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton's functions are made
 
 
 @pytest.fixture(autouse=True)

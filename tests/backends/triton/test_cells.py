@@ -6,14 +6,17 @@ import pytest
 import torch
 
 import anyrnn.torch
+from anyrnn import cells
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
-from tests.zoo import EVERY
 
 KIND = "random cells, float64"
+QUICK = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "lru", "cfc")
+"""With a product, several stages, sums over features, a product after the steps, and further inputs."""
+slow = pytest.mark.slow
 
 
-@pytest.mark.parametrize("cell", EVERY)
+@pytest.mark.parametrize("cell", [pytest.param(c, marks=() if c in QUICK else slow) for c in cells.names()])
 def test_float64(cell: str) -> None:
     """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either."""
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
@@ -21,15 +24,17 @@ def test_float64(cell: str) -> None:
     assert_agree(found, expected, KIND, cell, 1.0, None)
 
 
-@pytest.mark.parametrize("cell", ["rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads"])
-@pytest.mark.parametrize(("T", "N", "D", "H"), [(1, 1, 1, 2), (2, 1, 3, 70), (9, 33, 2, 4)])
+@pytest.mark.parametrize(
+    "cell", ["lstm", *(pytest.param(c, marks=slow) for c in ("rnn_tanh", "lstm_layernorm", "mingru", "lstm_heads"))]
+)
+@pytest.mark.parametrize(("T", "N", "D", "H"), [(1, 1, 1, 2), (2, 1, 3, 70), pytest.param(9, 33, 2, 4, marks=slow)])
 def test_sizes(cell: str, T: int, N: int, D: int, H: int) -> None:
     shape = shape_for(cell, D, H)
     found, expected = (run(make(cell, backend, **shape), T, N) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
 
 
-@pytest.mark.parametrize("cell", ["rnn_tanh", "gru", "lstm", "lstm_layernorm", "lem"])
+@pytest.mark.parametrize("cell", ["gru", *(pytest.param(c, marks=slow) for c in ("rnn_tanh", "lstm", "lstm_layernorm", "lem"))])
 def test_float32_is_within_the_budget(cell: str) -> None:
     shape, calls = shape_for(cell, 9, 33), (12, 17)
     fast = run(make(cell, "triton", dtype=torch.float32, **shape), *calls)
@@ -39,7 +44,7 @@ def test_float32_is_within_the_budget(cell: str) -> None:
         assert_within_budget(fast[name], peer[name], reference, f"{cell}: {name}")
 
 
-@pytest.mark.parametrize("kind", ["tanh", "gru", "lstm"])
+@pytest.mark.parametrize("kind", ["tanh", pytest.param("gru", marks=slow), pytest.param("lstm", marks=slow)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_16_bits_are_within_the_budget_of_torch(kind: str, dtype: torch.dtype) -> None:
     ours, theirs = {"tanh": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind], {}

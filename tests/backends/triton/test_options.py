@@ -15,6 +15,8 @@ from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
 KIND = "random cells, float64"
 CELLS = ("lstm", "gru_before", "lstm_layernorm")
 LENGTHS = [3, 0, 5, 2, 5]
+QUICK = ("zoneout", "clip_gradient", "merge", "residual", "learned_state", "reset", "last of lengths", "all states of lengths")
+slow = pytest.mark.slow
 CALLS: dict[str, dict[str, Any]] = {
     "lengths": {"lengths": LENGTHS},
     "mask": {"mask": torch.arange(25).view(5, 5) % 3 != 0},
@@ -37,15 +39,17 @@ def compare(cell: str, options: dict[str, Any], call: dict[str, Any], **more: An
     assert_agree(found, expected, KIND, cell, 1.0, None)
 
 
-@pytest.mark.parametrize("cell", [CELLS[0], *(pytest.param(c, marks=pytest.mark.slow) for c in CELLS[1:])])
-@pytest.mark.parametrize("names", COMBINATIONS, ids=title)
+@pytest.mark.parametrize("cell", [CELLS[0], *(pytest.param(c, marks=slow) for c in CELLS[1:])])
+@pytest.mark.parametrize(
+    "names", [pytest.param(n, marks=() if n[0] in QUICK and len(n) == 1 else slow) for n in COMBINATIONS], ids=title
+)
 def test_options(cell: str, names: list[str]) -> None:
     options = options_of(cell, names)
     call = {} if "merge" in options and "residual" in options else {"lengths": LENGTHS}
     compare(cell, options, call, dropout=0.3 if len(names) > 1 else 0.0)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("pair", list(combinations(VALUES, 2)), ids=" ".join)
 @pytest.mark.parametrize("call", [{}, {"lengths": LENGTHS}], ids=["dense", "lengths"])
 def test_pairs(pair: tuple[str, str], call: dict[str, Any]) -> None:
@@ -54,31 +58,32 @@ def test_pairs(pair: tuple[str, str], call: dict[str, Any]) -> None:
     compare("gru_before" if "cut_gradient" in pair else "lstm", options_of("lstm", pair), call)
 
 
-@pytest.mark.parametrize("kind", CALLS)
-@pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else slow) for k in CALLS])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=slow)])
 def test_calls(cell: str, kind: str) -> None:
     compare(cell, {}, CALLS[kind])
 
 
+@slow
 @pytest.mark.parametrize("bias", ["input", "recurrent", "none"])
 def test_biases(bias: str) -> None:
     compare("gru", {}, {}, bias=bias)
 
 
-def test_batch_first() -> None:
-    compare("gru_before", {}, {"lengths": LENGTHS}, batch_first=True)
-    compare("lstm", {}, {"return_states": "all"}, batch_first=True)
+@pytest.mark.parametrize("cell", ["rnn_tanh", pytest.param("gru_before", marks=slow)])
+def test_batch_first(cell: str) -> None:
+    compare(cell, {}, {"lengths": LENGTHS}, batch_first=True)
+    compare(cell, {}, {"return_states": "all"}, batch_first=True)
 
 
-def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cell", ["gru_before", pytest.param("lstm_layernorm", marks=slow)])
+def test_chunks(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rotated loop ends and begins at each border; sequences of different lengths, both directions. (The products beside the
     steps are a library's, whose bits depend on how many rows there are.)
     """
-    made = [make(cell, "triton", 3, 5, bidirectional=True) for cell in ("gru_before", "lstm_layernorm")]
+    module = make(cell, "triton", 3, 5, bidirectional=True)
     for call in ({}, {"lengths": [7, 1, 4]}):
-        whole = [run(module, 7, 3, **call) for module in made]
+        whole = run(module, 7, 3, **call)
         monkeypatch.setattr("anyrnn.backends.triton.memory.CHUNK_ROWS", 6)
-        parts = [run(module, 7, 3, **call) for module in made]
+        assert_agree(run(module, 7, 3, **call), whole, KIND, "in chunks", 1.0, None)
         monkeypatch.undo()
-        for first, second in zip(whole, parts, strict=True):
-            assert_agree(second, first, KIND, "in chunks", 1.0, None)

@@ -27,7 +27,7 @@ OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_by
 """The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
 squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
 """
-BLOCK_FEATURES = 128
+BLOCK_FEATURES = 64
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 
 
