@@ -19,6 +19,8 @@ from anyrnn.ir.ops import TABLE
 COSTLY = tuple(op.name for op in TABLE.values() if op.costly and op.name in SPELLINGS)
 """The others are one instruction, as a multiplication and an addition are."""
 VECTORS, ROUNDS, TIMES = 64, 2000, 3
+CHAINS = 4
+"""Sums that do not wait for each other."""
 
 
 class Pointwise:
@@ -36,12 +38,19 @@ class Pointwise:
     def _write(self, b: Function, op: str) -> None:
         place, rounds = b.arguments
         all_lanes = vector(self.type, self.lanes)
-        again = b.loop("round", 0, rounds, 1, [("sum", const(all_lanes, 0.0))])
-        inner = b.loop("vector", 0, i64(VECTORS), 1, [("sum", again.values[0])])
-        value = b.load(all_lanes, b.at(place, b.mul(inner.index, self.lanes * self.bytes), "i8"), "v", self.bytes)
-        made = value if op == "nothing" else self._applied(b, op, value)
-        (total,) = b.end(again, b.end(inner, [b.fadd(inner.values[0], made, "sum")]))
-        b.store(total, place, self.bytes)
+        sums = [(f"sum.{k}", const(all_lanes, 0.0)) for k in range(CHAINS)]
+        again = b.loop("round", 0, rounds, 1, sums)
+        carried = [(name, value) for (name, _), value in zip(sums, again.values, strict=True)]
+        inner = b.loop("vector", 0, i64(VECTORS), CHAINS, carried)
+        here, following = b.at(place, b.mul(inner.index, self.lanes * self.bytes), "i8"), []
+        for k, total in enumerate(inner.values):
+            value = b.load(all_lanes, b.at(here, k * self.lanes * self.bytes, "i8"), "v", self.bytes)
+            made = value if op == "nothing" else self._applied(b, op, value)
+            following.append(b.fadd(total, made, "sum"))
+        first, *others = b.end(again, b.end(inner, following))
+        for other in others:
+            first = b.fadd(first, other)
+        b.store(first, place, self.bytes)
         b.ret()
 
     def _applied(self, b: Function, op: str, value: Value) -> Value:

@@ -68,6 +68,10 @@ class Seen:
     """of a device's kernels, one for each program; else those of the CPU run"""
     kept_bytes: int = 0
     """what a device's training call keeps for its backward pass"""
+    choice: str = ""
+    """between a device's backends, and why"""
+    on_cudnn: bool = False
+    """whether calls like it are run by cuDNN"""
 
     @property
     def total(self) -> int:
@@ -121,13 +125,14 @@ class Explanation:
 
     Args:
         call: the layer and the sizes of the call.
-        backend: `llvm`, `triton` or `reference`.
+        backend: `llvm`, `triton`, `cudnn` or `reference`.
         why_not_native: why no native kernels run, or None.
         passes: of native kernels or a device's, one after the other.
         kept_bytes: what a training call keeps for its backward pass; 0 where no gradient is asked for.
         interpreter: what runs where no kernels do.
         beside: what it always runs.
         batch: how samples that have different steps are taken; empty where all have all steps.
+        choice: between a device's backends, and why; empty on a CPU.
     """
 
     call: str
@@ -138,14 +143,19 @@ class Explanation:
     interpreter: str
     beside: str
     batch: str = ""
+    choice: str = ""
 
     def __str__(self) -> str:
         if self.why_not_native:
             rows = [("backend", f"{self.backend}: {self.interpreter}, because {self.why_not_native}")]
+        elif self.backend == "cudnn":
+            rows = [("backend", "cudnn: cuDNN's own network, through torch"), ("choice", self.choice)]
+            rows += [("batch", self.batch)] if self.batch else []
         elif not self.passes:
             rows = [("backend", f"{self.backend}: nothing to compute, as no sample has a step")]
         else:
             rows = [("backend", f"{self.backend}: {'generated' if self.backend == 'triton' else 'native'} kernels")]
+            rows += [("choice", self.choice)] if self.choice else []
             rows += [("batch", self.batch)] if self.batch else []
             rows += [(p.name, str(p)) for p in self.passes]
             rows += [("kept", f"{_bytes(self.kept_bytes)} for the backward pass")] if self.kept_bytes else []
@@ -190,8 +200,10 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     if seen.launches:
-        rest = (seen.kept_bytes, seen.interpreter, seen.beside, seen.batch)
-        return Explanation(told, "triton", None, seen.launches, *rest)
+        rest = (seen.interpreter, seen.beside, seen.batch, seen.choice)
+        if seen.on_cudnn:
+            return Explanation(told, "cudnn", None, (), 0, *rest)
+        return Explanation(told, "triton", None, seen.launches, seen.kept_bytes, *rest)
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:

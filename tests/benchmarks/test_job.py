@@ -29,3 +29,19 @@ def test_two_jobs_of_a_row_hold_the_same_numbers() -> None:
     assert torch.equal(one.data, two.data)
     assert torch.equal(one.d_output, two.d_output)
     assert all(torch.equal(p, two.parameters()[name]) for name, p in one.parameters().items())
+
+
+def test_elements_of_what_is_no_product() -> None:
+    """z = sigmoid(..), h = (1 - z) * h + z * h~, and the other way round."""
+    each = 5 * 3 * 6
+    job = Job(Row("mingru", 5, 3, 4, 6), torch.float32, 1)
+    assert job.elements == {"sigmoid": each, "sub": each, "mul": 2 * each, "add": each}
+    trained = Job(Row("mingru", 5, 3, 4, 6, "training"), torch.float32, 1).elements
+    assert trained["sigmoid"] == each
+    assert trained["mul"] > 2 * each
+
+
+def test_bytes_of_arrays_and_states() -> None:
+    """Input and output, in training three times; an LSTM's c beside them is written and read, its h is the output."""
+    assert Job(Row("lstm", 5, 3, 4, 6), torch.float32, 1).array_bytes == 4 * 5 * 3 * (4 + 6)
+    assert Job(Row("lstm", 5, 3, 4, 6, "training"), torch.float32, 1).array_bytes == 4 * 5 * 3 * (3 * (4 + 6) + 2 * 6)

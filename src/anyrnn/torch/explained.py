@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
-from anyrnn.torch.calls import DTYPES
+from anyrnn.torch.calls import CALLS, DTYPES
 from anyrnn.torch.repeated import Earlier
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _stop(
     packing: Packing | None,
     plain_sources: bool,
     all_states: bool,
+    ends: Any = None,
     *_: Any,
 ) -> None:
     """In the place of `_run`."""
@@ -70,16 +71,17 @@ def _stop(
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
     on_device = reason is None and module._on_triton(x)
+    calls = [CALLS[number] for number in mode.numbers[all_states, ends is not None and packing is None]]
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
         seen = _seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told)
-        raise Stopped(gpu.launched(seen, network, x) if on_device else seen)
+        raise Stopped(gpu.launched(seen, network, calls, x, packing) if on_device else seen)
     steps, rows = x.shape[:2]
     told = ""
     if mode is not module._mode:  # that of held states, whose last input marks the steps that are there
         told = f"states are held at {int((inputs[-1] == 0).sum())} of {steps * rows} steps, which are not there"
     seen = _seen(module, programs, x.dtype, reason, steps, rows, None, told)
-    raise Stopped(gpu.launched(seen, network, x) if on_device else seen)
+    raise Stopped(gpu.launched(seen, network, calls, x, packing) if on_device else seen)
 
 
 def _transform() -> str | None:

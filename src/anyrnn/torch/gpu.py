@@ -1,13 +1,15 @@
-"""Calls of the Triton kernels on tensors, with the arguments and results of those in `kernels`."""
+"""Calls on a device's tensors, by the generated kernels or by cuDNN, with the arguments and results of those in `kernels`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.memory import Extent, kept
 from anyrnn.backends.triton.split import device_of
@@ -16,7 +18,13 @@ from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Call, Tensors
+from anyrnn.torch.choice import known, takes_cudnn, why_not_cudnn
+from anyrnn.torch.interpreted import first_values
 from anyrnn.torch.memory import new_sequence, new_sequences, readable
+
+UNMEASURED = "cuDNN could run this too: the first call measures which is quicker"
+OF_CUDNN = torch.int8
+"""The dtype of reserves that cuDNN reads; the generated kernels' are bytes without a sign."""
 
 
 def kept_bytes(call: Call, dtype: torch.dtype, steps: int, total: int, rows: int) -> int:
@@ -30,8 +38,8 @@ def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     return Extent(len(packing.counts), packing.rows, packing.counts)
 
 
-def launched(seen: Seen, network: Network, x: Tensor) -> Seen:
-    """The same with how kernels run on the device of `x`; of several layers the first whose blocks are the most."""
+def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, packing: Packing | None) -> Seen:
+    """The same with how these calls run on the device of `x`; of several layers the first whose blocks are the most."""
     device, launches = device_of(x.device), []
     for program in seen.programs:
         of_layers = [
@@ -43,14 +51,76 @@ def launched(seen: Seen, network: Network, x: Tensor) -> Seen:
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         count = -(-seen.rows // blocks.rows)
         launches.append(Launches(PASSES[program], count, blocks.rows, blocks.columns, barriers, device.multiprocessors))
+    reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
+    found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]
+    told = f"cuDNN cannot run this: {reasons[0]}" if reasons else "; ".join(str(one or UNMEASURED) for one in found)
+    on_cudnn = bool(found) and all(one is not None and one.takes_cudnn for one in found)
     bytes = sum(kept(part, x.dtype, seen.steps, seen.total, seen.rows)[1] for part in network.parts)
-    return replace(seen, launches=tuple(launches), kept_bytes=bytes if "training" in seen.programs else 0)
+    kept_bytes = bytes if "training" in seen.programs else 0
+    return replace(seen, launches=tuple(launches), kept_bytes=kept_bytes, choice=told, on_cudnn=on_cudnn)
 
 
 def run_forward(
-    inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, packing: Packing | None, number: int, keep: bool
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    number: int,
+    keep: bool,
+    sizes_are_told: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    """`sizes_are_told`: a compiler knows the reserve of the generated kernels, and expects no other."""
     call = CALLS[number]
+    inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
+
+    def made_by(name: str) -> Callable[[], object]:
+        return partial(_made_by, name, call, inputs, first, sources, seed, packing, keep)
+
+    if not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, made_by):
+        return _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
+    return _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
+
+
+def _made_by(
+    name: str,
+    call: Call,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    keep: bool,
+) -> None:
+    """A call by one of the backends, and its backward call, to be measured."""
+    if name == "cudnn":
+        output, _, reserve = _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
+    else:
+        output, _, reserve = _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
+    if reserve is not None:
+        rest = ([None] * (call.outputs - 1), (True, True, True))
+        _backward_on(call, inputs, first, sources, seed, packing, reserve, output, *rest)
+
+
+def _forward_on_cudnn(
+    call: Call, x: Tensor, first: Tensors, sources: Tensors, packing: Packing | None, keep: bool
+) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    rows = x.size(1) if packing is None else packing.rows
+    first = first or first_values(call.network, x, rows)
+    counts = None if packing is None else packing.counts
+    output, last, reserve = cudnn.forward(call.network, x, first, sources, counts, keep)
+    return output, last, reserve.view(OF_CUDNN) if keep else None
+
+
+def _forward_on_triton(
+    call: Call,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    keep: bool,
+) -> tuple[Tensor, list[Tensor], Tensor | None]:
     x, extent = inputs[0], extent_of(inputs[0], packing)
     output = x.new_empty(extent.rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
     more = [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
@@ -58,18 +128,8 @@ def run_forward(
     if keep:
         bytes = kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
         reserve = torch.empty(bytes, dtype=torch.uint8, device=x.device)
-    last = triton.forward(
-        call.network,
-        list(map(readable, inputs)),
-        first,
-        [s.contiguous() for s in sources],
-        extent,
-        call.randomness(seed, packing),
-        output,
-        more,
-        reserve,
-        call.ends,
-    )
+    randomness = call.randomness(seed, packing)
+    last = triton.forward(call.network, inputs, first, sources, extent, randomness, output, more, reserve, call.ends)
     return output, [*last, *more], reserve
 
 
@@ -85,22 +145,32 @@ def run_backward(
     number: int,
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    call = CALLS[number]
-    x, states = inputs[0], len(call.state_sizes)
+    inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
+    return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
+
+
+def _backward_on(
+    call: Call,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """By the backend that made the reserve."""
+    x, states, extent = inputs[0], len(call.state_sizes), extent_of(inputs[0], packing)
+    if reserve.dtype is OF_CUDNN:
+        first = first or first_values(call.network, x, extent.rows)
+        bytes = reserve.view(torch.uint8)
+        return cudnn.backward(call.network, x, first, sources, extent.counts, bytes, d_output, d_last, wanted)
     d_more = [
         x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
         for d, size in zip(d_last[states:], call.more_sizes, strict=True)
     ]
-    return triton.backward(
-        call.network,
-        list(map(readable, inputs)),
-        [s.contiguous() for s in sources],
-        extent_of(x, packing),
-        call.randomness(seed, packing),
-        reserve,
-        None if d_output is None else readable(d_output),
-        d_last[:states],
-        list(map(readable, d_more)),
-        wanted,
-        call.ends,
-    )
+    randomness, given = call.randomness(seed, packing), None if d_output is None else readable(d_output)
+    cotangents = (given, d_last[:states], list(map(readable, d_more)))
+    return triton.backward(call.network, inputs, sources, extent, randomness, reserve, *cotangents, wanted, call.ends)

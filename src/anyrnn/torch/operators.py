@@ -53,7 +53,11 @@ def _forward_kernel(
     number: int,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
-    output, last, reserve = run_forward(inputs, first, sources, seed, as_packing(counts, places), number, keep)
+    packing = as_packing(counts, places)
+    if CALLS[number].on_triton(inputs[0]):
+        output, last, reserve = gpu.run_forward(inputs, first, sources, seed, packing, number, keep, sizes_are_told=True)
+    else:
+        output, last, reserve = run_forward(inputs, first, sources, seed, packing, number, keep)
     return output, last, output.new_empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 

@@ -1,0 +1,88 @@
+"""Which of a device's backends runs a call: the generated kernels, or cuDNN where it computes the same and was measured to be
+quicker. It is measured once for each kind of call, and kept on disk.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyrnn._cache import remembered
+from anyrnn.backends.cudnn import run as cudnn
+from anyrnn.sequence.packing import Packing
+from anyrnn.torch.calls import Call
+
+ROUNDS = 5
+KNOWN: dict[str, Choice] = {}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Milliseconds of a call by each."""
+
+    triton: float
+    cudnn: float
+
+    @property
+    def takes_cudnn(self) -> bool:
+        return self.cudnn < self.triton
+
+    def __str__(self) -> str:
+        return f"measured: generated kernels {self.triton:.3g} ms, cuDNN {self.cudnn:.3g} ms"
+
+
+def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
+    """Why cuDNN cannot run a call, or None."""
+    if call.backend == "triton":
+        return "backend='triton' was asked for"
+    if call.ends:
+        return "cuDNN gives the outputs of all steps"
+    return cudnn.why_not(call.network, x.dtype, x.device, packing is not None)
+
+
+def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str:
+    """What makes calls alike: lengths count by powers of two, since time grows with them for either."""
+    network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
+    rows = x.size(1) if packing is None else packing.rows
+    sizes = network.sizes, network.layers, network.ways, 1 << max(0, steps - 1).bit_length(), rows, packing is not None
+    numbers = x.dtype, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, trains
+    machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
+    return f"{network.graph.identity} {sizes} {numbers} {machine}"
+
+
+def known(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> Choice | None:
+    """What was measured for such calls in this process."""
+    return KNOWN.get(kind_of(call, x, packing, trains))
+
+
+def takes_cudnn(
+    call: Call, x: Tensor, packing: Packing | None, trains: bool, runs: Callable[[str], Callable[[], object]]
+) -> bool:
+    """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn`, to be measured."""
+    if why_not_cudnn(call, x, packing) is not None:
+        return False
+    kind = kind_of(call, x, packing, trains)
+    if kind not in KNOWN:
+        if torch.cuda.is_current_stream_capturing():  # nothing can be measured now
+            return False
+        KNOWN[kind] = remembered("choice", kind, lambda: Choice(*(milliseconds(runs(name)) for name in ("triton", "cudnn"))))
+    return KNOWN[kind].takes_cudnn
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """The median of some runs after two that may compile, by the device's clock."""
+    for _ in range(2):
+        run()
+    found = []
+    for _ in range(ROUNDS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        found.append(begin.elapsed_time(end))
+    return statistics.median(found)

@@ -1,0 +1,135 @@
+"""Calls that take cuDNN where it is quicker. In its place stands torch's network on the CPU, which takes the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn.backends.cudnn import matching, run
+from anyrnn.torch import choice, gpu
+from tests.backends.triton.conftest import interpreted as interpreted
+
+FUNCTIONS = {"LSTM": torch._VF.lstm, "GRU": torch._VF.gru, "RNN_TANH": torch._VF.rnn_tanh, "RNN_RELU": torch._VF.rnn_relu}
+CALLS: list[str] = []
+
+
+def on_cpu(
+    network: Any, x: Tensor, first: Sequence[Tensor], weights: Sequence[Tensor], counts: Any
+) -> tuple[Tensor, list[Tensor]]:
+    found = matching.match(network)
+    assert isinstance(found, matching.Match)
+    h, c = run._states(found, network, first)
+    options = (True, network.layers, 0.0, False, network.bidirectional)
+    state = (h, c) if c is not None else h
+    if counts is None:
+        output, *last = FUNCTIONS[found.mode](x, state, weights, *options, False)
+    else:
+        output, *last = FUNCTIONS[found.mode](x, torch.tensor(counts), state, weights, *options)
+    by_name = dict(zip(found.states, last, strict=True))
+    return output, [by_name[name] for name in network.graph.state_names]
+
+
+def forward(network: Any, x: Tensor, first: Any, sources: Any, counts: Any, trains: bool) -> Any:
+    CALLS.append("forward")
+    weights = matching.weights(matching.match(network), network, sources)
+    with torch.no_grad():
+        output, last = on_cpu(network, x, first, weights, counts)
+    return output, last, output.contiguous().view(-1).view(torch.uint8).clone()
+
+
+def backward(
+    network: Any, x: Tensor, first: Any, sources: Any, counts: Any, reserve: Tensor, d_output: Any, d_last: Any, wanted: Any
+) -> Any:
+    CALLS.append("backward")
+    found = matching.match(network)
+    with torch.enable_grad():
+        given = [t.detach().clone().requires_grad_() for t in (x, *first, *matching.weights(found, network, sources))]
+        output, last = on_cpu(network, given[0], given[1 : 1 + len(first)], given[1 + len(first) :], counts)
+    assert torch.equal(output.detach().contiguous().view(-1).view(torch.uint8), reserve)
+    pairs = [(r, d) for r, d in zip((output, *last), (d_output, *d_last), strict=True) if d is not None]
+    d_x, *rest = torch.autograd.grad([r for r, _ in pairs], given, [d for _, d in pairs])
+    d_sources = matching.gradients(found, network, sources, rest[len(first) :])
+    return [d_x] if wanted[0] else [], list(rest[: len(first)]) if wanted[1] else [], d_sources if wanted[2] else []
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN is there, and takes half of the time."""
+    choice.KNOWN.clear()
+    CALLS.clear()
+    monkeypatch.setattr(run, "why_not", lambda network, *_: r if isinstance(r := matching.match(network), str) else None)
+    monkeypatch.setattr(run, "forward", forward)
+    monkeypatch.setattr(run, "backward", backward)
+    monkeypatch.setattr(choice, "kind_of", lambda call, x, packing, trains: f"{call.network} {x.shape} {trains}")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    times = iter([2.0, 1.0] * 100)
+    monkeypatch.setattr(choice, "milliseconds", lambda made: [made(), next(times)][1])
+    monkeypatch.setattr("anyrnn.torch.base.RecurrentBase._on_triton", lambda module, tensor: True)
+    monkeypatch.setattr("anyrnn.torch.calls.Call.on_triton", lambda call, like: True)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("how", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}], ids=["plain", "deep"])
+@pytest.mark.parametrize("lengths", [None, [3, 5, 1]], ids=["dense", "lengths"])
+def test_calls_give_the_same(kind: str, how: dict[str, Any], lengths: Any) -> None:
+    torch.manual_seed(0)
+    module = getattr(anyrnn.torch, kind)(3, 4, dtype=torch.float64, **how)
+    same = getattr(anyrnn.torch, kind)(3, 4, dtype=torch.float64, backend="reference", **how)
+    same.load_state_dict(module.state_dict())
+    x = torch.randn(*((3, 5) if how else (5, 3)), 3, dtype=torch.float64)
+    call = {} if lengths is None else {"lengths": lengths}
+    found = []
+    for layer in (module, same):
+        given = x.clone().requires_grad_()
+        output, state = layer(given, **call)
+        states = state if isinstance(state, tuple) else (state,)
+        sum(t.square().sum() for t in (output, *states)).backward()
+        found.append([output.detach(), *states, given.grad, *(p.grad for p in layer.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    assert CALLS == ["forward", "backward"] * 2  # to measure, and the call
+    told = str(anyrnn.explain(module, x, **call))
+    assert "backend   cudnn: cuDNN's own network, through torch" in told
+    assert "choice    measured: generated kernels 2 ms, cuDNN 1 ms" in told
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_it_has_not_runs_on_generated_kernels() -> None:
+    x = torch.randn(5, 3, 3)
+    for module, reason in (
+        (anyrnn.torch.Recurrent("gru_before", 3, 4), "cell 'gru_before' is none of cuDNN's four"),
+        (anyrnn.torch.LSTM(3, 4, backend="triton"), "backend='triton' was asked for"),
+    ):
+        module(x)[0].sum().backward()
+        assert not CALLS
+        assert f"choice    cuDNN cannot run this: {reason}" in str(anyrnn.explain(module, x))
+    module = anyrnn.torch.LSTM(3, 4)
+    assert f"choice    {gpu.UNMEASURED}" in str(anyrnn.explain(module, x))
+
+
+@pytest.mark.usefixtures("quick")
+def test_where_it_is_slower_it_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 2.0])
+    monkeypatch.setattr(choice, "milliseconds", lambda made: next(times))
+    module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
+    with torch.no_grad():
+        module(x)
+        module(x)  # nothing is measured again
+        assert "backend   triton: generated kernels" in str(anyrnn.explain(module, x))
+    assert not CALLS
+
+
+def test_versions_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    network, device = anyrnn.torch.LSTM(3, 4).network, torch.device("cuda")
+    for version, wrong in ((8005, False), (8100, True), (8900, True), (8907, False), (91002, False)):
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda version=version: version)
+        assert run.why_not(network, torch.float32, device, uneven=False) is None
+        reason = run.why_not(network, torch.float32, device, uneven=True)
+        assert reason == (f"cuDNN {version} gives wrong numbers where sequences end at different steps" if wrong else None)
