@@ -85,4 +85,4 @@ def milliseconds(run: Callable[[], object]) -> float:
         end.record()
         end.synchronize()
         found.append(begin.elapsed_time(end))
-    return statistics.median(found)
+    return float(statistics.median(found))

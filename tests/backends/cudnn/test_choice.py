@@ -12,7 +12,6 @@ from torch import Tensor
 import anyrnn.torch
 from anyrnn.backends.cudnn import matching, run
 from anyrnn.torch import choice, gpu
-from tests.backends.triton.conftest import interpreted as interpreted
 
 FUNCTIONS = {"LSTM": torch._VF.lstm, "GRU": torch._VF.gru, "RNN_TANH": torch._VF.rnn_tanh, "RNN_RELU": torch._VF.rnn_relu}
 CALLS: list[str] = []
