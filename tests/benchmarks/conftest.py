@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import machine, reading
+from benchmarks import machine, pointwise, reading
 from benchmarks.measure import Blocks
 from benchmarks.run import Settings
 from benchmarks.suite import SUITES, Row
@@ -26,5 +26,6 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(machine, "PRODUCT_SIZE", 64)
     monkeypatch.setattr(machine, "MEMORY_BYTES", 2**16)
     monkeypatch.setattr(reading, "LEAST_SECONDS", 1e-4)
+    monkeypatch.setattr(pointwise, "ROUNDS", 10)
     monkeypatch.setattr(Settings, "blocks_for", lambda self, row: replace(QUICKLY, between=1e-4 if row.mode == "paced" else 0.0))
     return replace_quick

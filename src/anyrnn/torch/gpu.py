@@ -127,10 +127,20 @@ def _forward_on_triton(
     reserve = None
     if keep:
         bytes = kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
-        reserve = torch.empty(bytes, dtype=torch.uint8, device=x.device)
+        reserve = _new_reserve(bytes, x.device)
     randomness = call.randomness(seed, packing)
     last = triton.forward(call.network, inputs, first, sources, extent, randomness, output, more, reserve, call.ends)
     return output, [*last, *more], reserve
+
+
+def _new_reserve(bytes: int, device: torch.device) -> Tensor:
+    """Raises: torch.OutOfMemoryError that says what it is for."""
+    try:
+        return torch.empty(bytes, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError as error:
+        what = f"{bytes} bytes of {device} that a training call keeps for its backward pass"
+        how = "a smaller batch or shorter sequences (truncated backpropagation) need less; calls without gradients keep nothing"
+        raise torch.OutOfMemoryError(f"anyrnn: no room for {what}: {how}. {error}") from None
 
 
 def run_backward(

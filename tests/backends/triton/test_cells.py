@@ -7,6 +7,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import cells
+from anyrnn.passes import compile
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
 
@@ -32,6 +33,15 @@ def test_sizes(cell: str, T: int, N: int, D: int, H: int) -> None:
     shape = shape_for(cell, D, H)
     found, expected = (run(make(cell, backend, **shape), T, N) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+def test_equal_plans_share_their_kernels() -> None:
+    """Though their parts are other objects, as of a cell that was traced anew when the first plan was forgotten."""
+    made = []
+    for _ in range(2):
+        compile._plan.cache_clear()
+        made.append(run(make("gru_before", "triton", 3, 4), 3, 2))
+    assert all(torch.equal(value, made[1][name]) for name, value in made[0].items())
 
 
 @pytest.mark.parametrize("cell", ["gru", *(pytest.param(c, marks=slow) for c in ("rnn_tanh", "lstm", "lstm_layernorm", "lem"))])

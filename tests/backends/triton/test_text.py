@@ -17,6 +17,7 @@ from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.ops import TABLE
 from anyrnn.passes.compile import plan
+from anyrnn.torch import gpu
 
 GOLDEN = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads")
 
@@ -55,6 +56,16 @@ def test_without_a_device_and_an_interpreter(monkeypatch: pytest.MonkeyPatch) ->
         module(torch.zeros(3, 2, 4))
     assert module.backend_name == "reference"
     assert anyrnn.torch.LSTM(4, 5).backend_name == "llvm"
+
+
+def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def empty(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch, "empty", empty)
+    message = "anyrnn: no room for 4096 bytes of cuda:0 that a training call keeps for its backward pass: a smaller batch"
+    with pytest.raises(torch.OutOfMemoryError, match=message):
+        gpu._new_reserve(4096, torch.device("cuda:0"))
 
 
 @pytest.mark.slow

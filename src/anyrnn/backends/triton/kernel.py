@@ -158,11 +158,15 @@ class KernelText:
         return f"tl.load({address} + feature, mask=feature < {self.use(writer.size(node.shape[0]))}, other=0.0).to(COMPUTE)"
 
     def load(self, buffer: str, later: int) -> str:
-        mask = self.masks.get((buffer, later), "there")
+        mask, way = self.masks.get((buffer, later), "there"), self.way_to(buffer)
         if self.dim(buffer) is None:
-            return f"tl.load({self.places[buffer, later]}, mask={mask}, other=0.0).to(COMPUTE)"
+            return f"tl.load({self.places[buffer, later]}, mask={mask}, other=0.0{way}).to(COMPUTE)"
         inside = "inside" if mask == "there" else f"inside & {mask}"
-        return f"tl.load({self.places[buffer, later]} + feature, mask={inside}, other=0.0).to(COMPUTE)"
+        return f"tl.load({self.places[buffer, later]} + feature, mask={inside}, other=0.0{way}).to(COMPUTE)"
+
+    def way_to(self, buffer: str) -> str:
+        """What other multiprocessors write is read past the cache of one's own."""
+        return ', cache_modifier=".cg"' if self.role(buffer) in ("state", "cross") else ""
 
     def elementwise(self, i: int) -> str:
         node = self.nodes[i]
@@ -242,7 +246,8 @@ class KernelText:
             self.say("k = k0 + tl.arange(0, BLOCK_K)")
             value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
             mask = f"there & (k < {depth})[None, :]"
-            self.say(f"{value} = tl.load({self.places[operand, later]} + k[None, :], mask={mask}, other=0.0).to(OPERAND)")
+            at, way = self.places[operand, later], self.way_to(operand)
+            self.say(f"{value} = tl.load({at} + k[None, :], mask={mask}, other=0.0{way}).to(OPERAND)")
             for i, term in together:
                 self.say_product(i, term, value, depth)
             self.depth -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -79,12 +79,9 @@ class Run:
         both = torch.tensor([counts, given], dtype=torch.int64).to(self.device)
         return both[0, 1:], both[1, 1:]
 
-    def chunks(self, reverse: bool) -> Iterator[Chunk]:
+    def chunks(self, reverse: bool) -> tuple[Chunk, ...]:
         """Pieces of steps, in the order of a loop."""
-        length = max(1, CHUNK_ROWS // max(1, self.extent.rows))
-        starts = range(0, self.extent.steps, length)
-        for first in reversed(starts) if reverse else starts:
-            yield Chunk(self, first, min(first + length, self.extent.steps))
+        return _chunks(self, reverse, max(1, CHUNK_ROWS // max(1, self.extent.rows)))
 
     @cached_property
     def place_of_rows(self) -> tuple[Tensor, Tensor]:
@@ -102,6 +99,8 @@ class Chunk:
     run: Run
     begin: int
     end: int
+    backwards: bool
+    """whether the loop goes from the last step to the first"""
 
     @cached_property
     def units(self) -> tuple[int, int]:
@@ -122,17 +121,18 @@ class Chunk:
         begin, end = self.units
         return (end - begin) * self.run.extent.unit_rows
 
-    def segments(self, reverse: bool) -> list[tuple[int, int, int]]:
-        """Of steps with equally many rows: the first step in the order of a loop, how many there are, and their rows."""
+    @cached_property
+    def table(self) -> Tensor:
+        """Of segments of steps with equally many rows: the first step in the order of the loop, how many steps, their rows."""
         steps = range(self.begin, self.end)
         found: list[tuple[int, int, int]] = []
-        for step in reversed(steps) if reverse else steps:
+        for step in reversed(steps) if self.backwards else steps:
             count = self.run.count(step)
             if found and found[-1][2] == count:
                 found[-1] = (found[-1][0], found[-1][1] + 1, count)
             else:
                 found.append((step, 1, count))
-        return found
+        return torch.tensor(found, dtype=torch.int64).to(self.run.device)
 
     def history(self, states: Tensor, later: int) -> Tensor:
         """The rows of these steps [rows, size], in the caller's order, of what stands between steps [T + 1, N, size]."""
@@ -144,6 +144,15 @@ class Chunk:
         slot = step + 1 - later if run.reverse else step + later
         found: Tensor = states.view(-1, size).index_select(0, slot * run.extent.rows + row)
         return found
+
+
+@lru_cache(maxsize=256)
+def _chunks(run: Run, reverse: bool, length: int) -> tuple[Chunk, ...]:
+    """With their tables, which are brought to a device once: while a graph of launches is captured nothing can be."""
+    steps = run.extent.steps
+    starts = range(0, steps, length)
+    order = reversed(starts) if reverse else starts
+    return tuple(Chunk(run, first, min(first + length, steps), reverse) for first in order)
 
 
 @lru_cache(maxsize=64)

@@ -25,10 +25,15 @@ class Code:
     text: str
     loop: str
     """the name of the loop's function"""
-    flat: dict[str, str]
-    """by kernel of a stage outside of the loop, the function that is launched"""
+    flat: dict[tuple[str, str], str]
+    """by `flat_key` of a kernel outside of the loop, the function that is launched"""
     arguments: dict[str, tuple[Argument, ...]]
     """of each function that is launched, in order"""
+
+
+def flat_key(kernel: Kernel) -> tuple[str, str]:
+    """What tells a kernel from others outside of the loop: those of a stage differ in their size."""
+    return kernel.name, str(kernel.dim)
 
 
 class Writer:
@@ -59,7 +64,7 @@ class Writer:
         flat = {}
         for stage in (*self.program.before, *self.program.after):
             for kernel in filter(lambda k: id(k) in called, stage.kernels):
-                flat[kernel.name] = self._flat(kernel, *called[id(kernel)])
+                flat[flat_key(kernel)] = self._flat(kernel, *called[id(kernel)])
         return Code("\n\n\n".join(self.pieces) + "\n", loop, flat, self.arguments)
 
     def _loop(self, called: dict[int, tuple[str, tuple[Argument, ...]]]) -> str:
@@ -118,7 +123,7 @@ class Writer:
 
     def _flat(self, kernel: Kernel, function: str, needed: tuple[Argument, ...]) -> str:
         """A launch for all steps of a chunk at once: a program for each block of rows, step, and part of the features."""
-        name = self.functions(("flat", kernel.name), f"{self.name}_{kernel.name}_of_all")
+        name = self.functions(("flat", *flat_key(kernel)), f"{self.name}_{kernel.name}_of_all")
         own = (Argument("call", "first", "first"),)
         lines = [
             *_signature(name, (*own, *needed)),

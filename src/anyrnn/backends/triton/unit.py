@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Run, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
 from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, step_bytes
+from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.plan import Kernel, Program, Stage
@@ -45,10 +47,10 @@ class Unit:
     """the steps of the run that have the output's cotangent"""
 
     def __post_init__(self) -> None:
-        self.program: Program = getattr(self.network.plan, self.which)
-        self.sizes = self.network.layer_sizes(self.layer)
         self.kernels: Kernels = launch.kernels(self.network.plan, self.which)
         self.lowered = self.kernels.lowered
+        self.program = self.lowered.program  # equal to the plan's own, whose kernels may be other objects
+        self.sizes = self.network.layer_sizes(self.layer)
         self.weights = {w.name: w for w in self.network.plan.phase.weights}
         self.device = self.run.device
         self.state_dtype = of_states(self.dtype)
@@ -167,7 +169,7 @@ class Unit:
         if kind == "threshold":
             return threshold(chances.probability(choice))
         number = chances.scale(choice) if kind == "scale" else chances.probability(choice)
-        return torch.tensor([number], dtype=self.state_dtype, device=self.device)
+        return _on_device(number, self.state_dtype, self.device)
 
     def launch(self, name: str, grid: Sequence[int], columns: int, **how: Any) -> None:
         precision = "tf32" if self.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
@@ -182,7 +184,7 @@ class Unit:
     def run_program(self) -> None:
         """All steps, chunk by chunk."""
         reverse = self.program.reverse
-        chunks = list(self.run.chunks(reverse))
+        chunks = self.run.chunks(reverse)
         self.make_room(max((c.total for c in chunks), default=0))
         self.prepare()
         for chunk in chunks:
@@ -199,10 +201,9 @@ class Unit:
             self.add_sums(self.gradients)
 
     def steps(self, chunk: Chunk) -> None:
-        segments = chunk.segments(self.program.reverse)
-        table = torch.tensor(segments, dtype=torch.int64).to(self.device)
         counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
-        self.values |= {("call", "segments"): table, ("call", "segment_count"): len(segments), ("call", "counter"): counter}
+        segments = {("call", "segments"): chunk.table, ("call", "segment_count"): len(chunk.table)}
+        self.values |= {**segments, ("call", "counter"): counter}
         columns = self.blocks.columns
         together = columns > 1 and self.program.waits  # all programs have to be there at the same time
         how = {} if interpreted() else {"num_warps": self.blocks.warps, "launch_cooperative_grid": together}
@@ -217,7 +218,7 @@ class Unit:
                 continue
             self.values["call", "first"] = chunk.begin
             parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // self.blocks.features)
-            self.launch(self.kernels.code.flat[kernel.name], (self.row_blocks(), chunk.end - chunk.begin, parts), parts)
+            self.launch(self.kernels.code.flat[flat_key(kernel)], (self.row_blocks(), chunk.end - chunk.begin, parts), parts)
 
     def store_products(self, kernel: Kernel, chunk: Chunk) -> None:
         """What is a sum of products as it stands."""
@@ -327,6 +328,12 @@ class Unit:
         of_rows = rows * 0 if first == (run.reverse == reverse) else lengths  # slots are in the caller's order
         of_rows = of_rows & 1 if slots == 2 else of_rows
         return of_rows.to(run.device), rows.to(run.device)
+
+
+@lru_cache(maxsize=64)
+def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number that kernels load, brought there once."""
+    return torch.tensor([number], dtype=dtype).to(device)
 
 
 def blocks_of(network: Network, which: str, layer: int, rows: int, dtype: torch.dtype, device: torch.device) -> Blocks:
