@@ -272,10 +272,10 @@ class Function:
         self.module.declare(full, "void", [value.type, PTR, "i32 immarg", mask.type])
         self.line(f"call void @{full}({value.typed}, ptr {pointer}, i32 {_natural(value.type)}, {mask.typed})")
 
-    def prefetch(self, pointer: Value) -> None:
-        """Bring a cache line near; any address will do."""
+    def prefetch(self, pointer: Value, level: int = 1) -> None:
+        """Bring a cache line near, to some level of cache; any address will do."""
         self.module.declare("llvm.prefetch.p0", "void", [PTR, "i32 immarg", "i32 immarg", "i32 immarg"])
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")
 
     # control
 

@@ -9,6 +9,8 @@
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
 makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept.
 
+Where there are no products, a few rows at a time go through all panels.
+
 Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those
 that the step before used last, where going round would find none.
 
@@ -38,8 +40,13 @@ from anyrnn.backends.llvm.thread_code import turned
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Program
 
-ROWS_AHEAD = 12
-"""How many rows before they are needed rows are fetched where there are no products in the time of which it could be done."""
+ROWS_TOGETHER, ROWS_AHEAD = 4, 32
+"""Where there are no products, all panels of so many rows are done before those of others, and rows are fetched so many rows
+before they are needed, to the second level of cache: down a panel every vector of the caller's arrays stands far from the last,
+and fetching to the nearest cache, which waits for few lines at a time, hides little of how long memory takes.
+"""
+FAR = ("stream", "cotangent", "output", "saved")
+"""The roles of buffers that hold all steps, and so come from memory."""
 
 
 class ColumnKernel(Emitter):
@@ -58,7 +65,7 @@ class ColumnKernel(Emitter):
         self.emit()
 
     def emit(self) -> None:
-        b, e, shaped = self.b, self.element, self.shaped
+        b, shaped = self.b, self.shaped
         self.hoisting = b.compare("ne", self.further[0], i64(0), "hoisting") if shaped.inits else Value("false", "i1")
         for i in self.pointwise_needs:
             if self.nodes[i].op == "load":
@@ -67,6 +74,7 @@ class ColumnKernel(Emitter):
             self.locate(buffer, later)
         self.pointwise_bases = dict(self.bases)
         self.to_fetch = [key for key in self.bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
+        self.to_fetch_ahead = [] if shaped.accumulators else [k for k in self.to_fetch if self.program.buffer(k[0]).role in FAR]
         if shaped.accumulators:
             for accumulator in shaped.accumulators:
                 if accumulator.init:
@@ -89,20 +97,37 @@ class ColumnKernel(Emitter):
             for i in self.needed
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
+        if shaped.accumulators:
+            self.groups()
+        else:
+            self.panels()
+        b.ret()
+
+    def groups(self) -> None:
+        """Go through the groups of panels whose products are made at once."""
+        b, shaped = self.b, self.shaped
         from_last = turned(b, self.t, self.word(self.layout.header("turn"), "turn"))
         loop = b.loop("group", self.group0, self.group1)
         from_end = b.sub(b.add(self.group0, b.sub(self.group1, 1)), loop.index, "from_end")
         number = b.select(from_last, from_end, loop.index, "group")
         first_panel = b.mul(number, shaped.width, "first_panel")
-        all_panels = b.binary("sdiv", b.add(self.features, e.lanes - 1), i64(e.lanes), "panels")
+        lanes = self.element.lanes
+        all_panels = b.binary("sdiv", b.add(self.features, lanes - 1), i64(lanes), "panels")
         self.group = Group(number, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
-        if shaped.accumulators:
-            self.products.note(self.group)
-            self.tiles()
-        else:
-            self.pointwise(i64(0), self.rows)
+        self.products.note(self.group)
+        self.tiles()
         b.end(loop)
-        b.ret()
+
+    def panels(self) -> None:
+        """Go through a few rows after the other, panel by panel, where there are no products."""
+        b = self.b
+        rows = b.loop("few_rows", 0, self.rows, ROWS_TOGETHER)
+        height = b.minimum(b.sub(self.rows, rows.index), ROWS_TOGETHER, "height")
+        panel = b.loop("panel", self.group0, self.group1)
+        self.group = Group(panel.index, panel.index, i64(1))
+        self.pointwise(rows.index, height)
+        b.end(panel)
+        b.end(rows)
 
     def tiles(self) -> None:
         """Go through the rows by tiles; all heights share the pointwise part."""
@@ -188,8 +213,8 @@ class ColumnKernel(Emitter):
         at = {
             key: self.row_at(key, start, row_here, loop.index) for key, start in starts.items() if not self.program.is_sum(key[0])
         }
-        for key in [] if self.shaped.accumulators else self.to_fetch:
-            b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"))
+        for key in self.to_fetch_ahead:
+            b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"), level=2)
         values = dict(vectors)
         for i in self.pointwise_needs:
             node = self.nodes[i]
