@@ -81,7 +81,7 @@ class ColumnKernel(Emitter):
                     self.locate(*accumulator.init)
             for operand in shaped.operands:
                 self.locate(operand.buffer, operand.later)
-            fetches = Fetches(self, self.to_fetch, shaped.inits, self.hoisting, shaped.width)
+            fetches = Fetches(self, self.to_fetch, shaped.inits, self.hoisting, shaped.width, shaped.heights[0])
             self.products = Products(self, shaped, self.hoisting, fetches)
         if self.program.reverse:
             added = self.word(self.layout.header("add_outputs"), "add_outputs")

@@ -1,5 +1,6 @@
 """Fetches what the pointwise part of a tile will touch while the tile's products are made: memory is slow, and all at once would
-wait, so a little is fetched with each panel that is multiplied.
+wait, so a little is fetched with each panel that is multiplied. It is fetched to the second level of cache, as a core waits for
+few lines on their way to the nearest.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from anyrnn.backends.llvm.emitter import Emitter, Key
 
 WORDS = 2
 """address, bytes from row to row"""
+SHORT_PANELS = 4
+"""The products of at most so many panels take less time than memory: what the next tile will touch is fetched meanwhile."""
 
 
 class Fetches:
     """A table of addresses, filled for each group of panels."""
 
-    def __init__(self, kernel: Emitter, pointwise: Sequence[Key], hoisted: Sequence[Key], hoisting: Value, panels: int) -> None:
-        """`pointwise` are the buffers that a tile touches, or `hoisted` when `hoisting`, in at most so many panels."""
-        self.kernel, self.pointwise, self.hoisted, self.hoisting = kernel, pointwise, hoisted, hoisting
+    def __init__(
+        self, kernel: Emitter, pointwise: Sequence[Key], hoisted: Sequence[Key], hoisting: Value, panels: int, rows: int
+    ) -> None:
+        """`pointwise` are the buffers that a tile touches, or `hoisted` when `hoisting`, in at most so many panels and rows."""
+        self.kernel, self.pointwise, self.hoisted, self.hoisting, self.rows = kernel, pointwise, hoisted, hoisting, rows
         self.count = max(len(pointwise), len(hoisted))
         b = kernel.b
         self.table = b.value(PTR, f"alloca [{max(1, WORDS * self.count * panels)} x i64], align 64", "to_fetch")
@@ -31,6 +36,8 @@ class Fetches:
         if self.hoisted:
             each = b.select(self.hoisting, i64(len(self.hoisted)), each, "fetched_of_panel")
         self.end = b.mul(panels_left, each, "fetch_count")
+        is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
+        self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
         often = b.select(b.compare("sgt", product_panels, i64(0)), product_panels, i64(1), "often")
         self.step = b.binary("sdiv", b.add(self.end, b.sub(often, 1)), often, "fetch_step")
         panels = b.loop("panel_of_group", 0, panels_left, once=True)
@@ -45,7 +52,7 @@ class Fetches:
         b.end(panels)
 
     def _words(self, key: Key, panel: Value) -> tuple[Value, ...]:
-        return self.kernel.panel_at(key, panel, i64(0)), self.kernel.row_bytes[key]
+        return self.kernel.panel_at(key, panel, self.ahead), self.kernel.row_bytes[key]
 
     def restart(self) -> None:
         """Before a tile."""
@@ -61,6 +68,6 @@ class Fetches:
         row_bytes = b.load(I64, b.at(place, 1, I64), "row_bytes")
         at = advance(b.load(PTR, place, "address"), b.mul(row_bytes, row), "fetched")
         for i in range(height):
-            b.prefetch(advance(at, b.mul(row_bytes, i), "fetched"))
+            b.prefetch(advance(at, b.mul(row_bytes, i), "fetched"), level=2)
         b.end(loop)
         b.store(end, self.cursor)
