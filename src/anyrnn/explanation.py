@@ -25,6 +25,7 @@ class Launches:
         columns: how many programs share the features of each block.
         barriers: how often these wait for each other in a step.
         multiprocessors: of the device.
+        scans: whether there is no loop, but scans over time.
     """
 
     name: str
@@ -33,8 +34,11 @@ class Launches:
     columns: int
     barriers: int
     multiprocessors: int
+    scans: bool = False
 
     def __str__(self) -> str:
+        if self.scans:
+            return "all steps at once: states by a parallel scan over time, as they are affine in themselves"
         samples = f"{self.blocks} block{'s' * (self.blocks != 1)} of {self.samples} samples on {self.multiprocessors}"
         of_device = f"{samples} multiprocessor{'s' * (self.multiprocessors != 1)}"
         if self.columns == 1:

@@ -14,6 +14,7 @@ from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
 from anyrnn.passes.plan import Buffer, Program
 from anyrnn.passes.save import BackwardStep, Saves, backward_step, choose_saves
+from anyrnn.passes.scan import scanned
 from anyrnn.passes.simplify import simplify, simplify_roots
 from anyrnn.passes.stage import stage
 from anyrnn.passes.step import Step
@@ -73,14 +74,32 @@ def make_plan(traced: Graph) -> Plan:
 def _make_plan(graph: Graph) -> Plan:
     joint = adjoint(graph)
     saves = choose_saves(joint)
+    phase, steps = _steps(graph, joint, saves)
+    inference, training, backward = (stage(*steps[which]) for which in PASSES)
+    derivative = phase_adjoint(graph, phase.weights)
+    return Plan(graph, joint, phase, derivative, saves, inference, training, backward, _summed(graph, phase, backward))
+
+
+def with_scans(plan: Plan, which: str) -> Program | None:
+    """`inference`, `training` or `backward` of a plan with scans over time in the place of its loop, which take all steps to be
+    of all samples; None where there is a state that cannot be scanned.
+    """
+    found = scanned(*_steps(plan.graph, plan.adjoint, plan.saves)[1][which])
+    return found and stage(*found)
+
+
+PASSES = ("inference", "training", "backward")
+
+
+def _steps(graph: Graph, joint: Adjoint, saves: Saves) -> tuple[ParameterPhase, dict[str, tuple[Step, list[Buffer]]]]:
+    """The parameter phase, and for each pass its step and the buffers that loads name."""
     roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
     phase, nodes = split_parameters(joint.nodes, tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)]))
     step = _with_loads(nodes[: len(graph.nodes)])
-    inference = stage(_forward_step(graph, step, ()), _forward_buffers(graph))
-    training = stage(_forward_step(graph, step, saves.kept), _forward_buffers(graph))
-    backward = stage(_backward(joint, saves, nodes), _backward_buffers(graph, saves))
-    derivative = phase_adjoint(graph, phase.weights)
-    return Plan(graph, joint, phase, derivative, saves, inference, training, backward, _summed(graph, phase, backward))
+    forward, buffers = _forward_step(graph, step, ()), _forward_buffers(graph)
+    training, backward = _forward_step(graph, step, saves.kept), _backward(joint, saves, nodes)
+    of_backward = _backward_buffers(graph, saves)
+    return phase, {"inference": (forward, buffers), "training": (training, buffers), "backward": (backward, of_backward)}
 
 
 def _summed(graph: Graph, phase: ParameterPhase, backward: Program) -> frozenset[str]:

@@ -41,7 +41,7 @@ class Levels:
                 + [i for _, i in step.sums],
             )
         )
-        self.region = self._regions()
+        self.region = self._around_scans() if step.scans else self._regions()
         self.level: dict[int, int] = {}
         self.whole: dict[int, int] = {}
         self.effort: dict[int, int] = {}
@@ -90,6 +90,12 @@ class Levels:
                 sunk.add(i)
                 region[i] = AFTER
         return region
+
+    def _around_scans(self) -> dict[int, str]:
+        """What scans read is made before them, all else after."""
+        read = {name for scan in self.step.scans for name in scan.coefficients}
+        before = reachable(self.nodes, (i for name, _, i in self.step.outputs if name in read))
+        return {i: BEFORE if i in before else AFTER for i in self.live if self.nodes[i].per_sample}
 
     def _levels(self, region: str) -> None:
         for i in self.live:

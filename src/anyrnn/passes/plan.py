@@ -21,7 +21,7 @@ class Buffer:
     `output` the caller's, written; `state` goes from step to step;
     `saved` is kept from forward to backward; `cross` crosses stages within a step, or the border of a step in a rotated loop;
     `chunk` holds the steps of a chunk, for what is done before or after the steps; what is stored to a `sum` is added to what
-    the steps before have stored there.
+    the steps before have stored there; `history` is what a scan writes: a state before every step and after the last.
     """
 
     name: str
@@ -94,12 +94,30 @@ class GradientSum:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """What takes the place of a loop for states that depend on each other alone, and as a sum: of each state times a factor, and
+    a term. Buffers; None where one is zero.
+    """
+
+    states: tuple[str, ...]
+    factors: tuple[tuple[str | None, ...], ...]
+    """for each new state, those of all states"""
+    terms: tuple[str | None, ...]
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """All buffers that it reads."""
+        return tuple(name for name in (*self.terms, *(f for row in self.factors for f in row)) if name is not None)
+
+
+@dataclass(frozen=True)
 class Program:
     """One pass over time.
 
     For each chunk of steps: `before` for all its steps at once; step by step `body`; then `after`, and the gradients, for all
     its steps. A rotated loop runs `entry` instead of the first stage of `body` in its first step, and `exit` after its last.
-    `states` are carried: (buffer); the loop reads the value before a step and writes the one after it.
+    `states` are carried: (buffer); the loop reads the value before a step and writes the one after it. With `scans` there is no
+    loop: they are done between `before` and `after`.
     """
 
     reverse: bool
@@ -114,6 +132,7 @@ class Program:
     sums: tuple[GradientSum, ...] = ()
     stages: int = 0
     """All-feature dependencies on the longest cycle through one step."""
+    scans: tuple[Scan, ...] = ()
 
     @property
     def waits(self) -> bool:

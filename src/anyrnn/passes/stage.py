@@ -194,7 +194,7 @@ class Stager(Levels):
 
     def kernels(self, region: str, level: int) -> Stage:
         here = [i for i in self.targets if not self.is_leaf(i) and self.place(i) == (region, level)]
-        if level == 0 and region == LOOP:
+        if level == 0 and region == (AFTER if self.step.scans else LOOP):
             here += [i for i in self.targets if self.is_leaf(i)]
         by_dim: dict[Dim | None, list[int]] = {}
         for i in sorted(here):
@@ -285,6 +285,7 @@ def stage(step: Step, known: Iterable[Buffer]) -> Program:
         products,
         sums,
         stages,
+        step.scans,
     )
 
 

@@ -43,14 +43,15 @@ def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, pac
     device, launches = device_of(x.device), []
     for program in seen.programs:
         of_layers = [
-            blocks_of(part, program, layer, seen.rows, x.dtype, x.device)
+            blocks_of(part, program, layer, Extent(seen.steps, seen.rows, seen.counts), x.dtype, x.device)
             for part in network.parts
             for layer in range(part.layers)
         ]
         blocks, made = max(of_layers, key=lambda b: b.columns), getattr(network.plan, program)
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         count = -(-seen.rows // blocks.rows)
-        launches.append(Launches(PASSES[program], count, blocks.rows, blocks.columns, barriers, device.multiprocessors))
+        how = (count, blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
+        launches.append(Launches(PASSES[program], *how))
     reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
     found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]
     told = f"cuDNN cannot run this: {reasons[0]}" if reasons else "; ".join(str(one or UNMEASURED) for one in found)

@@ -92,3 +92,22 @@ def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
         while tl.atomic_add(counter, 0, sem="acquire") < target:
             pass
         tl.debug_barrier()
+
+
+@triton.jit
+def after_1(factor, term, next_factor, next_term):
+    """`x -> factor x + term`, and then the next: see `scans`."""
+    return next_factor * factor, next_factor * term + next_term
+
+
+@triton.jit
+def after_2(f00, f01, f10, f11, t0, t1, n00, n01, n10, n11, s0, s1):
+    """The same of two numbers: `f` and `n` are matrices, `t` and `s` vectors."""
+    return (
+        n00 * f00 + n01 * f10,
+        n00 * f01 + n01 * f11,
+        n10 * f00 + n11 * f10,
+        n10 * f01 + n11 * f11,
+        n00 * t0 + n01 * t1 + s0,
+        n10 * t0 + n11 * t1 + s1,
+    )

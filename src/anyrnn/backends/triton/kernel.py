@@ -101,7 +101,9 @@ class KernelText:
             unit = ""
         elif role == "cross":
             unit = f"({step} & 1).to(tl.int64) * {of_step} + "
-        elif role == "state" or (role == "saved" and self.writer.program.reverse and buffer in self._forward_states()):
+        elif role in ("state", "history") or (
+            role == "saved" and self.writer.program.reverse and buffer in self._forward_states()
+        ):
             slots = self.use(self.writer.flag("slots", buffer))
             unit = f"((slot_first + slot_sign * {step}) & {slots}).to(tl.int64) * {of_step} + "
         elif role == "chunk":
@@ -117,7 +119,9 @@ class KernelText:
             self.masks[buffer, later] = mask
 
     def _forward_states(self) -> set[str]:
-        return {name.removeprefix("d_") for name in self.writer.program.states}
+        program = self.writer.program
+        scanned = (name for scan in program.scans for name in scan.states)
+        return {name.removeprefix("d_") for name in (*program.states, *scanned)}
 
     def _samples(self) -> None:
         """The caller's sample and step of each row, for random choices."""

@@ -11,7 +11,7 @@ from typing import Any
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.names import Argument
 from anyrnn.backends.triton.text import Code, write
-from anyrnn.passes.compile import Plan
+from anyrnn.passes.compile import Plan, with_scans
 from anyrnn.passes.plan import Program
 
 
@@ -35,30 +35,40 @@ class Kernels:
         return [a for a in self.code.arguments[name] if a.kind != "adds"]
 
 
-def code_of(plan: Plan, which: str, name: str) -> Code:
-    """The text of `inference`, `training` or `backward` of a plan."""
+@lru_cache(maxsize=512)
+def program_of(plan: Plan, which: str, scans: bool = False) -> Program | None:
+    """`inference`, `training` or `backward` of a plan; with scans in the place of the loop, None where there can be none."""
     program: Program = getattr(plan, which)
+    return with_scans(plan, which) if scans else program
+
+
+def code_of(plan: Plan, which: str, name: str, scans: bool = False) -> Code:
+    """The text of a program of a plan."""
+    program = program_of(plan, which, scans)
+    assert program is not None
     return write(program, plan.phase.weights, f"{name}_{which}")
 
 
 @lru_cache(maxsize=256)
-def lowered(plan: Plan, which: str) -> Lowered:
-    """`inference`, `training` or `backward` of a plan, its affines taken apart."""
-    return Lowered(getattr(plan, which))
+def lowered(plan: Plan, which: str, scans: bool = False) -> Lowered:
+    """A program of a plan, its affines taken apart."""
+    program = program_of(plan, which, scans)
+    assert program is not None
+    return Lowered(program)
 
 
 @lru_cache(maxsize=256)
-def kernels(plan: Plan, which: str) -> Kernels:
+def kernels(plan: Plan, which: str, scans: bool = False) -> Kernels:
     """Those of a program. Triton compiles each when it is first launched."""
     import triton
     import triton.language as tl
 
     from anyrnn.backends.triton import functions
 
-    code = code_of(plan, which, plan.graph.name)
+    code = code_of(plan, which, plan.graph.name, scans)
     file = f"<anyrnn {plan.graph.name} {which} {abs(hash(code.text)):x}>"
     lines = code.text.splitlines(keepends=True)
     linecache.cache[file] = (len(code.text), None, lines, file)  # Triton reads a function's text from its file
     space: dict[str, Any] = {"triton": triton, "tl": tl, "functions": functions, "__name__": "anyrnn.backends.triton.generated"}
     exec(compile(code.text, file, "exec"), space)
-    return Kernels(code, lowered(plan, which), {name: space[name] for name in code.arguments})
+    return Kernels(code, lowered(plan, which, scans), {name: space[name] for name in code.arguments})

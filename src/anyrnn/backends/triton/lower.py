@@ -60,9 +60,9 @@ class Lowered:
         """by the identity of a stage, those that its kernels begin from"""
         self.written = {b for stage in self.loop for kernel in stage.kernels for _, b, _ in kernel.stores}
         for stage in self.loop:
-            self._take_apart(stage, self.written)
+            self._take_apart(stage, in_loop=True)
         for stage in (*program.before, *program.after):
-            self._take_apart(stage, frozenset())
+            self._take_apart(stage, in_loop=False)
 
     @cached_property
     def loop(self) -> tuple[Stage, ...]:
@@ -82,8 +82,10 @@ class Lowered:
         """Each once."""
         return list(dict.fromkeys(early for stage in stages for early in self.early_of[id(stage)]))
 
-    def _take_apart(self, stage: Stage, in_loop: Iterable[str]) -> None:
-        late_buffers = {b.name for b in self.program.buffers if b.role in ("state", "cross") or b.name in in_loop}
+    def _take_apart(self, stage: Stage, in_loop: bool) -> None:
+        """In the loop, what is made in it is late; and what is made early is of one step, which may be later than the current."""
+        late_buffers = {b.name for b in self.program.buffers if b.role in ("state", "cross")}
+        late_buffers |= self.written if in_loop else set()
         found: list[Early] = []
         for kernel in stage.kernels:
             for i in kernel.affines:
@@ -95,13 +97,13 @@ class Lowered:
                 ]
                 biases = tuple(nodes[b].attributes[0] for b in bias_nodes)
                 early = [t for t in terms if t.operand not in late_buffers]
-                first = early[0].later if early else 0
-                early = [t for t in early if t.later == first]
+                first = early[0].later if early and in_loop else 0
+                early = [t for t in early if t.later == first or not in_loop]
                 late = tuple(t for t in terms if t not in early)
                 if not early:
                     self.sums[id(kernel), i] = Sum(None, 0, biases, late)
                     continue
-                here = tuple(Term(t.weight, t.operand, 0, t.transposed, t.heads) for t in early)
+                here = tuple(Term(t.weight, t.operand, t.later - first, t.transposed, t.heads) for t in early)
                 key = (dim, biases, here)
                 if key not in self.earlies:
                     name = nodes[i].name or "v"

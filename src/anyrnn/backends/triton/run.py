@@ -93,7 +93,7 @@ def forward(
             unit.tensors |= {name: tensor for (of, name), tensor in held.items() if of == number and name != "y of layer"}
             for state, size in zip(network.graph.states, network.state_sizes, strict=True):
                 if state.name not in unit.tensors:
-                    unit.tensors[state.name] = unit.new(2, extent.rows, size, of_states=True)
+                    unit.tensors[state.name] = unit.new_states(size)
             for k, state in enumerate(network.graph.states):
                 unit.begin_with(state.name, first[k][number] if first else float(state.init))
             unit.run_program()
@@ -172,7 +172,7 @@ def backward(
             unit.adds = {name for name, d in outputs.items() if id(d) in begun}
             begun |= {id(d) for d in outputs.values()}
             for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
-                unit.tensors[f"d_{state.name}"] = unit.new(2, extent.rows, size, of_states=True)
+                unit.tensors[f"d_{state.name}"] = unit.new_states(size)
                 d = d_last[k]
                 unit.begin_with(f"d_{state.name}", 0.0 if d is None else d[number])
             unit.gradients = of_unit(network, gradients, number) if wanted[2] else None

@@ -17,6 +17,10 @@ ROWS = 16
 """Samples of a block, the least that products of matrices take."""
 FEATURES = (32, 16)
 """Features of a block: the larger where they are enough for all multiprocessors."""
+SCAN_STEPS = 64
+"""Steps of a block of a scan; of fewer, a loop is as good."""
+LOOPS = 2
+"""With more programs than so many for each multiprocessor, a loop fills the device."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Blocks:
     reduced: int = 64
     columns: int = 1
     warps: int = 4
+    scans: bool = False
+    """whether scans over time are in the place of the loop"""
 
     def constants(self, dtype: torch.dtype, precision: str, packed: bool) -> dict[str, Any]:
         """As generated functions call them."""
@@ -55,6 +61,12 @@ class Blocks:
             "BLOCK_N": self.rows, "BLOCK_F": self.features, "BLOCK_K": self.depth, "BLOCK_R": self.reduced,
             "COLUMN_PROGRAMS": self.columns, "COMPUTE": compute, "OPERAND": operand, "PRECISION": precision, "PACKED": packed,
         }  # fmt: skip
+
+    def of_scans(self, dtype: torch.dtype) -> dict[str, Any]:
+        """As the functions of scans call them."""
+        import triton.language as tl
+
+        return {"BLOCK_T": SCAN_STEPS, "BLOCK_F": FEATURES[-1], "COMPUTE": tl.float64 if dtype is torch.float64 else tl.float32}
 
 
 def interpreted() -> bool:
@@ -80,6 +92,12 @@ def choose(program: Program, weight_bytes: int, features: int, rows: int, device
     waits = len(program.body) * device.barrier if program.waits else 0.0
     alone, together = weight_bytes / device.bytes_a_second, weight_bytes / device.bytes_a_second / parts + waits
     return Blocks(features=size, columns=parts) if parts > 1 and (together < alone or not waits) else Blocks()
+
+
+def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
+    """Whether a loop without barriers has so many steps, for so few programs, that scans are better where there can be any."""
+    programs = -(-rows // blocks.rows) * blocks.columns
+    return steps >= SCAN_STEPS and programs <= LOOPS * device.multiprocessors
 
 
 def step_bytes(lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], element: int) -> int:

@@ -2,7 +2,8 @@
 
 Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A launch of the loop has a program for each block of
 rows and each of COLUMN_PROGRAMS that share the blocks of features; those of the same rows wait for each other after each stage.
-With one of them nothing waits but the threads of one multiprocessor.
+With one of them nothing waits but the threads of one multiprocessor. Where scans are in the place of the loop, all kernels are
+launched for all steps of a chunk at once.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from anyrnn.backends.triton.kernel import KernelText
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
+from anyrnn.backends.triton.scans import scan_text
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.parameters import Weight
-from anyrnn.passes.plan import Buffer, Kernel, Program, Stage
+from anyrnn.passes.plan import Buffer, Kernel, Program, Scan, Stage
 
 
 @dataclass
@@ -23,8 +25,10 @@ class Code:
     """The text of a program, and what its launches need."""
 
     text: str
-    loop: str
-    """the name of the loop's function"""
+    loop: str | None
+    """the name of the loop's function; None where there are scans"""
+    scans: tuple[str, ...]
+    """those of the scans' functions, in their order"""
     flat: dict[tuple[str, str], str]
     """by `flat_key` of a kernel outside of the loop, the function that is launched"""
     arguments: dict[str, tuple[Argument, ...]]
@@ -60,12 +64,19 @@ class Writer:
                     written = KernelText(self, kernel)
                     called[id(kernel)] = written.name, tuple(written.arguments.values())
                     self.pieces.append(written.text)
-        loop = self._loop(called)
+        loop = None if self.program.scans else self._loop(called)
+        scans = tuple(self._scan(scan) for scan in self.program.scans)
         flat = {}
         for stage in (*self.program.before, *self.program.after):
             for kernel in filter(lambda k: id(k) in called, stage.kernels):
                 flat[flat_key(kernel)] = self._flat(kernel, *called[id(kernel)])
-        return Code("\n\n\n".join(self.pieces) + "\n", loop, flat, self.arguments)
+        return Code("\n\n\n".join(self.pieces) + "\n", loop, scans, flat, self.arguments)
+
+    def _scan(self, scan: Scan) -> str:
+        name = self.functions(("scan", scan.states), f"{self.name}_scan_of_{'_and_'.join(scan.states)}")
+        text, self.arguments[name] = scan_text(self, scan, name)
+        self.pieces.append(text)
+        return name
 
     def _loop(self, called: dict[int, tuple[str, tuple[Argument, ...]]]) -> str:
         name = self.functions("loop", f"{self.name}_steps")

@@ -13,9 +13,9 @@ from torch import Tensor
 from anyrnn.backends.triton import launch, products
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
-from anyrnn.backends.triton.memory import Chunk, Run, of_states
+from anyrnn.backends.triton.memory import Chunk, Extent, Run, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, step_bytes
+from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, step_bytes, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
@@ -47,14 +47,15 @@ class Unit:
     """the steps of the run that have the output's cotangent"""
 
     def __post_init__(self) -> None:
-        self.kernels: Kernels = launch.kernels(self.network.plan, self.which)
+        extent = self.run.extent
+        self.blocks = blocks_of(self.network, self.which, self.layer, extent, self.dtype, self.run.device)
+        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans)
         self.lowered = self.kernels.lowered
         self.program = self.lowered.program  # equal to the plan's own, whose kernels may be other objects
         self.sizes = self.network.layer_sizes(self.layer)
         self.weights = {w.name: w for w in self.network.plan.phase.weights}
         self.device = self.run.device
         self.state_dtype = of_states(self.dtype)
-        self.blocks = blocks_of(self.network, self.which, self.layer, self.run.extent.rows, self.dtype, self.device)
         self.values: dict[tuple[str, str], Any] = {}
 
     # memory
@@ -73,16 +74,23 @@ class Unit:
         begin = w.offset.evaluate(self.sizes)
         return arrays[w.source][begin : begin + w.shape[0].evaluate(self.sizes)]
 
+    def new_states(self, size: int) -> Tensor:
+        """Room for a state: two steps in turn; for scans, before every step and after the last."""
+        return self.new(self.run.extent.steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
+
     def new(self, *shape: int, of_states: bool = False) -> Tensor:
         return torch.empty(shape, dtype=self.state_dtype if of_states else self.dtype, device=self.device)
 
     def make_room(self, longest: int) -> None:
         """Memory for what the program needs beside what it is given; chunks have at most so many rows."""
         rows = self.run.extent.rows
+        coefficients = {name for scan in self.program.scans for name in scan.coefficients}
         for buffer in self.program.buffers:
             size = self.size(buffer.dim)
             if buffer.name in self.tensors:
                 continue
+            if buffer.name in coefficients:  # which would be rounded to 16 bits
+                self.tensors[buffer.name] = self.new(longest, size, of_states=True)
             if buffer.role in ("cross", "state"):
                 self.tensors[buffer.name] = self.new(2, rows, size, of_states=True)
             elif buffer.role == "sum":
@@ -191,8 +199,11 @@ class Unit:
             self.values["call", "chunk_first"] = chunk.units[0]
             for stage in self.program.before:
                 self.flat(stage, chunk)
-            self.make_early(self.lowered.of_stages(self.lowered.loop), chunk)
-            self.steps(chunk)
+            if self.program.scans:
+                self.scans(chunk)
+            else:
+                self.make_early(self.lowered.of_stages(self.lowered.loop), chunk)
+                self.steps(chunk)
             for stage in self.program.after:
                 self.flat(stage, chunk)
             if self.gradients is not None:
@@ -207,7 +218,18 @@ class Unit:
         columns = self.blocks.columns
         together = columns > 1 and self.program.waits  # all programs have to be there at the same time
         how = {} if interpreted() else {"num_warps": self.blocks.warps, "launch_cooperative_grid": together}
+        assert self.kernels.code.loop is not None
         self.launch(self.kernels.code.loop, (self.row_blocks() * columns,), columns, **how)
+
+    def scans(self, chunk: Chunk) -> None:
+        """The states of all steps of a chunk, from their coefficients."""
+        first = chunk.end - 1 if self.program.reverse else chunk.begin
+        self.values |= {("call", "first"): first, ("call", "count"): chunk.end - chunk.begin}
+        for scan, name in zip(self.program.scans, self.kernels.code.scans, strict=True):
+            features = self.size(self.program.buffer(scan.states[0]).dim)
+            constants = self.blocks.of_scans(self.dtype)
+            grid = (self.run.extent.rows, -(-features // constants["BLOCK_F"]))
+            self.kernels.launch(name, grid, self.values, constants)
 
     def flat(self, stage: Stage, chunk: Chunk) -> None:
         """A stage outside of the steps, for all those of a chunk at once."""
@@ -239,7 +261,7 @@ class Unit:
         if role == "chunk":
             assert not later
             return tensor[: chunk.total]
-        if tensor.dim() == 3 and role in ("state", "saved"):
+        if tensor.dim() == 3 and role in ("state", "saved", "history"):
             return chunk.history(tensor, later)
         assert not later
         return tensor[slice(*chunk.units)] if tensor.dim() == 3 else tensor[chunk.rows]
@@ -336,10 +358,12 @@ def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tenso
     return torch.tensor([number], dtype=dtype).to(device)
 
 
-def blocks_of(network: Network, which: str, layer: int, rows: int, dtype: torch.dtype, device: torch.device) -> Blocks:
+def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
     """The blocks in which the steps of a layer run."""
     program: Program = getattr(network.plan, which)
     sizes = dict(network.layer_sizes(layer))
     widest = max((k.dim.evaluate(sizes) for stage in program.body for k in stage.kernels if k.dim is not None), default=1)
     read = step_bytes(launch.lowered(network.plan, which), network.plan.phase.weights, sizes, dtype.itemsize)
-    return choose(program, read, widest, rows, device_of(device))
+    blocks = choose(program, read, widest, extent.rows, device_of(device))
+    worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
+    return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
