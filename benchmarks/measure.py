@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 
 LEAST_ROUNDS = 3
+ENDLESS = 5
+"""So many times what is enough for a row ends it after any round."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,8 @@ class Blocks:
     """How a system is timed: in `rounds` blocks, each a pause, calls to warm up, and timed calls.
 
     There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`. Calls of
-    more than `long` seconds need no more than one to warm up and one or two timed in a block; when a row has taken `enough`
-    seconds, three rounds do.
+    more than `long` seconds need no more than one to warm up and one or two timed in a block; of one that takes `enough` seconds
+    the first is the block. When a row has taken `enough` seconds, three rounds do, and one when it has taken five times as many.
     """
 
     rounds: int = 7
@@ -70,7 +72,8 @@ def measure(calls: Mapping[str, Callable[[], object]], blocks: Blocks) -> dict[s
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
     start = time.perf_counter()
     for number in range(blocks.rounds):
-        if number >= LEAST_ROUNDS and time.perf_counter() - start > blocks.enough:
+        spent = time.perf_counter() - start
+        if number and spent > blocks.enough * (1 if number >= LEAST_ROUNDS else ENDLESS):
             break
         for name, call in calls.items():
             found[name].append(_block(call, blocks))
@@ -81,6 +84,8 @@ def _block(call: Callable[[], object], blocks: Blocks) -> tuple[float, ...]:
     gc.collect()
     time.sleep(blocks.pause)
     quickest = _timed(call)
+    if quickest >= blocks.enough:
+        return (quickest,)
     for _ in range(blocks.warm_up - 1 if quickest < blocks.long else 0):
         quickest = min(quickest, _timed(call))
     count = min(max(blocks.calls, math.ceil(blocks.seconds / max(quickest, 1e-9))), max(blocks.most, blocks.calls))

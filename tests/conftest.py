@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,12 @@ hypothesis.settings.load_profile("repeatable")
 def quick_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of many cells, each run once on few numbers."""
     monkeypatch.setattr("anyrnn.backends.llvm.target.OPTIMISATION", 0)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are millions of objects, which every collection of garbage would look at: up to a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,6 +21,13 @@ def test_a_block_has_at_least_its_calls_whatever_the_limit() -> None:
     assert len(timing.samples) == 210
 
 
+def test_endless_calls_are_timed_once() -> None:
+    order: list[str] = []
+    timings = measure({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, Blocks(pause=0.0, enough=1e-9))
+    assert "".join(order) == "ab"
+    assert len(timings["a"].samples) == 1
+
+
 def test_medians_and_percentiles() -> None:
     timing = Timing((tuple(float(k) for k in range(1, 51)), tuple(float(k) for k in range(51, 101))))
     assert timing.median == 50.5

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from anyrnn.ir.graph import Node
 from anyrnn.ir.philox import Chances
 
 Arrays = dict[int, Any]
+
+
+def evaluation_order(nodes: Sequence[Node], known: Container[int], roots: Iterable[int]) -> list[int]:
+    """What has to be evaluated for `roots`, each node after its inputs, when the values of some nodes are `known`."""
+    found: dict[int, None] = {}
+    pending = [(i, False) for i in roots]
+    while pending:
+        i, ready = pending.pop()
+        if i in known or i in found:
+            continue
+        if ready:
+            found[i] = None
+        else:
+            pending.append((i, True))
+            pending.extend((s, False) for s in nodes[i].inputs)
+    return list(found)
 
 
 class Interpreter:
@@ -32,19 +48,16 @@ class Interpreter:
 
     def run(self, nodes: Sequence[Node], values: Arrays, roots: Iterable[int]) -> Arrays:
         """Extend `values` (node index -> array) by all that `roots` need; returns it."""
-        pending = [(i, False) for i in roots]
-        while pending:
-            i, ready = pending.pop()
-            if i in values:
-                continue
-            if ready:
-                values[i] = self.evaluate(nodes[i], [values[s] for s in nodes[i].inputs], nodes)
-            else:
-                pending.append((i, True))
-                pending.extend((s, False) for s in nodes[i].inputs)
+        return self.run_in(evaluation_order(nodes, values, roots), nodes, values)
+
+    def run_in(self, order: Iterable[int], nodes: Sequence[Node], values: Arrays) -> Arrays:
+        """The same in a given order, for what is run again and again."""
+        for i in order:
+            node = nodes[i]
+            values[i] = self.evaluate(node, [values[s] for s in node.inputs])
         return values
 
-    def evaluate(self, node: Node, arrays: list[Any], nodes: Sequence[Node]) -> Any:
+    def evaluate(self, node: Node, arrays: list[Any]) -> Any:
         row = node.row
         if row.kind == "elementwise" and row.meaning is not None:
             return row.meaning(self.xp, *arrays)

@@ -9,13 +9,13 @@ nodes of the simplified graph to arrays: see `parameter_values` and `source_valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from anyrnn.ir.interpret import Interpreter
+from anyrnn.ir.interpret import Interpreter, evaluation_order
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.parameters import Weight
 from anyrnn.sequence.network import Network
@@ -25,7 +25,12 @@ Arrays = Mapping[str, Any]
 
 def leaf_values(nodes: Sequence[Any], given: Mapping[str, Arrays]) -> dict[int, Any]:
     """The arrays of a graph's leaves, from `given[op][name]`."""
-    return {i: given[n.op][n.attributes[0]] for i, n in enumerate(nodes) if n.op in given}
+    return {i: given[op][name] for i, op, name in leaves(nodes, given)}
+
+
+def leaves(nodes: Sequence[Any], ops: Container[str]) -> list[tuple[int, str, str]]:
+    """Of a graph those leaves that are one of some ops: (node, op, name)."""
+    return [(i, n.op, n.attributes[0]) for i, n in enumerate(nodes) if n.op in ops]
 
 
 def parameter_values(network: Network, number: Callable[[float], Any], parameters: Arrays) -> dict[int, Any]:
@@ -124,6 +129,8 @@ def _unit(
     before = rows_before(counts, len(by_step[0]))
     outputs: list[Any] = [None] * len(by_step[0])
     history = [list(first)]
+    of_step = leaves(graph.nodes, ("input", "state"))
+    in_order = evaluation_order(graph.nodes, {*once, *(i for i, _, _ in of_step)}, [i for _, i in graph.outputs])
     for t in run_order(len(outputs), direction):
         rows = by_step[0][t].shape[0]
         given = {
@@ -132,7 +139,7 @@ def _unit(
         }
         chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
         interpreter = Interpreter(xp, number, network.layer_sizes(layer), chances)
-        values = interpreter.run(graph.nodes, {**once, **leaf_values(graph.nodes, given)}, [i for _, i in graph.outputs])
+        values = interpreter.run_in(in_order, graph.nodes, {**once, **{i: given[op][name] for i, op, name in of_step}})
         outputs[t] = [values[i] for i in (graph.output("y"), *(i for _, i in graph.more_outputs))]
         after = [values[graph.output(s.name)] for s in graph.states]
         history.append([with_others(xp, new, old) for new, old in zip(after, history[-1], strict=True)])
@@ -249,7 +256,9 @@ def _unit_backward(
     d_weights: dict[int, Any] = {}
     d_states = dict(zip(names, d_last, strict=True))
     products = [i for p in adjoint.products for i in (p.left, p.right)]
+    of_step = leaves(adjoint.nodes, ("input", "state", "cotangent"))
     roots = [i for _, i in (*adjoint.inputs, *adjoint.states, *adjoint.sums)] + products
+    in_order = evaluation_order(adjoint.nodes, {*once, *(i for i, _, _ in of_step)}, roots)
     for position, t in reversed(list(enumerate(order))):
         rows = len(d_y[t])
         given = {
@@ -263,7 +272,7 @@ def _unit_backward(
         }
         chances = None if randomness is None else randomness.at(layer, direction, t, before[t])
         interpreter = Interpreter(np, number, network.layer_sizes(layer), chances)
-        values = interpreter.run(adjoint.nodes, {**once, **leaf_values(adjoint.nodes, given)}, roots)
+        values = interpreter.run_in(in_order, adjoint.nodes, {**once, **{i: given[op][name] for i, op, name in of_step}})
         for name, index in adjoint.inputs:
             d_by_step[stream_names.index(name)][t] += values[index]
         d_new = {name: np.broadcast_to(values[i], given["state"][name].shape) for name, i in adjoint.states}
