@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,6 +10,12 @@ from benchmarks.run import Settings
 from benchmarks.suite import SUITES, Row
 
 QUICKLY = Blocks(rounds=2, pause=0.0, warm_up=1, calls=2, seconds=0.0, most=2)
+
+
+@pytest.fixture(autouse=True)
+def _small_collections() -> None:
+    """Each block of timed calls begins with a collection of garbage, of which the tests before have left much to look at."""
+    gc.freeze()
 
 
 @pytest.fixture
