@@ -15,7 +15,7 @@ from anyrnn._memory import aligned
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.options import with_weight_dropout
 from anyrnn.sequence.options import OPTIONS
-from anyrnn.trace.cell import LAYER_ARGUMENTS
+from anyrnn.trace.signature import LAYER_ARGUMENTS
 from tests.budget import assert_relative
 from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
 

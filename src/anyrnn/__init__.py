@@ -1,8 +1,8 @@
 """Recurrent networks in which any cell, written as a few lines of equations, runs at fused-kernel speed.
 
 `cell` makes a cell of a function; its equations are written with `affine`, `vector`, `tanh` and the other functions; `Vec`,
-`Scalar` and `Step` annotate its arguments. `Recurrent` makes a layer of a cell for NumPy arrays, `anyrnn.torch.Recurrent` a
-module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
+`Scalar`, `Several` and `Step` annotate its arguments. `Recurrent` makes a layer of a cell for NumPy arrays,
+`anyrnn.torch.Recurrent` a module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
 """
 
 from importlib import import_module as _import_module
@@ -13,7 +13,7 @@ from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
 from anyrnn.explanation import Explanation, explain
 from anyrnn.numpy import Recurrent, RecurrentState, Stream
 from anyrnn.sequence.options import LayerOptions
-from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
+from anyrnn.trace import Cell, Scalar, Several, State, Step, Vec, cell
 from anyrnn.trace.language import (
     affine,
     apply,
@@ -62,6 +62,7 @@ __all__ = [
     "Recurrent",
     "RecurrentState",
     "Scalar",
+    "Several",
     "State",
     "Step",
     "Stream",

@@ -89,6 +89,12 @@ def in_ours(one: Worked, w: Any, states: Sequence[Any]) -> list[Any]:
     return [np.array(each) for each in zip(*of_samples, strict=True)]
 
 
+def on_all_states(cell: Any, x: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A step of a cell that takes and gives all its states."""
+    new = cell(x, states if len(states) > 1 else states[0])
+    return new if isinstance(new, tuple) else (new,)
+
+
 @pytest.mark.parametrize("one", WITH_PEER, ids=lambda one: f"{WITH_PEER.index(one)}-{one}")
 def test_against_torchrecurrent(one: Worked) -> None:
     """Their own cells, with our parameters, step by step."""
@@ -104,11 +110,10 @@ def test_against_torchrecurrent(one: Worked) -> None:
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             parameter.copy_(torch.tensor(np.asarray(given[name])))
-        states = tuple(map(torch.tensor, first))
+        states, run = tuple(map(torch.tensor, first)), one.run or on_all_states
         outputs = []
         for x in p.inputs[0]:
-            new = theirs(torch.tensor(x), states if len(states) > 1 else states[0])
-            states = new if isinstance(new, tuple) else (new,)
+            states = run(theirs, torch.tensor(x), states)
             outputs.append(states[0].numpy())
     expected = on_reference(p)
     assert_relative(np.array(outputs), expected["output"], "float64 against torch.nn", f"{one}: output")

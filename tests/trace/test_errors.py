@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn import CellError, Scalar, State, Step, Vec, cell, cells
+from anyrnn import CellError, Scalar, Several, State, Step, Vec, cell, cells
 from anyrnn.errors import UnsupportedError
 from anyrnn.trace.language import (
     affine,
@@ -690,10 +690,35 @@ def input_of_a_sum(x: Vec("hidden - 1"), h):
     return h, State(h=h)
 
 
+def several_of_no_hyper(x, h, *past: Several("delay")):
+    return h, State(h=h, past=past)
+
+
+def several_of_a_float(x, h, *past: Several("delay"), delay=2.0):
+    return h, State(h=h, past=past)
+
+
+def no_several(x, h, *past: Several(0)):
+    return h, State(h=h, past=past)
+
+
+def several_of_a_name_that_is_there(x, past2, *past: Several(2)):
+    return past2, State(past2=past2, past=past)
+
+
+def several_inputs(*past: Several(2)):
+    return past[0], State(past=past)
+
+
 SIGNATURES: dict[Callable[..., Any], str] = {
+    several_of_no_hyper: r"\*past is as many states as the hyper-parameter 'delay' says, which there is not",
+    several_of_a_float: r"\*past should be at least one state; 'delay' is 2.0",
+    no_several: r"\*past should be at least one state; 0 is 0",
+    several_of_a_name_that_is_there: r"two arguments of cell 'several_of_a_name_that_is_there' are called past2",
+    several_inputs: r"cell 'several_inputs' takes its input and states by name, not as \*past",
     no_input: r"cell 'no_input' has no input; its first argument is the input",
     no_state: r"cell 'no_state' has no state; its arguments after the input are the states",
-    many_inputs: r"cell 'many_inputs' takes its input and states by name, not as \*xs",
+    many_inputs: r"cell 'many_inputs' takes its input and states by name, not as \*xs; as many .* \*xs: Several\('name'\)",
     keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
     odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
@@ -710,6 +735,22 @@ def test_a_signature_that_is_not_a_cells_is_refused(function: Callable[..., Any]
     where = re.escape(f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: ")
     with pytest.raises(CellError, match=where + SIGNATURES[function]):
         cell(function)
+
+
+@pytest.mark.parametrize("count", [True, 2.0, None])
+def test_several_states_are_a_number_of_them(count: Any) -> None:
+    with pytest.raises(CellError, match="Several: count should be a hyper-parameter's name or a whole number, got"):
+        Several(count)
+
+
+def test_too_few_of_several_states_are_refused() -> None:
+    def forgets(x, h, *past: Several("delay"), delay=3):
+        return h, State(h=h, past=past[:-1])
+
+    with pytest.raises(CellError, match="must return the states h, past1, past2, past3; it returned h, past1, past2"):
+        cell(forgets).trace()
+    with pytest.raises(CellError, match=r"past1; it returned h$"):
+        cell(forgets).trace(delay=1)
 
 
 @pytest.mark.parametrize("size", [("hidden", "hidden"), ["hidden"], None, 2.5])

@@ -93,11 +93,13 @@ from anyrnn.cells.sgrn import sgrn as sgrn
 from anyrnn.cells.sgu import dsgu as dsgu
 from anyrnn.cells.sgu import sgu as sgu
 from anyrnn.cells.slstm import slstm as slstm
+from anyrnn.cells.srnn import srnn as srnn
 from anyrnn.cells.sru import sru as sru
 from anyrnn.cells.star import star as star
 from anyrnn.cells.strongly_typed import tgru as tgru
 from anyrnn.cells.strongly_typed import tlstm as tlstm
 from anyrnn.cells.strongly_typed import trnn as trnn
+from anyrnn.cells.tau_gru import tau_gru as tau_gru
 from anyrnn.cells.ugrnn import ugrnn as ugrnn
 from anyrnn.trace import Cell
 

@@ -18,8 +18,9 @@ from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.cell import Cell, Signature, State
+from anyrnn.trace.cell import Cell, State
 from anyrnn.trace.language import affine, concat, norm, products, rms_norm, scope, sigmoid, vector
+from anyrnn.trace.signature import Signature
 from anyrnn.trace.tracer import INPUT, ProductRule, current
 
 

@@ -19,7 +19,7 @@ from anyrnn.passes.options import with_all_states, with_held_states
 from anyrnn.passes.simplify import simplify
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
-from anyrnn.trace.cell import LAYER_ARGUMENTS
+from anyrnn.trace.signature import LAYER_ARGUMENTS
 
 
 @dataclass(frozen=True)

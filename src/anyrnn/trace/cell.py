@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import linecache
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,59 +12,15 @@ from typing import Any
 
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
-from anyrnn.ir.dims import Dim, Shape, features, shape_text
+from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.initial import Maker, check_init, check_number
+from anyrnn.trace.initial import Maker, check_init
+from anyrnn.trace.signature import Place, Signature, names_of, place, signature_of
 from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 
-@dataclass(frozen=True)
-class Vec:
-    """Annotation: a vector of a named size (or a number of features, or a sum such as `"hidden - 1"`), with an initial value if
-    it is a state.
-    """
-
-    size: str | int | Dim = "hidden"
-    init: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.size, (str, int, Dim)):
-            raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
-        _check_size(self.size, "Vec")
-        check_number(self.init, "Vec: init")
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """Annotation: a state of one number a sample, such as a step counter."""
-
-    init: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_number(self.init, "Scalar: init")
-
-
-@dataclass(frozen=True)
-class Step:
-    """Annotation: an extra per-step input of `size` features (a number, a named size, or a sum of them as text). One of a single
-    feature counts as that number beside longer vectors.
-    """
-
-    size: str | int | Dim = 1
-
-    def __post_init__(self) -> None:
-        _check_size(self.size, "Step")
-
-
-def _check_size(size: str | int | Dim, who: str) -> None:
-    try:
-        features(size, who)
-    except (TypeError, ValueError) as error:
-        raise CellError(str(error)) from None
-
-
 class State:
-    """The new states that a cell returns, by name: `State(h=h, c=c)`."""
+    """The new states that a cell returns, by name: `State(h=h, c=c)`. A tuple is several states, see `Several`."""
 
     def __init__(self, *unnamed: Any, **values: Any) -> None:
         if unnamed:
@@ -74,24 +28,16 @@ class State:
         tracer = CURRENT.get(None)
         if tracer is not None:
             tracer.look_up()
-        self.values = values
+        self.values: dict[str, Any] = {}
+        for name, value in values.items():
+            several = isinstance(value, (tuple, list))
+            self.values |= dict(zip(names_of(name, len(value)), value, strict=True)) if several else {name: value}
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self.__dict__["values"][name]
         except KeyError:
             raise AttributeError(f"no state {name!r}; there are {', '.join(self.__dict__['values'])}") from None
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a cell's function takes."""
-
-    inputs: tuple[tuple[str, Shape], ...]
-    states: tuple[ir.State, ...]
-    hypers: tuple[tuple[str, Any], ...]
-    order: tuple[str, ...]
-    """The names of inputs and states, as the function takes them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +143,9 @@ class Cell:
                 f"cell {self.name!r} was called outside of a trace; make a layer of it: "
                 f"anyrnn.Recurrent({self.name}, input_size, hidden_size)"
             )
-        tracer, names = current(f"cell {self.name!r}"), self.signature.order
+        values = {**dict(self.signature.hypers), **hypers}
+        signature = self.signature_with(values)
+        tracer, names = current(f"cell {self.name!r}"), signature.order
         if len(arguments) != len(names):
             takes = f"cell {self.name!r} takes {', '.join(names)}"
             raise CellError(tracer.located(f"{takes}; got {len(arguments)} argument{'' if len(arguments) == 1 else 's'}"))
@@ -205,31 +153,15 @@ class Cell:
             name: None if value is None else tracer.lift(value, f"{name!r} of cell {self.name!r}")
             for name, value in zip(names, arguments, strict=True)
         }
-        shapes = dict(self.signature.inputs) | {state.name: state.shape for state in self.signature.states}
+        shapes = dict(signature.inputs) | {state.name: state.shape for state in signature.states}
         tracer.note_call(self.name)
         tracer.inits.append((tracer.prefix, self.init))
         with tracer.called(self.name, given, shapes):
-            return _returned(self, self.function(*given.values(), **{**dict(self.signature.hypers), **hypers}))
+            return _returned(self, signature, self.function(*given.values(), **values))
 
-
-def place(function: Callable[..., Any]) -> str:
-    """Where a function begins, as file:line: below its decorators."""
-    code = function.__code__
-    line = code.co_firstlineno
-    while linecache.getline(code.co_filename, line).lstrip().startswith(("@", "#")):
-        line += 1
-    return f"{code.co_filename}:{line}"
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A function's place for messages. The file is read when one is written, not for every cell that is imported."""
-
-    function: Callable[..., Any]
-    more: str = ""
-
-    def __format__(self, form: str) -> str:
-        return place(self.function) + self.more
+    def signature_with(self, hypers: Mapping[str, Any]) -> Signature:
+        """What the function takes with these hyper-parameters."""
+        return signature_of(self.function, hypers) if self.signature.counted else self.signature
 
 
 def _cell_at(module: str, name: str) -> Any:
@@ -271,119 +203,12 @@ def cell(
         return lambda f: cell(f, paper=paper, name=name, init=init)
     for key, value in (init or {}).items():
         check_init(value, f"cell {name or function.__name__!r}: init of {key!r}")
-    return Cell(function, name or function.__name__, paper, _signature(function), init or {})
-
-
-LAYER_ARGUMENTS = frozenset(
-    [
-        "cell",
-        "input_size",
-        "hidden_size",
-        "num_layers",
-        "bias",
-        "batch_first",
-        "dropout",
-        "bidirectional",
-        "backend",
-        "memory_budget",
-        "device",
-        "dtype",
-        "seed",
-        "merge",
-        "residual",
-        "reverse",
-        "learned_state",
-        "skip_input",
-        "input_dropout",
-        "recurrent_dropout",
-        "weight_dropout",
-        "output_dropout",
-        "zoneout",
-        "clip_state",
-        "activations",
-        "clip_preactivation",
-        "clip_gradient",
-        "cut_gradient",
-    ]
-)
-"""What layers of any cell take, in every front-end."""
-CALL_ARGUMENTS = frozenset(
-    [
-        *("x", "input", "hx", "state", "out", "memory", "seed"),
-        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states"),
-    ]
-)
-"""What calls of layers take beside the cell's per-step inputs."""
-
-
-def _signature(function: Callable[..., Any]) -> Signature:
-    where = _Place(function)
-    try:
-        annotations = inspect.get_annotations(function, eval_str=True) if function.__annotations__ else {}
-    except Exception as error:  # noqa: BLE001 (whatever the user's annotations raise)
-        what = error if isinstance(error, CellError) else f"the annotations of cell {function.__name__!r}: {error}"
-        raise CellError(f"{where}: {what}") from None
-    inputs: list[tuple[str, Shape]] = []
-    states: list[ir.State] = []
-    hypers: list[tuple[str, Any]] = []
-    parameters = inspect.signature(function).parameters
-    for parameter in parameters.values():
-        note = annotations.get(parameter.name)
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            if parameter.name in LAYER_ARGUMENTS:
-                message = f"hyper-parameter {parameter.name!r} has the name of a layer's argument; give it another name"
-                raise CellError(f"{where}: {message}")
-            if parameter.default is parameter.empty:
-                raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
-            if isinstance(note, (Vec, Scalar, Step)):
-                kind = type(note).__name__
-                message = f"{parameter.name!r} is a hyper-parameter, as it is keyword-only; {kind} is for inputs and states"
-                raise CellError(f"{where}: {message}")
-            hypers.append((parameter.name, parameter.default))
-        elif parameter.default is not parameter.empty:
-            fix = f"*, {parameter.name}={parameter.default!r}"
-            raise CellError(f"{where}: {parameter.name!r} has a default; hyper-parameters come after a star: {fix}")
-        elif parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
-            raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {parameter}")
-        elif note is not None and not isinstance(note, (Vec, Scalar, Step)):
-            raise CellError(
-                f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
-            )
-        elif not inputs:
-            if isinstance(note, Scalar):
-                raise CellError(f"{where}: the input {parameter.name!r} is a vector; annotate it with Vec(size), not with Scalar")
-            size = "input" if note is None else note.size
-            if not isinstance(size, str) or not size.isidentifier():
-                raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
-            inputs.append((parameter.name, (Dim.of(size),)))
-        elif parameter.name == INPUT:
-            raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
-        elif isinstance(note, Step):
-            if parameter.name in CALL_ARGUMENTS:
-                message = f"per-step input {parameter.name!r} has the name of a call's argument; give it another name"
-                raise CellError(f"{where}: {message}")
-            inputs.append((parameter.name, (Dim.of(note.size),)))
-        elif isinstance(note, Scalar):
-            states.append(ir.State(parameter.name, (), note.init))
-        else:
-            vec = note or Vec()
-            states.append(ir.State(parameter.name, (Dim.of(vec.size),), vec.init))
-    names = [name for name, _ in inputs] + [state.name for state in states]
-    for name in names:
-        other = "the output" if name == "y" else f"the gradient of {name[2:]}" if name[:2] == "d_" and name[2:] in names else None
-        if other:
-            raise CellError(f"{where}: an argument called {name} would share its name with {other}; give it another name")
-    if not inputs:
-        raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
-    if not states:
-        raise CellError(f"{where}: cell {function.__name__!r} has no state; its arguments after the input are the states")
-    order = [name for name in parameters if name in names]
-    return Signature(tuple(inputs), tuple(states), tuple(hypers), tuple(order))
+    return Cell(function, name or function.__name__, paper, signature_of(function), init or {})
 
 
 def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -> ir.Graph:
-    tracer = Tracer(cell.name, bias, skip_input, cell.init)
-    inputs = list(cell.signature.inputs)
+    tracer, signature = Tracer(cell.name, bias, skip_input, cell.init), cell.signature_with(hypers)
+    inputs = list(signature.inputs)
     if skip_input:
         inputs[0] = inputs[0][0], (Dim.of("hidden"),)
     arguments: list[Symbol] = []
@@ -391,7 +216,7 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         symbol = tracer.leaf("input", name, shape)
         tracer.operand_keys[symbol.index] = INPUT if position == 0 else name
         arguments.append(symbol)
-    for state in cell.signature.states:
+    for state in signature.states:
         symbol = tracer.leaf("state", state.name, state.shape)
         tracer.operand_keys[symbol.index] = state.name
         arguments.append(symbol)
@@ -401,16 +226,17 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         is_number = isinstance(value, float)
         given[name] = tracer.leaf("hyper", name, (), per_sample=False) if is_number else value
     with tracer.at_work(), _of_skipped_input(skip_input, inputs[0][0]):
-        returned = cell.function(*(by_name[name] for name in cell.signature.order), **given)
-        outputs = _outputs(cell, tracer, returned)
+        returned = cell.function(*(by_name[name] for name in signature.order), **given)
+        outputs = _outputs(cell, signature, tracer, returned)
     tracer.finish()
     plain = bias == "both" and not skip_input and hypers == dict(cell.signature.hypers)
     if plain and cell.made_by is None:  # others may have fewer parameters
         _check_init(cell, tracer)
-    states = cell.signature.states
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     warnings = tuple(tracer.warnings)
-    return ir.Graph(tuple(tracer.nodes), outputs, tuple(inputs), states, tracer.parameters(), numbers, cell.name, warnings)
+    return ir.Graph(
+        tuple(tracer.nodes), outputs, tuple(inputs), signature.states, tracer.parameters(), numbers, cell.name, warnings
+    )
 
 
 @contextmanager
@@ -433,23 +259,23 @@ def _check_init(cell: Cell, tracer: Tracer) -> None:
             raise CellError(f"{where}: init names {key!r}, and affine has made {', '.join(known)}")
 
 
-def _returned(cell: Cell, returned: Any) -> tuple[Any, State]:
+def _returned(cell: Cell, signature: Signature, returned: Any) -> tuple[Any, State]:
     """What a cell's function has given back. Raises: CellError when it is no output and the cell's states."""
-    where = _Place(cell.function, f": cell {cell.name!r}")
+    where = Place(cell.function, f": cell {cell.name!r}")
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], State)):
         raise CellError(f"{where} must return `output, State(...)`; it returned {_described(returned)}")
     y, state = returned
-    expected = [s.name for s in cell.signature.states]
+    expected = [s.name for s in signature.states]
     if sorted(state.values) != sorted(expected):
         raise CellError(f"{where} must return the states {', '.join(expected)}; it returned {', '.join(state.values) or 'none'}")
     return y, state
 
 
-def _outputs(cell: Cell, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
-    where = _Place(cell.function, f": cell {cell.name!r}")
-    y, state = _returned(cell, returned)
+def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
+    where = Place(cell.function, f": cell {cell.name!r}")
+    y, state = _returned(cell, signature, returned)
     outputs = [("y", tracer.lift(y, "the output"))]
-    for spec in cell.signature.states:
+    for spec in signature.states:
         value = tracer.lift(state.values[spec.name], f"state {spec.name!r}")
         if value.shape != spec.shape and value.shape == () and spec.shape:
             value = tracer.fill(value, spec.shape[0])

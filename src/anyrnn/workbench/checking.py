@@ -22,7 +22,7 @@ from anyrnn.numpy import Recurrent
 from anyrnn.passes.compile import plan
 from anyrnn.sequence.network import check_size
 from anyrnn.trace import Cell
-from anyrnn.trace.cell import place
+from anyrnn.trace.signature import place
 from anyrnn.workbench.faults import Fault, faults
 from anyrnn.workbench.trials import GRADIENT_ERROR, Trial
 

@@ -9,7 +9,7 @@ from typing import Literal
 from anyrnn.ir.graph import Graph, Node, reachable
 from anyrnn.ir.names import gate_rows
 from anyrnn.trace import Cell
-from anyrnn.trace.cell import place
+from anyrnn.trace.signature import place
 
 FLAT = ("floor", "sign", "less", "equal")
 """Ops through which no gradient goes, though it looks as if it could."""

@@ -42,6 +42,8 @@ class Worked:
     """Their parameters, from ours (`w`)."""
     ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None
     """Our states of one sample, from `w`, the first of our states and the input before: where theirs are these two."""
+    run: Callable[[Any, Any, tuple[Any, ...]], tuple[Any, ...]] | None = None
+    """One step of theirs (cell, input, states) where the cell itself does not take and give all states."""
     fixed: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """What the parameters that are not trained are, by name."""
 
@@ -59,6 +61,7 @@ def worked(
     options: Mapping[str, Any] | None = None,
     theirs: Callable[[Any], Mapping[str, Array]] | None = None,
     ours: Callable[[Any, Array, Array], tuple[Array, ...]] | None = None,
+    run: Callable[[Any, Any, tuple[Any, ...]], tuple[Any, ...]] | None = None,
     fixed: Mapping[str, Callable[..., Any]] | None = None,
     **hypers: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -70,12 +73,13 @@ def worked(
         options: what that class is made with, beside the sizes.
         theirs: its parameters by its names, from `w`.
         ours: our states of one sample from `w` and from theirs, where these are the first of ours and the input before.
+        run: one step of it, from the cell, the input and all states to the new states, where calling the cell is not that.
         fixed: the parameters that are not trained, each from the array that a layer has and the hyper-parameters.
         hypers: values for the cell's hyper-parameters.
     """
 
     def register(step: Callable[..., Any]) -> Callable[..., Any]:
-        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs, ours, fixed or {}))
+        WORKED.append(Worked(name, step, hypers, torchrecurrent, options or {}, theirs, ours, run, fixed or {}))
         return step
 
     return register

@@ -1,0 +1,244 @@
+"""What a cell's function takes: its inputs, states and hyper-parameters, from its arguments and their annotations."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anyrnn.errors import CellError
+from anyrnn.ir import graph as ir
+from anyrnn.ir.dims import Dim, Shape, features
+from anyrnn.trace.initial import check_number
+from anyrnn.trace.tracer import INPUT
+
+
+@dataclass(frozen=True)
+class Vec:
+    """Annotation: a vector of a named size (or a number of features, or a sum such as `"hidden - 1"`), with an initial value if
+    it is a state.
+    """
+
+    size: str | int | Dim = "hidden"
+    init: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, (str, int, Dim)):
+            raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
+        _check_size(self.size, "Vec")
+        check_number(self.init, "Vec: init")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Annotation: a state of one number a sample, such as a step counter."""
+
+    init: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number(self.init, "Scalar: init")
+
+
+@dataclass(frozen=True)
+class Several:
+    """Annotation of a starred argument, `*past: Several("delay")`: as many states as a hyper-parameter says (a whole number), or
+    as the number given, each a vector. The cell has them as a tuple, and returns as many, `State(past=...)`; in layers they are
+    called past1, past2 and so on.
+    """
+
+    count: str | int
+    size: str | int | Dim = "hidden"
+    init: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, (str, int)) or isinstance(self.count, bool):
+            raise CellError(f"Several: count should be a hyper-parameter's name or a whole number, got {self.count!r}")
+        _check_size(self.size, "Several")
+        check_number(self.init, "Several: init")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Annotation: an extra per-step input of `size` features (a number, a named size, or a sum of them as text). One of a single
+    feature counts as that number beside longer vectors.
+    """
+
+    size: str | int | Dim = 1
+
+    def __post_init__(self) -> None:
+        _check_size(self.size, "Step")
+
+
+def _check_size(size: str | int | Dim, who: str) -> None:
+    try:
+        features(size, who)
+    except (TypeError, ValueError) as error:
+        raise CellError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a cell's function takes, with its hyper-parameters at their defaults."""
+
+    inputs: tuple[tuple[str, Shape], ...]
+    states: tuple[ir.State, ...]
+    hypers: tuple[tuple[str, Any], ...]
+    order: tuple[str, ...]
+    """The names of inputs and states, as the function takes them."""
+    counted: bool = False
+    """Whether a hyper-parameter says how many states there are."""
+
+
+def names_of(name: str, count: int) -> list[str]:
+    """Of several states."""
+    return [f"{name}{k}" for k in range(1, count + 1)]
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where a function begins, as file:line: below its decorators."""
+    code = function.__code__
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith(("@", "#")):
+        line += 1
+    return f"{code.co_filename}:{line}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A function's place for messages. The file is read when one is written, not for every cell that is imported."""
+
+    function: Callable[..., Any]
+    more: str = ""
+
+    def __format__(self, form: str) -> str:
+        return place(self.function) + self.more
+
+
+LAYER_ARGUMENTS = frozenset(
+    [
+        "cell",
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+        "backend",
+        "memory_budget",
+        "device",
+        "dtype",
+        "seed",
+        "merge",
+        "residual",
+        "reverse",
+        "learned_state",
+        "skip_input",
+        "input_dropout",
+        "recurrent_dropout",
+        "weight_dropout",
+        "output_dropout",
+        "zoneout",
+        "clip_state",
+        "activations",
+        "clip_preactivation",
+        "clip_gradient",
+        "cut_gradient",
+    ]
+)
+"""What layers of any cell take, in every front-end."""
+CALL_ARGUMENTS = frozenset(
+    [
+        *("x", "input", "hx", "state", "out", "memory", "seed"),
+        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states"),
+    ]
+)
+"""What calls of layers take beside the cell's per-step inputs."""
+
+
+def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None = None) -> Signature:
+    """`values`: of hyper-parameters, the defaults if there are none."""
+    where, counted = Place(function), False
+    try:
+        annotations = inspect.get_annotations(function, eval_str=True) if function.__annotations__ else {}
+    except Exception as error:  # noqa: BLE001 (whatever the user's annotations raise)
+        what = error if isinstance(error, CellError) else f"the annotations of cell {function.__name__!r}: {error}"
+        raise CellError(f"{where}: {what}") from None
+    inputs: list[tuple[str, Shape]] = []
+    states: list[ir.State] = []
+    hypers: list[tuple[str, Any]] = []
+    parameters = inspect.signature(function).parameters
+    for parameter in parameters.values():
+        note = annotations.get(parameter.name)
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.name in LAYER_ARGUMENTS:
+                message = f"hyper-parameter {parameter.name!r} has the name of a layer's argument; give it another name"
+                raise CellError(f"{where}: {message}")
+            if parameter.default is parameter.empty:
+                raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
+            if isinstance(note, (Vec, Scalar, Step)):
+                kind = type(note).__name__
+                message = f"{parameter.name!r} is a hyper-parameter, as it is keyword-only; {kind} is for inputs and states"
+                raise CellError(f"{where}: {message}")
+            hypers.append((parameter.name, parameter.default))
+        elif parameter.kind is parameter.VAR_POSITIONAL and isinstance(note, Several) and inputs:
+            count, counted = _count(note, parameters, values, f"{where}: *{parameter.name}"), isinstance(note.count, str)
+            states += [ir.State(name, (Dim.of(note.size),), note.init) for name in names_of(parameter.name, count)]
+        elif parameter.default is not parameter.empty:
+            fix = f"*, {parameter.name}={parameter.default!r}"
+            raise CellError(f"{where}: {parameter.name!r} has a default; hyper-parameters come after a star: {fix}")
+        elif parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            several = f"; as many states as a hyper-parameter says are *{parameter.name}: Several('name')"
+            what = f"{parameter}{several if parameter.kind is parameter.VAR_POSITIONAL and note is None else ''}"
+            raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {what}")
+        elif note is not None and not isinstance(note, (Vec, Scalar, Step)):
+            raise CellError(
+                f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
+            )
+        elif not inputs:
+            if isinstance(note, Scalar):
+                raise CellError(f"{where}: the input {parameter.name!r} is a vector; annotate it with Vec(size), not with Scalar")
+            size = "input" if note is None else note.size
+            if not isinstance(size, str) or not size.isidentifier():
+                raise CellError(f"{where}: the size of the input {parameter.name!r} should be a name, got {size}")
+            inputs.append((parameter.name, (Dim.of(size),)))
+        elif parameter.name == INPUT:
+            raise CellError(f"{where}: an argument called i would share weight_ih with the input; give it another name")
+        elif isinstance(note, Step):
+            if parameter.name in CALL_ARGUMENTS:
+                message = f"per-step input {parameter.name!r} has the name of a call's argument; give it another name"
+                raise CellError(f"{where}: {message}")
+            inputs.append((parameter.name, (Dim.of(note.size),)))
+        elif isinstance(note, Scalar):
+            states.append(ir.State(parameter.name, (), note.init))
+        else:
+            vec = note or Vec()
+            states.append(ir.State(parameter.name, (Dim.of(vec.size),), vec.init))
+    names = [name for name, _ in inputs] + [state.name for state in states]
+    for name in names:
+        other = "the output" if name == "y" else f"the gradient of {name[2:]}" if name[:2] == "d_" and name[2:] in names else None
+        if other:
+            raise CellError(f"{where}: an argument called {name} would share its name with {other}; give it another name")
+    if not inputs:
+        raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
+    if not states:
+        raise CellError(f"{where}: cell {function.__name__!r} has no state; its arguments after the input are the states")
+    if len(set(names)) < len(names):
+        raise CellError(f"{where}: two arguments of cell {function.__name__!r} are called {max(names, key=names.count)}")
+    order = [name for name in parameters if name in names] + [name for name in names if name not in parameters]
+    return Signature(tuple(inputs), tuple(states), tuple(hypers), tuple(order), counted)
+
+
+def _count(note: Several, parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Any] | None, who: str) -> int:
+    """How many states there are of `note`. Raises: CellError when that is no number above zero."""
+    count: Any = note.count
+    if isinstance(count, str):
+        known = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY} | dict(values or {})
+        if count not in known:
+            raise CellError(f"{who} is as many states as the hyper-parameter {count!r} says, which there is not")
+        count = known[count]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise CellError(f"{who} should be at least one state; {note.count!r} is {count!r}")
+    return count
