@@ -182,6 +182,17 @@ def test_barriers(cell: str, barriers: int) -> None:
     assert str(forward) == "2 threads, each with its samples: no barriers"
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_directions_at_once() -> None:
+    layer = anyrnn.torch.Recurrent("lstm", 64, 64, bidirectional=True)
+    passes = explain(layer, torch.zeros(100, 1, 64)).passes
+    assert {str(one) for one in passes} == {"2 threads, each with its direction: no barriers"}
+    torch.set_num_threads(4)
+    layer = anyrnn.torch.Recurrent("lstm", 256, 256, bidirectional=True)
+    passes = explain(layer, torch.zeros(100, 1, 256)).passes
+    assert {str(one) for one in passes} == {"4 threads, each with its direction and its columns: 1 barrier a step"}
+
+
 RAGGED = {
     "held": ({"lengths": [50] * 11 + [40]}, "states are held at 10 of 600 steps, which are not there"),
     "packed": ({"lengths": [50] * 6 + [20] * 6}, "packed: 420 steps in 12 segments"),

@@ -102,7 +102,8 @@ class Pass:
     Args:
         name: inference, forward (of a training call) or backward.
         threads: how many work.
-        split: what is divided among them: `columns` of the weights, `samples`, or either by layer; None for one thread.
+        split: what is divided among them: `columns` of the weights, `samples`, or either by layer; `direction` where each thread
+            does one, and both where several threads do each; None for one thread.
         barriers: how often they wait for each other in a step of a layer.
         work_bytes: memory that is needed while it runs.
         again: the share of the steps that a backward pass computes again, within a memory budget.
@@ -225,6 +226,8 @@ def _pass(seen: Seen, program: str, network: Network) -> Pass:
     split = None
     if threads > 1:
         split = "columns or samples" if len(columns) > 1 else "columns" if columns == {True} else "samples"
+        if all(w.abreast > 1 for w in ways):
+            split = "direction" if all(w.abreast == w.threads for w in ways) else f"direction and its {split}"
     again = sum(w.again for w in ways) / len(ways) if program == "backward" else 0.0
     return Pass(PASSES[program], threads, split, max(w.barriers for w in ways), max(w.work_bytes for w in ways), again)
 

@@ -35,7 +35,7 @@ def claims(of: Stream) -> list[int]:
     """How often a group of each thread was claimed in the last step, and a claim came too late."""
     assert of._native is not None
     frame = of._native.frame
-    state = int(frame.view[STACK.index("barrier")]) + BARRIER_BYTES
+    state = int(frame.view[STACK.index("barriers")]) + BARRIER_BYTES
     return [c_int64.from_address(state + LINE_BYTES * thread).value for thread in range(THREADS)]
 
 
@@ -72,7 +72,7 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
     def stack(frame: Frame, name: str, value: int) -> None:
         set_word(frame, name, value)
         if name == "chunk_to":
-            counts = int(frame.view[STACK.index("barrier")]) + BARRIER_BYTES
+            counts = int(frame.view[STACK.index("barriers")]) + BARRIER_BYTES
             for word in range(THREADS * LINE_BYTES // 8):
                 c_int64.from_address(counts + 8 * word).value = GROUPS
 

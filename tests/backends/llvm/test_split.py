@@ -84,6 +84,33 @@ def test_samples_that_end_at_different_steps_are_split_if_threads_get_about_the_
     assert not replace(call, counts=(200,) * 20 + (190,) * 8).columns(LSTM_256, 2)
 
 
+def test_directions_are_run_at_once_where_threads_would_wait_for_each_other() -> None:
+    small = split.UnitWork(2**21, 2**20, 2**14, 1)
+    pair = replace(work(100, 1, *[small] * 4), directions=2)
+    assert [pair.abreast(threads) for threads in (1, 2, 3, 4)] == [1, 2, 1, 2], "each direction has as many threads"
+    assert replace(pair, directions=1).abreast(2) == 1
+    assert replace(pair, rows=100).abreast(2) == 1, "samples are split"
+    assert replace(pair, units=(replace(small, stages=0),) * 4).abreast(2) == 1, "nothing to wait for"
+    large = replace(pair, units=(replace(small, recurrent_bytes=2**21),) * 4)
+    assert [large.abreast(threads) for threads in (2, 4)] == [1, 2], "a core would read weights from beyond its own cache"
+
+
+@pytest.mark.usefixtures("waiting_takes_time")
+def test_directions_at_once_are_worth_more_threads() -> None:
+    small = split.UnitWork(2**16, 2**15, 2**11, 3)
+    call = work(1000, 1, small, small)
+    assert [replace(call, directions=count).threads(2, kept=True) for count in (1, 2)] == [1, 2]
+
+
+def test_pieces_of_directions_that_are_run_at_once() -> None:
+    small = split.UnitWork(2**21, 2**20, 2**14, 1)
+    call = replace(work(100_000, 1, *[small] * 4), directions=2)
+    pieces, chunks = list(call.pieces(2)), -(-100_000 // call.chunk)
+    assert [(group, chunk) for group, first, end in pieces for chunk in range(first, end)] == [
+        (group, chunk) for group in (0, 1) for chunk in range(chunks)
+    ]
+
+
 def test_pieces_cover_everything_once_and_in_order() -> None:
     call = work(10_000, 64, LSTM_256, split.UnitWork(2**24, 2**23, 2**16, 1))
     pieces = list(call.pieces(2))

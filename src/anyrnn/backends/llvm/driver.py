@@ -21,6 +21,7 @@ from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
+from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
@@ -144,7 +145,10 @@ class Driver:
         self.outer_names = [self.gradients.outer(p.right[0], p.heads > 1) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}
         self.run()
-        emit_stack(self.module, self.machine)
+        folds = folded(self.program)
+        if folds is not None:
+            emit_fold(self.module, self.layout, self.element, *folds)
+        emit_stack(self.module, self.machine, folds is not None)
         self.module.verbatim.append(threads.BARRIER)
         in_steps = [self.shaped[id(k)] for s in self.loop_stages() for k in s.kernels if k.dim is not None]
         return Code(

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import CHOICE, first_of, last_of
-from anyrnn.backends.llvm.claims import STATE_BYTES
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
+from anyrnn.backends.llvm.fold import folded
 from anyrnn.backends.llvm.memory import Arena, Packed, Scratch, Windows
 from anyrnn.backends.llvm.split import Work
-from anyrnn.backends.llvm.stack import STACK, STACK_WORDS
+from anyrnn.backends.llvm.stack import BARRIERS_BYTES, STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.plan import Program, Stage
@@ -94,15 +94,20 @@ class Frame:
             Unit(network, shape.which, code, unit, shape.extent, shape.windows, shape.packed, scratch, reserve, fixed, packed)
             for unit in network.units
         ]
+        backward = shape.which == "backward"
+        self.order = sorted(range(len(self.units)), key=lambda u: (-network.units[u][0] if backward else 0, u))
         self.starts = self._block_starts()
-        self.table: list[tuple[int, int, int]] = []
-        """(word, base, offset): what the native code puts into the blocks"""
+        self.table: dict[int, tuple[int, int]] = {}
+        """by word, (base, offset): what the native code puts into the blocks"""
         self._number_bases()
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
         again = shape.which == "training" and shape.output is None
         self.discarded = self._discarded(scratch) if again else None
-        barrier = fixed.take(STATE_BYTES)
+        self.seconds: list[tuple[int, str, Place | None]] = []
+        """of second directions the unit, the gradient that they add to the first one's, and where that stands"""
+        self.beside = self._beside(scratch)
+        barriers = fixed.take(BARRIERS_BYTES)
         self.own_bytes = scratch.bytes
         self.packed_bytes = packed.bytes if any(unit.in_packed for unit in self.units) else 0
         self.kept = 0
@@ -114,16 +119,16 @@ class Frame:
         placed = shape.extent.rows if shape.extent.counts is None else shape.extent.total
         self.places = {direction: np.zeros((placed, 2), np.int64) for direction in network.ways}
         """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
-        self._fill_stack(barrier)
+        self._fill_stack(barriers)
         self._fill_units()
         self._fill_sequences(between, nowhere)
         self._fill_states()
         self._fill_sources()
         self._finish()
-        self.work = self._work()
+        at_once = self._at_once() and (self.beside is not None or folded(self.program) is None)
+        self.work = self._work(network.directions if at_once else 1)
         self.entry = entry_keeping_lock if self.work.alone(kept=False) < split.LONG else entry
         self.short = self.work.alone(kept=False) < split.PIECE
-        self.stack("block_to", len(self.units))
         self.stack("chunk_to", shape.extent.steps)
         self.small = self.work.alone(kept=False) < split.START  # then no number of threads is worth it
         self.asked = self.threads = self.used = 0
@@ -193,6 +198,22 @@ class Frame:
         step = extent.rows * row if extent.counts is None else row
         return Place(base, arena.take(extent.total * row), (step, row))
 
+    def _at_once(self) -> bool:
+        """Whether the directions of a layer may be run at once: they need nothing of each other but the sum of their gradients of
+        one input.
+        """
+        one_input = self.shape.which != "backward" or len(self.network.graph.inputs) == 1
+        return self.network.directions > 1 and one_input and self.shape.windows is None and self.discarded is None
+
+    def _beside(self, scratch: Arena) -> Place | None:
+        """Room for second directions' gradients of their input, one layer's after the other's, if directions are run at once."""
+        given, network = folded(self.program), self.network
+        most = max(threads.default(), network.directions)
+        if given is None or not self._at_once() or self._work(network.directions).abreast(most) == 1:
+            return None
+        features = max(given[1].evaluate(network.layer_sizes(layer)) for layer in range(network.layers))
+        return self._new_sequence(self.scratch, scratch, features * self.element.bytes)
+
     def _nowhere(self, scratch: Arena) -> dict[str, Place]:
         """Room for inputs' gradients that nobody wants, but that are made beside other things."""
         places = {}
@@ -213,10 +234,8 @@ class Frame:
 
     # words
 
-    def _fill_stack(self, barrier: int) -> None:
-        backward = self.shape.which == "backward"
-        self.order = sorted(range(len(self.units)), key=lambda u: (-self.network.units[u][0] if backward else 0, u))
-        self.stack("barrier", self.fixed_address + barrier)
+    def _fill_stack(self, barriers: int) -> None:
+        self.stack("barriers", self.fixed_address + barriers)
         for position, unit in enumerate(self.order):
             self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
 
@@ -228,9 +247,8 @@ class Frame:
             self.words[start + unit.layout.header("places")] = self.places[unit.direction].ctypes.data
             for word, name in unit.tables:
                 self.words[start + word] = self.table_at[unit.direction][name]
-            self.table += [(start + i, self.scratch, int(unit.words[i])) for i in unit.in_scratch]
-            self.table += [(start + i, self.reserve, int(unit.words[i])) for i in unit.in_reserve]
-            self.table += [(start + i, self.packed, int(unit.words[i])) for i in unit.in_packed]
+            for base, words in ((self.scratch, unit.in_scratch), (self.reserve, unit.in_reserve), (self.packed, unit.in_packed)):
+                self.table |= {start + i: (base, int(unit.words[i])) for i in words}
 
     def _table_addresses(self, tables: npt.NDArray[np.int64]) -> dict[str, int]:
         """Of each table, the address of the word of step 0."""
@@ -242,7 +260,7 @@ class Frame:
         if place is None:
             self.view[word] = 0
         else:
-            self.table.append((word, place.base, place.offset))
+            self.table[word] = place.base, place.offset
 
     def _sequence(self, unit: int, buffer: str, place: Place | None) -> None:
         start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
@@ -313,6 +331,8 @@ class Frame:
                 places[f"d_{name}" if backward else name] = self.discarded or self._more_place(k, unit)
             for name, place in places.items():
                 self._sequence(unit, name, place)
+            if position > 0 and f"d_{names[0]}" in places:
+                self.seconds.append((unit, f"d_{names[0]}", places[f"d_{names[0]}"]))
             whole = not backward or (begin, end) == (0, steps)
             before, after = {*names, "d_y", *used_by(self.program.before)}, {*names, *used_by(self.program.after)}
             of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
@@ -354,28 +374,28 @@ class Frame:
         count = len(self.network.sources)
         for u, (unit, start) in enumerate(zip(self.units, self.starts, strict=True)):
             for word, source, offset in unit.weights:
-                self.table.append((start + word, self.sources + u * count + source, offset))
+                self.table[start + word] = self.sources + u * count + source, offset
                 if self.shape.gradients:
-                    self.table.append((start + word + 2, self.d_sources + u * count + source, offset))
+                    self.table[start + word + 2] = self.d_sources + u * count + source, offset
             stand_at = {word: (self.sources + u * count + source, offset) for word, source, offset in unit.weights}
             for word, weight in unit.standing:
-                self.table.append((start + word, *stand_at[unit.layout.weight(weight)]))
+                self.table[start + word] = stand_at[unit.layout.weight(weight)]
 
     def _finish(self) -> None:
         """Give the native code the table and the bases."""
-        self.rows = np.array(self.table, np.int64).reshape(-1, 3)
+        self.rows = np.array([(word, *place) for word, place in self.table.items()], np.int64).reshape(-1, 3)
         self.stack("entries", len(self.rows))
         self.stack("table", self.rows.ctypes.data)
         self.stack("bases", self.bases.buffer_info()[0])
 
-    def _work(self) -> Work:
+    def _work(self, directions: int) -> Work:
         units = tuple(
             split.UnitWork(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
             for u in (self.units[k] for k in self.order)
         )
         extent, products = self.shape.extent, 2 if self.shape.gradients else 1
         e, rows = self.element, extent.total / max(1, extent.steps)
-        return Work(extent.steps, rows, extent.chunk, products, e.bytes, e.lanes, units, extent.counts)
+        return Work(extent.steps, rows, extent.chunk, products, e.bytes, e.lanes, units, extent.counts, directions)
 
     # calls
 
@@ -436,17 +456,28 @@ class Frame:
 
     def _split(self) -> None:
         """Say how each unit's work is divided over threads."""
-        extent, columns = self.shape.extent, self.columns(self.threads)
+        extent, abreast, columns = self.shape.extent, self.work.abreast(self.threads), self.columns(self.threads)
+        self.stack("abreast", abreast)
+        self.stack("group_to", len(self.units) // abreast)
+        for number, buffer, place in self.seconds:
+            self._sequence(number, buffer, self.beside if abreast > 1 and place else place)
+            added = 1 << self.program.outputs.index(buffer)
+            word = self.starts[number] + self.units[number].layout.header("add_outputs")
+            self.view[word] = self.view[word] & ~added if abreast > 1 else self.view[word] | added
+        self._finish()
         if extent.counts is not None:
             self._place_chunks(apart=not columns[0])
         for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
             self.header(number, "columns", int(of_unit))
             self.header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
-            self.header(number, "shared", int(of_unit and self.work.shares(unit, self.threads)))
+            self.header(number, "shared", int(of_unit and self.work.shares(unit, self.threads // abreast)))
 
     def columns(self, threads: int) -> list[bool]:
-        """Whether threads split columns, of each unit in `order`. Where steps have different rows one for all, as tables are."""
-        extent, found = self.shape.extent, [self.work.columns(unit, threads) for unit in self.work.units]
+        """Whether threads split columns, of each unit in `order`, which has a part of the threads where several are run at once.
+        Where steps have different rows one for all, as tables are.
+        """
+        extent, each = self.shape.extent, threads // self.work.abreast(threads)
+        found = [self.work.columns(unit, each) for unit in self.work.units]
         return found if extent.counts is None else [any(found) or extent.whole] * len(found)
 
     def _place_chunks(self, apart: bool) -> None:
@@ -471,13 +502,15 @@ class Frame:
 
     def _call_in_pieces(self) -> None:
         """Between two of them Python looks whether it is to be interrupted."""
-        for block, chunk_from, chunk_to in self.work.pieces(self.threads):
-            self.run_piece(block, chunk_from, chunk_to)
+        for group, chunk_from, chunk_to in self.work.pieces(self.threads):
+            self.run_piece(group, chunk_from, chunk_to)
 
-    def run_piece(self, block: int, chunk_from: int, chunk_to: int) -> None:
-        """Some chunks of one unit, by its place in `order`. Chunks are counted in the order in which they are run."""
-        self.stack("block_from", block)
-        self.stack("block_to", block + 1)
+    def run_piece(self, group: int, chunk_from: int, chunk_to: int) -> None:
+        """Some chunks of the units that are run at once, or of one unit; by place in `order`. Chunks are counted in the order in
+        which they are run.
+        """
+        self.stack("group_from", group)
+        self.stack("group_to", group + 1)
         self.stack("chunk_from", chunk_from)
         self.stack("chunk_to", chunk_to)
         self.entry(self.address)

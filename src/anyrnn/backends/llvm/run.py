@@ -191,11 +191,12 @@ def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
 
 @dataclass(frozen=True)
 class Way:
-    """How a call runs: on how many threads, whether they split columns (by layer and direction), how often they then wait in a
-    step, and the bytes that it works in.
+    """How a call runs: on how many threads, how many directions at once, whether the threads of each split columns (by layer and
+    direction), how often they then wait in a step, and the bytes that it works in.
     """
 
     threads: int
+    abreast: int
     columns: tuple[bool, ...]
     barriers: int
     work_bytes: int
@@ -210,13 +211,13 @@ def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | 
     """
     frame, found = _frame_of(network, which, dtype, extent), windows(network, dtype, extent, budget)
     count = 1 if frame.small else frame.work.threads(threads.default(), which == "inference")
-    columns = tuple(frame.columns(count))
-    barriers = len(frame.program.body) if frame.program.waits and count > 1 and any(columns) else 0
+    abreast, columns = frame.work.abreast(count), tuple(frame.columns(count))
+    barriers = len(frame.program.body) if frame.program.waits and count > abreast and any(columns) else 0
     bytes, again = frame.own_bytes + frame.packed_bytes, 0.0
     if found is not None:
         again = min(1.0, (found.count - found.kept) * found.steps / extent.steps)
         bytes += way(network, "training", dtype, extent).work_bytes if which == "backward" else 0
-    return Way(count, columns, barriers, bytes, again)
+    return Way(count, abreast, columns, barriers, bytes, again)
 
 
 def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:

@@ -33,6 +33,8 @@ ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
 many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
 weights that are larger than a core's own cache want more samples a thread, and those that stay in no cache still more.
 """
+OWN_CACHE = 2**20
+"""Bytes of weights that stay beside a core from step to step."""
 ROWS_WITHOUT_STAGES = 48
 """The same at least where no thread waits for another in any case."""
 
@@ -61,7 +63,7 @@ class UnitWork:
 class Work:
     """A call; its units in the order in which they are run. `rows`: of a step, as a mean; `chunk`: of how many steps;
     `products`: how many products of the weights' size it makes for each sample and step; `counts`: the rows of each step, where
-    they differ.
+    they differ; `directions`: how many units in succession need nothing of each other.
     """
 
     steps: int
@@ -72,6 +74,15 @@ class Work:
     lanes: int
     units: tuple[UnitWork, ...]
     counts: tuple[int, ...] | None = None
+    directions: int = 1
+
+    def abreast(self, threads: int) -> int:
+        """How many units are run at once, each by its share of the threads: the directions of a layer, where threads would have
+        to split columns and wait for each other in every step. But each core then reads twice as many of its direction's weights.
+        """
+        count, units = self.directions, self.units
+        fits = threads % count == 0 and all(u.recurrent_bytes * count <= OWN_CACHE * threads for u in units)
+        return count if fits and any(unit.stages and self.columns(unit, threads) for unit in units) else 1
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
         """Whether columns are split. Where samples end at different steps, those of one thread may end before the others'."""
@@ -91,10 +102,11 @@ class Work:
         return sum(self._step(u) * self.steps + (0 if kept else u.packed_bytes / PACKED) for u in self.units)
 
     def pieces(self, threads: int) -> Iterator[tuple[int, int, int]]:
-        """The call in pieces: the unit, its first chunk and the end of its chunks."""
-        chunks = -(-self.steps // self.chunk)
-        for number, unit in enumerate(self.units):
-            some = max(1, int(PIECE / (self._step(unit) * self.chunk / threads)))
+        """The call in pieces: which units are run at once, their first chunk and the end of their chunks."""
+        chunks, abreast = -(-self.steps // self.chunk), self.abreast(threads)
+        for number in range(len(self.units) // abreast):
+            step = sum(self._step(unit) for unit in self.units[number * abreast : (number + 1) * abreast])
+            some = max(1, int(PIECE / (step * self.chunk / threads)))
             for first in range(0, chunks, some):
                 yield number, first, min(first + some, chunks)
 
@@ -110,7 +122,8 @@ class Work:
 
     def threads(self, most: int, kept: bool, start: float | None = None) -> int:
         """How many threads the call is worth: one, or as many as there are. `start`: seconds to begin on others."""
-        alone = self.alone(kept)
-        waits = [u.stages for u in self.units if self.columns(u, most)]
-        together = alone / most + (START if start is None else start) + WAIT * self.steps * sum(waits)
+        alone, abreast = self.alone(kept), self.abreast(most)
+        each = most // abreast
+        waits = sum(u.stages for u in self.units if self.columns(u, each)) / abreast if each > 1 else 0
+        together = alone / most + (START if start is None else start) + WAIT * self.steps * waits
         return most if together < alone else 1
