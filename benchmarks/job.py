@@ -65,6 +65,11 @@ class Job:
         return {name.removesuffix("_l0"): tensor for name, tensor in self.parameters().items()}
 
     @property
+    def kinks(self) -> bool:
+        """Whether the gradient jumps somewhere: it is chosen by a test, or by a sign."""
+        return any(node.row.boolean or node.op in ("sign", "floor") for node in self.network.plan.adjoint.nodes)
+
+    @property
     def flops(self) -> int:
         """A multiplication and an addition for each element of a matrix, sample and step; in training three times that."""
         return self._flops(of_input=False) + self.input_flops

@@ -68,12 +68,12 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
         except Exception as error:  # noqa: BLE001  other libraries raise what they like; the row goes on without this one
             notes.append(f"{name} could not run it: {_one_line(error)}")
             continue
-        reason = difference(results, theirs, name, job.dtype)
+        reason = difference(results, theirs, name, job.dtype, job.kinks)
         if reason:
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
         systems[name] = system
     if len(systems) == 1:
-        reason = difference(results, peers.interpreted(job).results(), "the interpreter", job.dtype)
+        reason = difference(results, peers.interpreted(job).results(), "the interpreter", job.dtype, job.kinks)
         if reason:
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
 

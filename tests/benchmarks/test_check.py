@@ -34,5 +34,21 @@ def test_what_differs_is_told(ours: dict[str, torch.Tensor], theirs: dict[str, t
     assert reason.startswith(words)
 
 
+def test_where_gradients_jump_single_numbers_may_differ() -> None:
+    theirs = torch.linspace(-1, 1, 40_000)
+    one, many, far = theirs.clone(), theirs + 0.002, theirs.clone()
+    one[7] += 0.02
+    far[7] += 0.06
+
+    def reason(ours: torch.Tensor, kinks: bool, name: str = "d_input") -> str | None:
+        ours_and_theirs = ({"output": OUTPUT, name: of} for of in (ours, theirs))
+        return difference(*ours_and_theirs, "torch", torch.float32, kinks)
+
+    assert reason(one, kinks=True) is None
+    for wrong in (reason(one, kinks=False), reason(many, kinks=True), reason(one, kinks=True, name="last state 0")):
+        assert wrong is not None
+    assert "(allowed: 5e-02)" in (reason(far, kinks=True) or "")
+
+
 def test_double_precision_is_held_to_more() -> None:
     assert difference({"output": OUTPUT}, {"output": OUTPUT + 1e-6}, "torch", torch.float64)

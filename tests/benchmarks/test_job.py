@@ -45,3 +45,8 @@ def test_bytes_of_arrays_and_states() -> None:
     """Input and output, in training three times; an LSTM's c beside them is written and read, its h is the output."""
     assert Job(Row("lstm", 5, 3, 4, 6), torch.float32, 1).array_bytes == 4 * 5 * 3 * (4 + 6)
     assert Job(Row("lstm", 5, 3, 4, 6, "training"), torch.float32, 1).array_bytes == 4 * 5 * 3 * (3 * (4 + 6) + 2 * 6)
+
+
+@pytest.mark.parametrize(("cell", "kinks"), [("rnn_relu", True), ("clockwork", True), ("lstm", False), ("gru_before", False)])
+def test_cells_whose_gradients_jump(cell: str, kinks: bool) -> None:
+    assert Job(Row(cell, 5, 3, 4, 8), torch.float32, 1).kinks is kinks
