@@ -36,6 +36,8 @@ PAIR = 2
 """Panels that are multiplied at once where a group is not full."""
 GROUPS_TOGETHER = 8
 """Groups whose rows of a block stay in the second level of cache."""
+BUNDLE = 16 * GROUPS_TOGETHER
+"""Tasks that are done block after block, so that their part of the gradient, half a megabyte, stays there too."""
 
 
 def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
@@ -180,6 +182,7 @@ class Gradients:
         left = Source(walk, left_words, left_later, e.panel_row, "left")
         right = Source(walk, right_words, right_later, None if callers else e.panel_row, "right")
         replaces = b.compare("eq", adds, i64(0), "replaces")
+        bundle = b.loop("bundle", task0, task1, BUNDLE)
         loop, start, stop, newest = walk.blocks("block_of_steps")
         runs, rows = walk.rows_of(start, stop)
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
@@ -188,7 +191,7 @@ class Gradients:
         fresh = b.binary("and", first, replaces, "fresh")
         # read in place of memory that was never written, which the system would have to map twice
         zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
-        task = b.loop("task", task0, task1)
+        task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
         panel, group = self._place(b, task.index, panels, b.binary("sdiv", b.add(right_panels, GROUP - 1), i64(GROUP), "groups"))
         right_panel = b.mul(group, GROUP, "right_panel")
         if of_block:
@@ -267,7 +270,7 @@ class Gradients:
         b.end(pair)
         b.branch(done_label)
         b.place(done_label)
-        for opened in (task, part, loop):
+        for opened in (task, part, loop, bundle):
             b.end(opened)
         b.ret()
         return name
