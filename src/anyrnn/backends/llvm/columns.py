@@ -1,9 +1,8 @@
 """Emits column kernels: products into registers, then pointwise work on them, and stores.
 
-    for each group of `width` panels:
-        for each tile of rows, the highest that fits first:
-            make the sums of products, see `products`
-        for each panel of the group, for each row of the tile:
+    for each group of `width` panels, for each strip of rows:
+        make the sums of products, see `products`
+        for each panel of the group, for each row of the strip:
             load, compute, store
 
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
@@ -14,13 +13,13 @@ Where there are no products, a few rows at a time go through all panels.
 Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those
 that the step before used last, where going round would find none.
 
-The pointwise part stands once in the code, whatever the height of the tile.
+The pointwise part stands once in the code, whatever the heights of tiles.
 """
 
 from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import I64, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import Module, Value, const, i64
 from anyrnn.backends.llvm.emitter import (
     SUM_ROWS,
     Element,
@@ -115,7 +114,7 @@ class ColumnKernel(Emitter):
         all_panels = b.binary("sdiv", b.add(self.features, lanes - 1), i64(lanes), "panels")
         self.group = Group(number, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
         self.products.note(self.group)
-        self.tiles()
+        self.strips()
         b.end(loop)
 
     def panels(self) -> None:
@@ -129,48 +128,29 @@ class ColumnKernel(Emitter):
         b.end(panel)
         b.end(rows)
 
-    def tiles(self) -> None:
-        """Go through the rows by tiles; all heights share the pointwise part."""
-        b = self.b
-        begin, shared, done = b.label("tiles"), b.label("pointwise"), b.label("tiles_done")
-        entry = b.current
-        b.branch(begin)
-        b.place(begin)
-        phi_line = len(b.lines)
-        row = b.value(I64, "", "row")
-        left = b.sub(self.rows, row, "left")
-        self.products.fetches.restart()
-        ends: list[tuple[Value, str]] = []
-        for height in self.shaped.heights:
-            then, otherwise = b.label(f"tile{height}"), b.label("lower") if height > 1 else done
-            b.branch_if(b.compare("sge", left, i64(height), "fits"), then, otherwise)
-            b.place(then)
-            self.products.sums(row, height)
-            ends.append((i64(height), b.current))
-            b.branch(shared)
-            if height > 1:
-                b.place(otherwise)
-        b.place(shared)
-        height_here = b.phi(I64, ends, "height")
+    def strips(self) -> None:
+        """Go through the rows by strips."""
+        b, products = self.b, self.products
+        strip = b.loop("strip", 0, self.rows, products.strip_rows)
+        rows = b.minimum(b.sub(self.rows, strip.index), products.strip_rows, "rows_of_strip")
+        products.fetches.restart()
+        products.sums(strip.index, rows)
         if self.shaped.inits:
             keep, use, kept = b.label("hoisted"), b.label("use"), b.label("kept")
             b.branch_if(self.hoisting, keep, use)
             b.place(keep)
-            self.store_inits(row, height_here)
+            self.store_inits(strip.index, rows)
             b.branch(kept)
             b.place(use)
-            self.pointwise(row, height_here)
+            self.pointwise(strip.index, rows)
             b.branch(kept)
             b.place(kept)
         else:
-            self.pointwise(row, height_here)
-        following = b.add(row, height_here, "row.next")
-        b.lines[phi_line] = f"  {row} = phi i64 [ 0, %{entry} ], [ {following}, %{b.current} ]"
-        b.branch(begin)
-        b.place(done)
+            self.pointwise(strip.index, rows)
+        b.end(strip)
 
     def store_inits(self, row: Value, height: Value) -> None:
-        """Put a tile's sums where the steps find them."""
+        """Put a strip's sums where the steps find them."""
         b, e = self.b, self.element
         panel = b.loop("panel_of_group", 0, self.group.panels)
         for a, accumulator in enumerate(self.shaped.accumulators):
@@ -184,7 +164,7 @@ class ColumnKernel(Emitter):
             at = self.advance(at, b.mul(row_bytes, row), "init")
             loop = b.loop("row_of_tile", 0, height)
             value = b.load(
-                e.vector, self.advance(self.products.tile_at(a, panel.index, 0), b.mul(loop.index, e.panel_row), "sum"), "sum"
+                e.vector, self.advance(self.products.sum_at(a, panel.index), b.mul(loop.index, e.panel_row), "sum"), "sum"
             )
             b.store(value, self.advance(at, b.mul(row_bytes, loop.index), "init"), e.panel_row)
             b.end(loop)
@@ -207,7 +187,7 @@ class ColumnKernel(Emitter):
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
                 vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
         starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
-        sums = [self.products.tile_at(a, inside, 0) for a in range(len(self.shaped.accumulators))]
+        sums = [self.products.sum_at(a, inside) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
         row_here = b.add(row, loop.index, "row")
         at = {

@@ -1,9 +1,12 @@
-"""Emits the products of a column kernel's tiles:
+"""Emits the products of a strip of rows by a group's weights:
 
-    for each operand, for each block of its features:
-        sum products in registers, and now and then fetch some of what the pointwise work will touch
-        add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them into the
-        tile, a piece of stack that stays in cache
+    for each piece of the weights, for each tile of the strip's rows, the highest that fits first:
+        for each operand, for each block of its features:
+            sum products in registers, and now and then fetch some of what the pointwise work will touch
+            add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them where
+            the strip's sums are, a part of the stack that stays in cache
+
+A strip is one tile, and a piece is all weights of a group, unless these are more than the second level of cache should hold.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 
@@ -13,10 +16,11 @@ Sums are made in blocks because rounding errors of one long chain of additions g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
-from anyrnn.backends.llvm.emitter import Emitter, is_callers
+from anyrnn.backends.llvm.emitter import Emitter, cover, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
@@ -29,6 +33,10 @@ squares, the address of each weight (the first is 0 where they are packed) and b
 """
 BLOCK_FEATURES = 64
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
+LARGE_BYTES, PIECE_BYTES = 2**19, 2**18
+"""A group's weights of more bytes are multiplied piece by piece, each by all rows of a strip before the next is read."""
+STRIP_TILES = 8
+"""Tiles of a strip then, at the most."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +48,27 @@ class Group:
     panels: Value
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Some blocks of operands that are alike, and where they begin: an operand's words, and a feature."""
+
+    which: int
+    begin: Value
+    end: Value
+    operand: Value
+    feature: Value
+
+
 class Products:
-    """The sums of one tile after the other, in a place of the stack: [accumulator][panel][row][lane]."""
+    """The sums of one strip after the other, in a place of the stack: [accumulator][panel][row][lane]."""
 
     def __init__(self, kernel: Emitter, shaped: Shaped, hoisting: Value, fetches: Fetches) -> None:
         """The buffers of `shaped` have been located."""
         self.kernel, self.shaped, self.hoisting, self.fetches = kernel, shaped, hoisting, fetches
         self.b, self.element = kernel.b, kernel.element
-        vectors = len(shaped.accumulators) * shaped.width * shaped.heights[0]
-        self.tile = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "tile")
+        self.most_rows = STRIP_TILES * shaped.heights[0]
+        vectors = len(shaped.accumulators) * shaped.width * self.most_rows
+        self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
@@ -122,13 +142,13 @@ class Products:
     def _pointer(self, entry: Value, name: str) -> Value:
         return self.b.load(PTR, self.b.at(entry, OPERAND.index(name), I64), name)
 
-    def tile_at(self, accumulator: int, panel: Value | int, row: int) -> Value:
-        """The address of one vector of the tile."""
-        b, height, e, advance = self.b, self.shaped.heights[0], self.element, self.kernel.advance
-        place = (accumulator * self.shaped.width * height + row) * e.panel_row
+    def sum_at(self, accumulator: int, panel: Value | int, row: int = 0, tile: Value | None = None) -> Value:
+        """The address of one vector of the sums, of a row of the strip or of a tile, whose first row is at `tile`."""
+        b, e, advance, start = self.b, self.element, self.kernel.advance, self.strip if tile is None else tile
+        place = (accumulator * self.shaped.width * self.most_rows + row) * e.panel_row
         if isinstance(panel, int):
-            return advance(self.tile, place + panel * height * e.panel_row, "sum_at")
-        return advance(self.tile, b.add(b.mul(panel, height * e.panel_row), place), "sum_at")
+            return advance(start, place + panel * self.most_rows * e.panel_row, "sum_at")
+        return advance(start, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
 
     def note(self, group: Group) -> None:
         """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""
@@ -176,7 +196,27 @@ class Products:
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
             self.blocks.append(blocks)
         self.starts = [self._starts(place) for place in self.begins_at]
+        self._cut()
         self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    def _cut(self) -> None:
+        """Say how many rows a strip has, and how many blocks a piece of the weights of operands that are alike."""
+        b, tile = self.b, self.shaped.heights[0]
+        bytes = [BLOCK_FEATURES * self._feature_bytes(some) for some, _ in self.alike]
+        total = i64(0)
+        for blocks, of_block in zip(self.blocks, bytes, strict=True):
+            total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
+        several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
+        large = b.binary("and", several, b.compare("sgt", total, i64(LARGE_BYTES), "large"), "large")
+        self.strip_rows = b.select(large, i64(self.most_rows), i64(tile), "strip_rows")
+        self.pieces = [
+            b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
+            for blocks, of_block in zip(self.blocks, bytes, strict=True)
+        ]
+
+    def _feature_bytes(self, alike: list[int]) -> int:
+        """Of the weights of one feature of an operand, in a group."""
+        return len(self.shaped.operands[alike[0]].accumulators) * self.shaped.width * self.element.panel_row
 
     def _of_blocks(self, heads: int, whole_depth: Value, depth: Value, group: Group) -> tuple[Value, Value]:
         """Of block-diagonal weights, the first feature (of a whole panel) that a group's blocks multiply, and how many there are
@@ -206,13 +246,31 @@ class Products:
         panels = [b.add(self.group.first_panel, k, "panel") for k in range(self.shaped.width)]
         return [(self.kernel.advance(address, b.mul(panel_bytes, panel), "begin"), row_bytes) for panel in panels]
 
-    def sums(self, row: Value, height: int) -> None:
-        """Leave the sums of a tile of so many rows in its place."""
+    def sums(self, row: Value, rows: Value) -> None:
+        """Leave the sums of a strip of so many rows in its place."""
+        b = self.b
         for a, accumulator in enumerate(self.shaped.accumulators):
             if accumulator.init and all(o.foldable for o in self.shaped.operands if a in o.accumulators):
-                self._begin(a, row, height)
-        for which in range(len(self.alike)):
-            self._add_products(which, row, height)
+                self._begin(a, row, rows)
+        for which, (_, table) in enumerate(self.alike):
+            count, blocks = self.pieces[which], self.blocks[which]
+            piece = b.loop("piece", 0, blocks, count, [("operand", table), ("feature", i64(0))])
+            end = b.minimum(b.add(piece.index, count), blocks, "piece_end")
+            part = Piece(which, piece.index, end, *piece.values)
+            cover(b, rows, self.shaped.heights, partial(self._add_products, part, row))
+            is_last = b.compare("eq", end, blocks, "is_last")
+            skip = b.loop(
+                "skip", b.select(is_last, end, piece.index), end, 1, [("operand", part.operand), ("feature", part.feature)]
+            )
+            b.end(piece, b.end(skip, self._following(which, *skip.values)))
+
+    def _following(self, which: int, operand: Value, feature: Value) -> list[Value]:
+        """The block after one of operands that are alike: the operand's words and the first feature."""
+        b, words = self.b, self._words(self.shaped.operands[self.alike[which][0][0]])
+        feature = b.add(feature, BLOCK_FEATURES, "feature")
+        finished = b.compare("sge", feature, self._word(operand, "depth"), "finished")
+        operand = b.select(finished, b.at(operand, words, I64), operand, "operand")
+        return [operand, b.select(finished, i64(0), feature, "feature")]
 
     def _first(self, a: int, row: Value) -> list[tuple[Value, Value]]:
         """Where the first values of a sum are, for each panel: the address at a row, and bytes from row to row."""
@@ -221,16 +279,17 @@ class Products:
             return self.starts[a]
         return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start, row_bytes in self.starts[a]]
 
-    def _begin(self, a: int, row: Value, height: int) -> None:
+    def _begin(self, a: int, row: Value, rows: Value) -> None:
         """Where all products of a sum were hoisted, its first values are the sum."""
-        b, e = self.b, self.element
+        b, e, advance = self.b, self.element, self.kernel.advance
         hoisted, begun = b.label("hoisted"), b.label("begun")
         b.branch_if(b.compare("eq", self._blocks_of(a, len(self.alike)), i64(0), "none_left"), hoisted, begun)
         b.place(hoisted)
+        loop = b.loop("row_of_strip", 0, rows, once=True)
         for k, (start, row_bytes) in enumerate(self._first(a, row)):
-            for i in range(height):
-                value = b.load(e.vector, self.kernel.advance(start, b.mul(row_bytes, i), "begin"), "begin", e.panel_row)
-                b.store(value, self.tile_at(a, k, i), e.panel_row)
+            value = b.load(e.vector, advance(start, b.mul(row_bytes, loop.index), "begin"), "begin", e.panel_row)
+            b.store(value, advance(self.sum_at(a, k), b.mul(loop.index, e.panel_row), "sum_at"), e.panel_row)
+        b.end(loop)
         b.branch(begun)
         b.place(begun)
 
@@ -242,28 +301,28 @@ class Products:
                 total = self.b.add(total, blocks, "blocks")
         return total
 
-    def _add_products(self, which: int, row: Value, height: int) -> None:
-        """Add the products of operands that are alike to the tile, one operand after the other, block after block.
+    def _add_products(self, piece: Piece, strip_row: Value, first_row: Value, height: int) -> None:
+        """Add the products of operands that are alike to the sums of a tile, one operand after the other, block after block.
 
         Where at most half of a group's panels have features, the highest tile computes no more than that half.
         """
-        b, e, shaped, advance = self.b, self.element, self.shaped, self.kernel.advance
-        some, table = self.alike[which]
-        operand = shaped.operands[some[0]]
+        b, e, shaped, advance, which = self.b, self.element, self.shaped, self.kernel.advance, piece.which
+        operand, row = shaped.operands[self.alike[which][0][0]], b.add(strip_row, first_row, "row")
+        tile = advance(self.strip, b.mul(first_row, e.panel_row), "tile")
         ours = not is_callers(self.kernel.program, operand.buffer)
-        block = b.loop("block", 0, self.blocks[which], 1, [("operand", table), ("feature", i64(0))])
+        block = b.loop("block", piece.begin, piece.end, 1, [("operand", piece.operand), ("feature", piece.feature)], once=True)
         words, feature = block.values
         depth = self._word(words, "depth")
         row_bytes = i64(e.panel_row) if ours else self._word(words, "row_bytes")
         panel_bytes = self._word(words, "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = advance(self._pointer(words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
-        weight_bytes: Value | int = len(operand.accumulators) * shaped.width * e.panel_row
+        weight_bytes: Value | int = self._feature_bytes(self.alike[which][0])
         if operand.stands == "rows":
             weight_bytes = self._word(words, "weight_bytes")
         weights = advance(self._pointer(words, "weights"), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        before = self._before(which, block.index, row)
+        before = self._before(which, block.index, row, tile)
 
         def add(panels: int) -> None:
             keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
@@ -273,7 +332,7 @@ class Products:
             for (a, i, k), value in zip(keys, sums, strict=True):
                 start, apart = before[a][k]
                 total = b.fadd(b.load(e.vector, advance(start, b.mul(apart, i), "before"), "before", e.panel_row), value)
-                b.store(total, self.tile_at(a, k, i), e.panel_row)
+                b.store(total, self.sum_at(a, k, i, tile), e.panel_row)
 
         squares = operand.stands == "squares" and height == 1
         if squares:
@@ -281,7 +340,7 @@ class Products:
             standing = b.load(PTR, b.at(words, len(OPERAND), I64), "standing")
             b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
             b.place(in_squares)
-            self._add_squares(operand, words, feature, (first, panel_bytes, features), before)
+            self._add_squares(operand, words, feature, (first, panel_bytes, features), before, tile)
             b.branch(both)
             b.place(packed)
         if shaped.width > 1 and height == shaped.heights[0]:
@@ -297,10 +356,7 @@ class Products:
         if squares:
             b.branch(both)
             b.place(both)
-        feature = b.add(feature, BLOCK_FEATURES, "feature")
-        finished = b.compare("sge", feature, depth, "finished")
-        words = b.select(finished, b.at(words, self._words(operand), I64), words, "operand")
-        b.end(block, [words, b.select(finished, i64(0), feature, "feature")])
+        b.end(block, self._following(which, words, feature))
 
     def _add_squares(
         self,
@@ -309,6 +365,7 @@ class Products:
         feature: Value,
         factors: tuple[Value, Value, Value],
         before: dict[int, list[tuple[Value, Value]]],
+        tile: Value,
     ) -> None:
         """Add some products of one row by weights where they stand."""
         b, e = self.b, self.element
@@ -318,9 +375,9 @@ class Products:
             here = b.at(b.load(PTR, b.at(place, j, I64), operand.weights[j]), feature, e.type)
             for k in range(self.shaped.width):
                 rows = self.kernel.advance(here, b.mul(row_bytes, k * e.lanes), "rows")
-                b.call(SQUARES, [rows, row_bytes, *factors, before[a][k][0], self.tile_at(a, k, 0)])
+                b.call(SQUARES, [rows, row_bytes, *factors, before[a][k][0], self.sum_at(a, k, 0, tile)])
 
-    def _before(self, which: int, block: Value, row: Value) -> dict[int, list[tuple[Value, Value]]]:
+    def _before(self, which: int, block: Value, row: Value, tile: Value) -> dict[int, list[tuple[Value, Value]]]:
         """What a block's products are added to: the first values, or what is in the tile; as `_first`."""
         b, e, found = self.b, self.element, {}
         some, _ = self.alike[which]
@@ -328,7 +385,7 @@ class Products:
             is_first = b.compare("eq", b.add(block, self._blocks_of(a, which)), i64(0), "is_first")
             found[a] = [
                 (
-                    b.select(is_first, start, self.tile_at(a, k, 0), "before"),
+                    b.select(is_first, start, self.sum_at(a, k, 0, tile), "before"),
                     b.select(is_first, row_bytes, i64(e.panel_row), "apart"),
                 )
                 for k, (start, row_bytes) in enumerate(self._first(a, row))
