@@ -15,6 +15,7 @@ NAMES = [
         "Recurrent",
         "RecurrentState",
         "Scalar",
+        "Several",
         "State",
         "Step",
     ),

@@ -170,6 +170,7 @@ BEGINS: dict[str, dict[str, Check]] = {
     "orthogonal_rnn": {"weight_ih": XAVIER, "bias_ih": ZERO, "u?": normal(1)},
     "plrnn": {"A": equal(0.5), "W": by_shape(lambda rows, columns: normal(0.2 * columns**-0.5))},
     "rg_lru": {"Lambda": through(lambda a: sigmoid(a) ** 8, uniform(0.9, 0.999))},
+    "tau_gru": {"weight_?h": XAVIER, "bias_?h": ZERO},
     "rhn": {"bias_h?": ZERO, "bias_t?": equal(-2)},
     "rnn_identity": {"weight_ih": normal(0.001), "weight_hh": IDENTITY, "bias_?h": ZERO},
     "rwkv4": {

@@ -112,7 +112,8 @@ class ColumnKernel(Emitter):
         first_panel = b.mul(number, shaped.width, "first_panel")
         lanes = self.element.lanes
         all_panels = b.binary("sdiv", b.add(self.features, lanes - 1), i64(lanes), "panels")
-        self.group = Group(number, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
+        following = b.maximum(b.minimum(b.add(number, b.select(from_last, i64(-1), i64(1))), b.sub(self.group1, 1)), self.group0)
+        self.group = Group(number, following, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
         self.products.note(self.group)
         self.strips()
         b.end(loop)
@@ -123,7 +124,7 @@ class ColumnKernel(Emitter):
         rows = b.loop("few_rows", 0, self.rows, ROWS_TOGETHER)
         height = b.minimum(b.sub(self.rows, rows.index), ROWS_TOGETHER, "height")
         panel = b.loop("panel", self.group0, self.group1)
-        self.group = Group(panel.index, panel.index, i64(1))
+        self.group = Group(panel.index, panel.index, panel.index, i64(1))
         self.pointwise(rows.index, height)
         b.end(panel)
         b.end(rows)

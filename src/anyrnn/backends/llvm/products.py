@@ -33,30 +33,39 @@ squares, the address of each weight (the first is 0 where they are packed) and b
 """
 BLOCK_FEATURES = 64
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
-LARGE_BYTES, PIECE_BYTES = 2**19, 2**18
-"""A group's weights of more bytes are multiplied piece by piece, each by all rows of a strip before the next is read."""
+LARGE_BYTES, PIECE_BYTES = 2**19, 2**16
+"""A group's weights of so many bytes are multiplied piece by piece, each by all rows of a strip before the next is read."""
 STRIP_TILES = 8
 """Tiles of a strip then, at the most."""
+FETCHING_TILES = 4
+"""If there are so many, each fetches its part of the next piece to the second level of cache: the first one would wait for it."""
+LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some panels of a kernel's features, whose weights lie together: its number, its first panel, how many there are."""
+    """Some panels of a kernel's features, whose weights lie together: its number and the next one's, its first panel, how many
+    there are.
+    """
 
     number: Value
+    following: Value
     first_panel: Value
     panels: Value
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some blocks of operands that are alike, and where they begin: an operand's words, and a feature."""
+    """Some blocks of operands that are alike, and where they begin: an operand's words, and a feature. `coming`: how many bytes
+    further the weights of the next piece are.
+    """
 
     which: int
     begin: Value
     end: Value
     operand: Value
     feature: Value
+    coming: Value
 
 
 class Products:
@@ -207,7 +216,9 @@ class Products:
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
             total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
-        large = b.binary("and", several, b.compare("sgt", total, i64(LARGE_BYTES), "large"), "large")
+        large = b.binary("and", several, b.compare("sge", total, i64(LARGE_BYTES), "large"), "large")
+        enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
+        self.fetching = b.binary("and", large, enough, "fetching")
         self.strip_rows = b.select(large, i64(self.most_rows), i64(tile), "strip_rows")
         self.pieces = [
             b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
@@ -255,14 +266,23 @@ class Products:
         for which, (_, table) in enumerate(self.alike):
             count, blocks = self.pieces[which], self.blocks[which]
             piece = b.loop("piece", 0, blocks, count, [("operand", table), ("feature", i64(0))])
+            operand, feature = piece.values
             end = b.minimum(b.add(piece.index, count), blocks, "piece_end")
-            part = Piece(which, piece.index, end, *piece.values)
-            cover(b, rows, self.shaped.heights, partial(self._add_products, part, row))
             is_last = b.compare("eq", end, blocks, "is_last")
-            skip = b.loop(
-                "skip", b.select(is_last, end, piece.index), end, 1, [("operand", part.operand), ("feature", part.feature)]
-            )
+            part = Piece(which, piece.index, end, operand, feature, self._coming(which, piece.index, is_last))
+            cover(b, rows, self.shaped.heights, partial(self._add_products, part, row))
+            begin = b.select(is_last, end, piece.index)
+            skip = b.loop("skip", begin, end, 1, [("operand", operand), ("feature", feature)])
             b.end(piece, b.end(skip, self._following(which, *skip.values)))
+
+    def _coming(self, which: int, block: Value, is_last: Value) -> Value:
+        """How many bytes further the weights of the next piece are: behind a piece, or at the beginning of the next group's."""
+        b, of_feature = self.b, self._feature_bytes(self.alike[which][0])
+        of_group = b.mul(b.add(b.mul(self.blocks[which], BLOCK_FEATURES), OF_ZEROS), of_feature, "group_bytes")
+        groups = b.sub(self.group.following, self.group.number, "groups")
+        of_block = BLOCK_FEATURES * of_feature
+        next_group = b.sub(b.mul(groups, of_group), b.mul(block, of_block), "next_group")
+        return b.select(is_last, next_group, b.mul(self.pieces[which], of_block), "coming")
 
     def _following(self, which: int, operand: Value, feature: Value) -> list[Value]:
         """The block after one of operands that are alike: the operand's words and the first feature."""
@@ -323,12 +343,13 @@ class Products:
         weights = advance(self._pointer(words, "weights"), b.mul(feature, weight_bytes), "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
         before = self._before(which, block.index, row, tile)
+        next_piece = self._part_of_next(piece, first_row, e.lanes * self._feature_bytes(self.alike[which][0]), height)
 
         def add(panels: int) -> None:
             keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
             vectors = [j * shaped.width + k for j in range(len(operand.accumulators)) for k in range(panels)]
             names = [f"{self.kernel.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
-            sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row)
+            sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row, next_piece)
             for (a, i, k), value in zip(keys, sums, strict=True):
                 start, apart = before[a][k]
                 total = b.fadd(b.load(e.vector, advance(start, b.mul(apart, i), "before"), "before", e.panel_row), value)
@@ -357,6 +378,15 @@ class Products:
             b.branch(both)
             b.place(both)
         b.end(block, self._following(which, words, feature))
+
+    def _part_of_next(self, piece: Piece, first_row: Value, panel_bytes: int, height: int) -> tuple[Value, Value] | None:
+        """Of what comes after a panel's weights, a tile's part to be fetched: how many bytes further it is, and its lines."""
+        if height < self.shaped.heights[0]:
+            return None
+        b, lines = self.b, panel_bytes // LINE_BYTES // FETCHING_TILES
+        number = b.binary("srem", b.binary("sdiv", first_row, i64(height)), i64(FETCHING_TILES), "number")
+        further = b.add(piece.coming, b.mul(number, lines * LINE_BYTES), "further")
+        return further, b.select(self.fetching, i64(lines), i64(0), "lines")
 
     def _add_squares(
         self,
@@ -407,9 +437,11 @@ class Products:
         vectors: list[int],
         names: list[str],
         first_row: Value,
+        next_piece: tuple[Value, Value] | None,
     ) -> list[Value]:
         """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
-        of the weights, whose features are `weight_bytes` apart; `names` has a name for each.
+        of the weights, whose features are `weight_bytes` apart; `names` has a name for each. `next_piece`: what to fetch with
+        each panel of features, see `_part_of_next`.
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
@@ -423,6 +455,12 @@ class Products:
             b.prefetch(advance(row, panel_bytes, "next"))
         if height == self.shaped.heights[0]:
             self.fetches.some(first_row, height)
+        if next_piece:
+            further, lines = next_piece
+            line = b.loop("line", 0, lines)
+            place = b.add(further, b.mul(line.index, LINE_BYTES), "further")
+            b.prefetch(advance(panel.values[1], place, "next_piece"), level=2)
+            b.end(line)
         stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         k = b.loop("k", 0, stop, 1, carried, once=True)
