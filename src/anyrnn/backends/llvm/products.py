@@ -132,10 +132,9 @@ class Products:
 
     def _alike(self) -> list[tuple[list[int], Value]]:
         """Operands whose products go to the same sums by the same code, with room for their addresses: see `note`."""
-        together: dict[tuple[tuple[int, ...], bool, str | None], list[int]] = {}
+        together: dict[tuple[tuple[int, ...], str | None], list[int]] = {}
         for k, operand in enumerate(self.shaped.operands):
-            callers = is_callers(self.kernel.program, operand.buffer)
-            together.setdefault((operand.accumulators, callers, operand.stands), []).append(k)
+            together.setdefault((operand.accumulators, operand.stands), []).append(k)
         words = [(len(some) + 1) * self._words(self.shaped.operands[some[0]]) for some in together.values()]
         tables = [self.b.value(PTR, f"alloca [{count} x i64], align 64", "operands") for count in words]
         return list(zip(together.values(), tables, strict=True))
@@ -329,7 +328,7 @@ class Products:
         b, e, shaped, advance, which = self.b, self.element, self.shaped, self.kernel.advance, piece.which
         operand, row = shaped.operands[self.alike[which][0][0]], b.add(strip_row, first_row, "row")
         tile = advance(self.strip, b.mul(first_row, e.panel_row), "tile")
-        ours = not is_callers(self.kernel.program, operand.buffer)
+        ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in self.alike[which][0])
         block = b.loop("block", piece.begin, piece.end, 1, [("operand", piece.operand), ("feature", piece.feature)], once=True)
         words, feature = block.values
         depth = self._word(words, "depth")
