@@ -13,7 +13,7 @@ from anyrnn.errors import CellError
 from anyrnn.ir.graph import NUMBERS
 
 Array = npt.NDArray[Any]
-Maker = Callable[[tuple[int, ...], np.random.Generator], Any]
+Maker = Callable[[tuple[int, ...], "np.random.Generator"], Any]  # NumPy imports its generators when they are asked for
 """Gives values of a shape."""
 
 
