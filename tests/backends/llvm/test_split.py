@@ -85,13 +85,13 @@ def test_samples_that_end_at_different_steps_are_split_if_threads_get_about_the_
 
 
 def test_directions_are_run_at_once_where_threads_would_wait_for_each_other() -> None:
-    small = split.UnitWork(2**21, 2**20, 2**14, 1)
+    small = split.UnitWork(2**20, 2**19, 2**14, 1)
     pair = replace(work(100, 1, *[small] * 4), directions=2)
     assert [pair.abreast(threads) for threads in (1, 2, 3, 4)] == [1, 2, 1, 2], "each direction has as many threads"
     assert replace(pair, directions=1).abreast(2) == 1
     assert replace(pair, rows=100).abreast(2) == 1, "samples are split"
     assert replace(pair, units=(replace(small, stages=0),) * 4).abreast(2) == 1, "nothing to wait for"
-    large = replace(pair, units=(replace(small, recurrent_bytes=2**21),) * 4)
+    large = replace(pair, units=(replace(small, recurrent_bytes=2**20),) * 4)
     assert [large.abreast(threads) for threads in (2, 4)] == [1, 2], "a core would read weights from beyond its own cache"
 
 
@@ -103,7 +103,7 @@ def test_directions_at_once_are_worth_more_threads() -> None:
 
 
 def test_pieces_of_directions_that_are_run_at_once() -> None:
-    small = split.UnitWork(2**21, 2**20, 2**14, 1)
+    small = split.UnitWork(2**20, 2**19, 2**14, 1)
     call = replace(work(100_000, 1, *[small] * 4), directions=2)
     pieces, chunks = list(call.pieces(2)), -(-100_000 // call.chunk)
     assert [(group, chunk) for group, first, end in pieces for chunk in range(first, end)] == [

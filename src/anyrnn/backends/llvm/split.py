@@ -33,8 +33,8 @@ ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
 many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
 weights that are larger than a core's own cache want more samples a thread, and those that stay in no cache still more.
 """
-OWN_CACHE = 2**20
-"""Bytes of weights that stay beside a core from step to step."""
+OWN_WEIGHTS = 2**19
+"""A core should not read more bytes of a direction's weights in every step, where it could share them with others."""
 ROWS_WITHOUT_STAGES = 48
 """The same at least where no thread waits for another in any case."""
 
@@ -81,7 +81,7 @@ class Work:
         to split columns and wait for each other in every step. But each core then reads twice as many of its direction's weights.
         """
         count, units = self.directions, self.units
-        fits = threads % count == 0 and all(u.recurrent_bytes * count <= OWN_CACHE * threads for u in units)
+        fits = threads % count == 0 and all(u.recurrent_bytes * count <= OWN_WEIGHTS * threads for u in units)
         return count if fits and any(unit.stages and self.columns(unit, threads) for unit in units) else 1
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
