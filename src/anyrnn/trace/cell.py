@@ -178,7 +178,8 @@ def cell(
     """Make a Cell of a function of the input and the states.
 
     The function takes the input first, then the states; it returns the output and `State(name=new value, ...)`. Annotations
-    give what is not the default: `Vec(size, init)`, `Scalar(init)`, `Step(size)`. Keyword-only arguments are hyper-parameters.
+    give what is not the default: `Vec(size, init)`, `Scalar(init)`, `Step(size)`, `*states: Several(count)`. Keyword-only
+    arguments are hyper-parameters.
 
     Args:
         function: one step. Without it, what is returned waits for it, as a decorator.

@@ -36,7 +36,7 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
     for piece, tiles in ((1, 8), (2**15, 2)):
-        monkeypatch.setattr(products, "LARGE_BYTES", 0)
+        monkeypatch.setattr(products, "LARGE_BYTES", -1)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(products, "STRIP_TILES", tiles)
         monkeypatch.setattr(gradients, "BUNDLE", piece)

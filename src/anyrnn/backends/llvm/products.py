@@ -6,7 +6,7 @@
             add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them where
             the strip's sums are, a part of the stack that stays in cache
 
-A strip is one tile, and a piece is all weights of a group, unless these are more than the second level of cache should hold.
+A strip is one tile, and a piece is all weights of a group, unless all groups' weights are more than the second cache holds.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 
@@ -33,8 +33,10 @@ squares, the address of each weight (the first is 0 where they are packed) and b
 """
 BLOCK_FEATURES = 64
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
-LARGE_BYTES, PIECE_BYTES = 2**19, 2**16
-"""A group's weights of so many bytes are multiplied piece by piece, each by all rows of a strip before the next is read."""
+LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
+"""Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
+each by all rows of a strip before the next is read.
+"""
 STRIP_TILES = 8
 """Tiles of a strip then, at the most."""
 FETCHING_TILES = 4
@@ -215,7 +217,9 @@ class Products:
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
             total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
-        large = b.binary("and", several, b.compare("sge", total, i64(LARGE_BYTES), "large"), "large")
+        assert self.shaped.kernel.dim is not None
+        groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
+        large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
         self.fetching = b.binary("and", large, enough, "fetching")
         self.strip_rows = b.select(large, i64(self.most_rows), i64(tile), "strip_rows")
