@@ -82,6 +82,18 @@ def test_a_sample_does_not_depend_on_its_batch(cell: str) -> None:
                     assert np.array_equal(value, expected), f"{threads} threads, samples {rows}: {name}"
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "lstm_layernorm"])
+def test_nor_on_the_tile_in_which_it_is_computed(cell: str) -> None:
+    """Samples that are left behind the last high tile are done in lower ones, some together with the sample before them."""
+    torch.set_num_threads(1)
+    p = fitting(cell, 2, 29, 3, 20)
+    together = solve(p)
+    for samples in range(1, 29):
+        for name, value in solve(p.of_samples(slice(0, samples))).items():
+            if name in ("output", "d x") or name.startswith(("last", "d first")):
+                assert np.array_equal(value, together[name][..., :samples, :]), f"{samples} samples: {name}"
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_gradient_of_a_samples_input_does_not_depend_on_its_batch(cell: str) -> None:
     p = fitting(cell, 5, 40, 33, 37, 2, True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn._memory import empty
 from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
@@ -83,19 +84,19 @@ class Arrays:
     def new_sequence(self, steps: int, rows: int, features: int) -> Array:
         """A new [T, N, features] view, in the layer's layout."""
         if self.batch_first:
-            return np.empty((rows, steps, features), self.dtype).swapaxes(0, 1)
-        return np.empty((steps, rows, features), self.dtype)
+            return empty((rows, steps, features), self.dtype).swapaxes(0, 1)
+        return empty((steps, rows, features), self.dtype)
 
     def new_states(self, rows: int) -> list[Array]:
         """A new [units, N, size] array for each state."""
-        return [np.empty((len(self.network.units), rows, size), self.dtype) for size in self.network.state_sizes]
+        return [empty((len(self.network.units), rows, size), self.dtype) for size in self.network.state_sizes]
 
     def new_sequences(self, sides: Sequence[int]) -> list[Array]:
         """For each state, a new view [units, *sides, size] of its values after all steps: T, N in the layer's layout, or rows."""
         units, sizes = len(self.network.units), self.network.state_sizes
         if self.batch_first and len(sides) == 2:
-            return [np.empty((units, sides[1], sides[0], size), self.dtype).swapaxes(1, 2) for size in sizes]
-        return [np.empty((units, *sides, size), self.dtype) for size in sizes]
+            return [empty((units, sides[1], sides[0], size), self.dtype).swapaxes(1, 2) for size in sizes]
+        return [empty((units, *sides, size), self.dtype) for size in sizes]
 
     def all_given_back(self, states: Sequence[Array], batched: bool) -> Any:
         """States after all steps [units, T, N, size] as the layer gives them: alone, or as a tuple of several."""
@@ -124,9 +125,9 @@ class Arrays:
         network, (steps, rows, _) = self.network, x.shape
         width = network.width
         if out is None and samples is not None:
-            return np.empty((samples, width), self.dtype)
+            return empty((samples, width), self.dtype)
         if out is None:
-            return self.new_sequence(steps, rows, width) if batched else np.empty((steps, 1, width), self.dtype)
+            return self.new_sequence(steps, rows, width) if batched else empty((steps, 1, width), self.dtype)
         if samples is None:
             sides: tuple[int, ...] = self.in_layout(x, batched).shape[:-1]
         else:

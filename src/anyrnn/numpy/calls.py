@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn import backends
-from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn._memory import ALIGNMENT, aligned, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
@@ -195,7 +195,7 @@ def _backward_natively(
     if reserve.batch is None:
         d_inputs = [arrays.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
     else:
-        d_inputs = [np.empty_like(a) for a in reserve.inputs]
+        d_inputs = [empty(a.shape, a.dtype) for a in reserve.inputs]
     d_first = arrays.new_states(rows)
     windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, counts=reserve.counts), reserve.budget)
     if windows and not weights:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn._memory import empty
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
@@ -154,7 +155,7 @@ def check_gradients(parameters: Mapping[str, Array], gradients: Mapping[str, Arr
 def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:
     """Of the sources of all units; zeros where several terms are added."""
     names, summed = network.sources * len(network.units), network.plan.summed
-    return [np.zeros_like(a) if n in summed else np.empty_like(a) for n, a in zip(names, of_sources, strict=True)]
+    return [np.zeros_like(a) if n in summed else empty(a.shape, a.dtype) for n, a in zip(names, of_sources, strict=True)]
 
 
 def gradients_by_name(

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 
 from anyrnn import backends
+from anyrnn._memory import empty
 from anyrnn.numpy import calls, interpreted
 from anyrnn.numpy.arrays import Array, Arrays
 from anyrnn.numpy.calls import Reserve, Workspace
@@ -21,7 +22,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
     network = reserve.network
     batch, of_ends = reserve.batch, reserve.outputs != "all"
     if network.is_one_call:
-        y = np.empty((reserve.total, network.width), output.dtype) if batch and of_ends else output
+        y = empty((reserve.total, network.width), output.dtype) if batch and of_ends else output
         calls.forward(reserve, y, last, native, keep, memory)
         if batch and of_ends:
             output[...] = batch.ends(y)
@@ -43,7 +44,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         top = of_ends and layer == network.layers - 1
         below.outputs, below.budget = reserve.outputs if top else "all", budgets[layer]
         sides = x.shape[1:-1] if below.ends else x.shape[:-1]
-        y = np.empty((*sides, part.width), output.dtype)
+        y = empty((*sides, part.width), output.dtype)
         own = None
         if native and keep:
             own = reserve.memory[used : used + below.bytes_kept]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends, cells
-from anyrnn._memory import ALIGNMENT
+from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
@@ -395,7 +395,7 @@ class Recurrent(Layer):
             parts.forward(reserve, output, [*last, *more], native, keep, memory)
             return last, more
         of_ends = reserve.outputs != "all"
-        rows = output if of_ends else np.empty((reserve.total, output.shape[-1]), self.dtype)
+        rows = output if of_ends else empty((reserve.total, output.shape[-1]), self.dtype)
         after = arrays.new_states(reserve.rows)
         packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
         if reserve.steps:

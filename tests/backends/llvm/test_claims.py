@@ -1,4 +1,6 @@
-"""Threads that split the columns of a step help each other: what is left of a share is claimed by whoever is free."""
+"""Threads that split the columns of a step help each other: what is left of a share is claimed by whoever is free, and what is
+left when all have as many is divided by rows.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ import pytest
 import torch
 
 from anyrnn import Recurrent, Stream
-from anyrnn.backends.llvm import extent, run, split, target
+from anyrnn.backends.llvm import driver, extent, run, split, target
 from anyrnn.backends.llvm.claims import BARRIER_BYTES, LINE_BYTES, SHARE
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.stack import STACK
+from tests.networks import fitting, on_llvm
 
 GROUPS = 12
 THREADS = 2
@@ -78,3 +81,26 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
 
     monkeypatch.setattr(Frame, "stack", stack)
     np.testing.assert_array_equal(layer(x)[0], expected)
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("cell", ["lstm", "lstm_layernorm", "gru_before", "lmu"])
+def test_dividing_what_is_left_by_rows_changes_no_bit(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "ROWS_PER_THREAD", ((None, 10**6),))
+    monkeypatch.setattr(split, "SHARED", 0.0)
+    problems = [fitting(cell, 3, rows, 20, 70, 2, True) for rows in (8, 13, 30)]
+
+    def solve(least: int) -> list[dict[str, np.ndarray]]:
+        monkeypatch.setattr(driver, "LEAST_ROWS", least)
+        run.compiled.cache_clear()
+        run.POOLS.known.clear()
+        return [on_llvm(p, np.float32) for p in problems]
+
+    expected = solve(10**6)
+    for threads in (2, 3):
+        torch.set_num_threads(threads)
+        for found, right in zip(solve(4), expected, strict=True):
+            for name, value in right.items():
+                assert np.array_equal(found[name], value), f"{threads} threads: {name}"
+    run.compiled.cache_clear()
+    run.POOLS.known.clear()

@@ -65,11 +65,17 @@ def test_waiting_counts() -> None:
 
 
 @pytest.mark.parametrize(("rows", "bytes", "threads", "expected"), [
-    (1, 2**20, 2, True), (23, 2**20, 2, True), (24, 2**20, 2, False), (47, 2**20, 4, True), (200, 2**20, 2, False),
-    (64, 2**21, 2, True), (96, 2**21, 2, False), (32, 2**26, 2, True), (256, 2**26, 2, False),
+    (1, 2**19, 2, True), (23, 2**19, 2, True), (24, 2**19, 2, False), (47, 2**19, 4, True), (200, 2**19, 2, False),
+    (64, 2**20, 2, True), (96, 2**20, 2, False), (32, 2**26, 2, True), (256, 2**26, 2, False),
 ])  # fmt: skip
 def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
     assert split.splits_columns(rows, bytes, 1, threads) is expected
+
+
+def test_what_a_stage_reads_counts() -> None:
+    """Threads wait for each other at the end of each."""
+    assert split.splits_columns(32, 2**20, 1, 2)
+    assert not split.splits_columns(32, 2**20, 2, 2)
 
 
 @pytest.mark.parametrize(("rows", "bytes", "expected"), [(95, 0, True), (96, 0, False), (200, 2**26, True)])

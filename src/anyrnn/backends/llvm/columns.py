@@ -132,26 +132,29 @@ class ColumnKernel(Emitter):
     def strips(self) -> None:
         """Go through the rows by strips."""
         b, products = self.b, self.products
-        strip = b.loop("strip", 0, self.rows, products.strip_rows)
-        rows = b.minimum(b.sub(self.rows, strip.index), products.strip_rows, "rows_of_strip")
+        strip = b.loop("strip", 0, self.rows)
+        row = strip.index
+        strip.step = rows = products.rows_of_strip(b.sub(self.rows, row))
+        again = products.rows_again(row, rows)
+        sums = self.advance(products.strip, b.mul(again, self.element.panel_row), "sums")
         products.fetches.restart()
-        products.sums(strip.index, rows)
+        products.sums(b.sub(row, again), b.add(rows, again))
         if self.shaped.inits:
             keep, use, kept = b.label("hoisted"), b.label("use"), b.label("kept")
             b.branch_if(self.hoisting, keep, use)
             b.place(keep)
-            self.store_inits(strip.index, rows)
+            self.store_inits(row, rows, sums)
             b.branch(kept)
             b.place(use)
-            self.pointwise(strip.index, rows)
+            self.pointwise(row, rows, sums)
             b.branch(kept)
             b.place(kept)
         else:
-            self.pointwise(strip.index, rows)
+            self.pointwise(row, rows, sums)
         b.end(strip)
 
-    def store_inits(self, row: Value, height: Value) -> None:
-        """Put a strip's sums where the steps find them."""
+    def store_inits(self, row: Value, height: Value, sums: Value) -> None:
+        """Put a strip's sums where the steps find them; those of its first row are at `sums`."""
         b, e = self.b, self.element
         panel = b.loop("panel_of_group", 0, self.group.panels)
         for a, accumulator in enumerate(self.shaped.accumulators):
@@ -165,7 +168,9 @@ class ColumnKernel(Emitter):
             at = self.advance(at, b.mul(row_bytes, row), "init")
             loop = b.loop("row_of_tile", 0, height)
             value = b.load(
-                e.vector, self.advance(self.products.sum_at(a, panel.index), b.mul(loop.index, e.panel_row), "sum"), "sum"
+                e.vector,
+                self.advance(self.products.sum_at(a, panel.index, 0, sums), b.mul(loop.index, e.panel_row), "sum"),
+                "sum",
             )
             b.store(value, self.advance(at, b.mul(row_bytes, loop.index), "init"), e.panel_row)
             b.end(loop)
@@ -173,8 +178,8 @@ class ColumnKernel(Emitter):
 
     # pointwise
 
-    def pointwise(self, row: Value, height: Value) -> None:
-        """All elementwise work on `height` rows of the group, panel after panel."""
+    def pointwise(self, row: Value, height: Value, sums: Value | None = None) -> None:
+        """All elementwise work on `height` rows of the group, panel after panel. `sums`: where those of the first row are."""
         b, e = self.b, self.element
         panels = b.loop("panel_of_group", 0, self.group.panels, once=True) if self.shaped.width > 1 else None
         inside = panels.index if panels else i64(0)
@@ -188,7 +193,7 @@ class ColumnKernel(Emitter):
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
                 vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
         starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
-        sums = [self.products.sum_at(a, inside) for a in range(len(self.shaped.accumulators))]
+        sums_at = [self.products.sum_at(a, inside, 0, sums) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
         row_here = b.add(row, loop.index, "row")
         at = {
@@ -200,7 +205,7 @@ class ColumnKernel(Emitter):
         for i in self.pointwise_needs:
             node = self.nodes[i]
             if node.op == "affine":
-                place = self.advance(sums[self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
+                place = self.advance(sums_at[self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
                 values[i] = b.load(e.vector, place, self.label(i), e.panel_row)
             elif node.op == "constant":
                 values[i] = const(e.vector, node.attributes[0])

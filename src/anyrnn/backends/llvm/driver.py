@@ -3,7 +3,7 @@
 `run(ptr block, i64 id, i64 count, ptr barrier, i64 chunk_from, i64 chunk_to)` is what each of `count` threads does for some
 chunks of one layer in one direction, of all if `chunk_to` is large. Either rows are split (each thread takes its samples through
 all steps, without a barrier) or columns (each thread owns some panels, hence some of the weights, and every stage ends at a
-barrier).
+barrier; of panels that are left when all threads have as many, each does some rows).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout, first_of, last_of, masks_of
 from anyrnn.backends.llvm.builder import I64, Module, Value, i64
-from anyrnn.backends.llvm.claims import MOST_STAGES, Claims
+from anyrnn.backends.llvm.claims import MOST_STAGES, Claims, Range
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.draws import Draws
@@ -33,6 +33,9 @@ from anyrnn.ir.dims import Dim
 from anyrnn.ir.ops import RANDOM
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import GradientProduct, Kernel, Program, Stage
+
+LEAST_ROWS = 4
+"""A thread's rows at the least, of groups of panels that are left when all threads have as many."""
 
 
 @dataclass(frozen=True)
@@ -292,9 +295,27 @@ class Driver:
                 for kernel in stage.kernels:
                     self.call_kernel(kernel, t, row0, count)
                 return
-            shaped = self.shaped[id(first)]
-            groups = self.thread.groups(first.dim, shaped.width)
-            self.claims.call(position, t, groups, self.group_range(shaped), partial(self.call_kernel, first, t, row0, count))
+            groups, own = self.call_rest(first, t, row0, count)
+            self.claims.call(position, t, groups, own, partial(self.call_kernel, first, t, row0, count))
+
+    def call_rest(self, kernel: Kernel, t: Value, row0: Value, rows: Value, hoisting: bool = False) -> tuple[Value, Range]:
+        """Where columns are split, and groups of panels are left when all threads have as many, call a kernel for those that are
+        left and this thread's part of the rows. Returns how many groups are not left, and this thread's. For a stage that has one
+        kernel, between barriers.
+        """
+        b, thread, shaped = self.b, self.thread, self.shaped[id(kernel)]
+        assert kernel.dim is not None
+        groups = thread.groups(kernel.dim, shaped.width)
+        enough = b.compare("sge", rows, b.mul(thread.count, LEAST_ROWS), "enough_rows")
+        divides = b.binary("and", thread.columns, enough, "divides")
+        left = b.select(divides, b.binary("srem", groups, thread.count), i64(0), "groups_left")
+        whole = b.sub(groups, left, "whole")
+        with thread.only_if(b.compare("sgt", left, i64(0)), "rest"):
+            first, last = thread.share_in_fours(rows)
+            self.call_kernel(kernel, t, b.add(row0, first), b.sub(last, first, "rows"), (whole, groups), hoisting)
+        first, last = thread.share(whole, "groups")
+        own = b.select(thread.columns, first, i64(0), "group0"), b.select(thread.columns, last, whole, "group1")
+        return whole, own
 
     def call_kernel(
         self,
@@ -327,7 +348,10 @@ class Driver:
                 loop = b.loop("call", 0, calls)
                 t = b.add(t0, loop.index, "t")
                 row0, count = thread.own(i64(0), thread.by_step("counts", t))
-                self.call_kernel(kernel, t, row0, b.select(at_once, rows_of_chunk, count, "call_rows"), hoisting=hoisting)
+                rows, own = b.select(at_once, rows_of_chunk, count, "call_rows"), None
+                if len(stage.kernels) == 1 and kernel.dim is not None:
+                    _, own = self.call_rest(kernel, t, row0, rows, hoisting)
+                self.call_kernel(kernel, t, row0, rows, own, hoisting)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:

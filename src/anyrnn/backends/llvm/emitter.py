@@ -325,28 +325,30 @@ def store_lanes(b: Function, value: Value, at: Value, lanes: Lanes) -> None:
 
 
 def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
-    """Cover `count` things by tiles: as many of the highest as fit, then lower ones; `emit(first, height)` makes a tile."""
+    """Cover `count` things by tiles: as many of the highest as fit, then lower ones; `emit(first, height)` makes a tile. The last
+    of the highest and what is left behind it are two of the next height where that is enough, which takes less time.
+    """
     first: Value = i64(0)
-    before: int | None = None
     for height in heights:
-        if before is None or before > 2 * height:
-            loop = b.loop("tile", first, b.sub(count, height - 1, "last"), height)
-            emit(loop.index, height)
-            b.end(loop)
-            whole = b.mul(b.binary("sdiv", b.sub(count, first), i64(height)), height)
-            first = b.add(first, whole, "first")
-        else:
-            then, after, entry = b.label("tile"), b.label("after"), b.current
-            end = b.add(first, height, "end")
-            b.branch_if(b.compare("sle", end, count, "fits"), then, after)
-            b.place(then)
-            emit(first, height)
-            following = b.add(first, height, "first")
-            origin = b.current
-            b.branch(after)
-            b.place(after)
-            first = b.phi(I64, [(first, entry), (following, origin)], "first")
-        before = height
+        left = b.sub(count, first, "left")
+        tiles = b.binary("sdiv", left, i64(height), "tiles")
+        if height == heights[0] and len(heights) > 1:
+            rest = b.add(b.binary("srem", left, i64(height)), height, "rest")
+            lower = b.binary("and", two_lower(b, rest, heights), b.compare("sgt", tiles, i64(0), "any"), "lower")
+            tiles = b.select(lower, b.sub(tiles, 1), tiles, "tiles")
+        end = b.add(first, b.mul(tiles, height), "end")
+        loop = b.loop("tile", first, end, height)
+        emit(loop.index, height)
+        b.end(loop)
+        first = end
+
+
+def two_lower(b: Function, left: Value, heights: tuple[int, ...]) -> Value:
+    """Whether what is left is more than one of the highest tiles, but two of the next height hold it too: a highest tile and a
+    low one take longer.
+    """
+    more = b.compare("sgt", left, i64(heights[0]), "more")
+    return b.binary("and", more, b.compare("sle", left, i64(2 * heights[1]), "fits_lower"), "two_lower")
 
 
 def lane_numbers(lanes: int) -> Value:

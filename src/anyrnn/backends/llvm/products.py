@@ -20,7 +20,7 @@ from functools import partial
 
 from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
-from anyrnn.backends.llvm.emitter import Emitter, cover, is_callers
+from anyrnn.backends.llvm.emitter import Emitter, cover, is_callers, two_lower
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
@@ -222,7 +222,7 @@ class Products:
         large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
         self.fetching = b.binary("and", large, enough, "fetching")
-        self.strip_rows = b.select(large, i64(self.most_rows), i64(tile), "strip_rows")
+        self.large = large
         self.pieces = [
             b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
@@ -259,6 +259,26 @@ class Products:
         b, (address, row_bytes, panel_bytes) = self.b, place
         panels = [b.add(self.group.first_panel, k, "panel") for k in range(self.shaped.width)]
         return [(self.kernel.advance(address, b.mul(panel_bytes, panel), "begin"), row_bytes) for panel in panels]
+
+    def rows_of_strip(self, left: Value) -> Value:
+        """How many of the rows that are left the next strip takes."""
+        b, heights = self.b, self.shaped.heights
+        tile = b.minimum(left, heights[0], "tile_rows")
+        if len(heights) > 1:
+            tile = b.select(two_lower(b, left, heights), i64(heights[1]), tile, "tile_rows")
+        return b.select(self.large, b.minimum(left, self.most_rows), tile, "rows_of_strip")
+
+    def rows_again(self, row: Value, rows: Value) -> Value:
+        """How many rows before a strip's first are multiplied once more, so that its rows are those of one tile: one row more
+        costs less than a lower tile for the last one.
+        """
+        b, heights = self.b, self.shaped.heights
+        again = Value("false", "i1")
+        for height in heights:
+            if height > 1 and height - 1 not in heights:
+                again = b.binary("or", again, b.compare("eq", rows, i64(height - 1), "is_odd"), "again")
+        again = b.binary("and", again, b.compare("sgt", row, i64(0), "not_first"), "again")
+        return b.select(again, i64(1), i64(0), "rows_again")
 
     def sums(self, row: Value, rows: Value) -> None:
         """Leave the sums of a strip of so many rows in its place."""
@@ -456,7 +476,7 @@ class Products:
         rows = [advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
         for row in rows:
             b.prefetch(advance(row, panel_bytes, "next"))
-        if height == self.shaped.heights[0]:
+        if 2 * height > self.shaped.heights[0]:
             self.fetches.some(first_row, height)
         if next_piece:
             further, lines = next_piece

@@ -28,10 +28,10 @@ longer than a shorter call.
 """
 BALANCED = 1.05
 """How much more than its share of the work a thread may have where rows are split."""
-ROWS_PER_THREAD = ((2**20, 12), (2**24, 48), (None, 128))
-"""(Bytes of the weights at the most, samples a thread.) With fewer samples a thread, columns are split over threads; with as
-many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in every step, so
-weights that are larger than a core's own cache want more samples a thread, and those that stay in no cache still more.
+ROWS_PER_THREAD = ((2**19, 12), (2**24, 48), (None, 128))
+"""(Bytes of the weights that a stage reads at the most, samples a thread.) With fewer samples a thread, columns are split over
+threads; with as many, samples are, for then no thread waits for another in a step. But then every thread reads all weights in
+every step, and multiplies each of them by fewer samples: the larger they are, the more samples a thread they want.
 """
 OWN_WEIGHTS = 2**19
 """A core should not read more bytes of a direction's weights in every step, where it could share them with others."""
@@ -43,7 +43,8 @@ def splits_columns(rows: float, recurrent_bytes: int, stages: int, threads: int)
     """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads;
     `stages`: of a step.
     """
-    least = next(samples for most, samples in ROWS_PER_THREAD if most is None or recurrent_bytes <= most)
+    bytes = recurrent_bytes / max(1, stages)
+    least = next(samples for most, samples in ROWS_PER_THREAD if most is None or bytes <= most)
     return rows < (least if stages else max(least, ROWS_WITHOUT_STAGES)) * threads
 
 

@@ -31,7 +31,7 @@ class ThreadCode:
         self.steps, self.rows, self.chunk = (self.header(name) for name in ("steps", "rows", "chunk"))
         self.columns = b.compare("ne", self.header("columns"), i64(0), "columns")
         self.waiting = b.select(self.columns, self.count, i64(1), "waiting")
-        first, last = self.part = self._share_of_rows(row_sums)
+        first, last = self.part = self.share_in_fours(self.rows) if row_sums else self.share(self.rows, "rows")
         self.row0 = b.select(self.columns, i64(0), first, "row0")
         self.row1 = b.select(self.columns, self.rows, last, "row1")
 
@@ -80,13 +80,11 @@ class ThreadCode:
         """Of some rows this thread's part: from and up to."""
         return self.b.maximum(first, self.part[0], "from"), self.b.minimum(last, self.part[1], "to")
 
-    def _share_of_rows(self, row_sums: bool) -> tuple[Value, Value]:
-        """From and up to."""
-        if not row_sums:
-            return self.share(self.rows, "rows")
+    def share_in_fours(self, rows: Value) -> tuple[Value, Value]:
+        """This thread's part of some rows, from and up to, such that rows that are added up stay together."""
         b = self.b
-        sums = b.binary("sdiv", b.add(self.rows, SUM_ROWS - 1), i64(SUM_ROWS), "sums")
-        first, last = (b.minimum(b.mul(part, SUM_ROWS), self.rows, "part") for part in self.share(sums, "sums"))
+        sums = b.binary("sdiv", b.add(rows, SUM_ROWS - 1), i64(SUM_ROWS), "sums")
+        first, last = (b.minimum(b.mul(part, SUM_ROWS), rows, "part") for part in self.share(sums, "sums"))
         return first, last
 
     def barrier(self) -> None:
