@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm import gradients, products, run
+from anyrnn.backends.llvm import gradients, products, run, tiles
 from tests.networks import Results, fitting, on_llvm
 
 # 60 rows are more than a strip; features are several blocks of 64 and a part of one
@@ -35,10 +35,10 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 @pytest.mark.parametrize("cell", CELLS)
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
-    for piece, tiles in ((1, 8), (2**15, 2)):
+    for piece, most in ((1, 8), (2**15, 2)):
         monkeypatch.setattr(products, "LARGE_BYTES", -1)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
-        monkeypatch.setattr(products, "STRIP_TILES", tiles)
+        monkeypatch.setattr(tiles, "STRIP_TILES", most)
         monkeypatch.setattr(gradients, "BUNDLE", piece)
         run.compiled.cache_clear()
         run.POOLS.known.clear()

@@ -36,6 +36,7 @@ from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.backends.llvm.thread_code import turned
+from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Program
 
@@ -51,9 +52,9 @@ FAR = ("stream", "cotangent", "output", "saved")
 class ColumnKernel(Emitter):
     """Emits one column kernel."""
 
-    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, shaped: Shaped) -> None:
+    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, shaped: Shaped, tiles: Tiles) -> None:
         super().__init__(module, layout, program, element, shaped.kernel, [("i64", "hoisting")] if shaped.inits else [])
-        self.shaped = shaped
+        self.shaped, self.tiles = shaped, tiles
         assert shaped.kernel.dim is not None
         self.features = self.size(shaped.kernel.dim)
         self.accumulator_of = {a.node: k for k, a in enumerate(shaped.accumulators)}
@@ -81,7 +82,7 @@ class ColumnKernel(Emitter):
             for operand in shaped.operands:
                 self.locate(operand.buffer, operand.later)
             fetches = Fetches(self, self.to_fetch, shaped.inits, self.hoisting, shaped.width, shaped.heights[0])
-            self.products = Products(self, shaped, self.hoisting, fetches)
+            self.products = Products(self, shaped, self.hoisting, fetches, self.tiles)
         if self.program.reverse:
             added = self.word(self.layout.header("add_outputs"), "add_outputs")
             outputs = self.program.outputs
@@ -169,7 +170,7 @@ class ColumnKernel(Emitter):
             loop = b.loop("row_of_tile", 0, height)
             value = b.load(
                 e.vector,
-                self.advance(self.products.sum_at(a, panel.index, 0, sums), b.mul(loop.index, e.panel_row), "sum"),
+                self.advance(self.products.sum_at(a, panel.index, sums), b.mul(loop.index, e.panel_row), "sum"),
                 "sum",
             )
             b.store(value, self.advance(at, b.mul(row_bytes, loop.index), "init"), e.panel_row)
@@ -193,7 +194,7 @@ class ColumnKernel(Emitter):
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
                 vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
         starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
-        sums_at = [self.products.sum_at(a, inside, 0, sums) for a in range(len(self.shaped.accumulators))]
+        sums_at = [self.products.sum_at(a, inside, sums or self.products.strip) for a in range(len(self.shaped.accumulators))]
         loop = b.loop("row_of_tile", 0, height)
         row_here = b.add(row, loop.index, "row")
         at = {

@@ -29,6 +29,7 @@ from anyrnn.backends.llvm.squares import add_squares
 from anyrnn.backends.llvm.stack import emit_stack
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
+from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.ops import RANDOM
 from anyrnn.passes.parameters import Weight
@@ -92,6 +93,7 @@ class Driver:
         )
         self.layout = self._layout()
         self.copies = Copies(self.module, element, keeps)
+        self.tiles = Tiles(self.module, element)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
 
     def loop_stages(self) -> list[Stage]:
@@ -141,7 +143,7 @@ class Driver:
                 ScalarKernel(self.module, self.layout, self.program, self.element, unique)
             else:
                 shaped = self.shaped[id(kernel)]
-                ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique))
+                ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique), self.tiles)
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         self.names = names

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyrnn.backends.llvm.builder import I64, PTR, Value, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
 from anyrnn.backends.llvm.emitter import Emitter, Key
 
+STATE = ("cursor", "step", "end")
+"""The words before the addresses: which is next, how many are fetched with each panel, and how many there are."""
 WORDS = 2
 """address, bytes from row to row"""
 SHORT_PANELS = 4
@@ -25,9 +27,8 @@ class Fetches:
         """`pointwise` are the buffers that a tile touches, or `hoisted` when `hoisting`, in at most so many panels and rows."""
         self.kernel, self.pointwise, self.hoisted, self.hoisting, self.rows = kernel, pointwise, hoisted, hoisting, rows
         self.count = max(len(pointwise), len(hoisted))
-        b = kernel.b
-        self.table = b.value(PTR, f"alloca [{max(1, WORDS * self.count * panels)} x i64], align 64", "to_fetch")
-        self.cursor = b.value(PTR, "alloca i64, align 8", "cursor")
+        words = len(STATE) + WORDS * self.count * panels
+        self.table = kernel.b.value(PTR, f"alloca [{words} x i64], align 64", "to_fetch")
 
     def note(self, first_panel: Value, panels_left: Value, product_panels: Value) -> None:
         """Fill the table for a group, panel by panel; `product_panels` will be multiplied for each of its tiles."""
@@ -35,14 +36,16 @@ class Fetches:
         each: Value = i64(len(self.pointwise))
         if self.hoisted:
             each = b.select(self.hoisting, i64(len(self.hoisted)), each, "fetched_of_panel")
-        self.end = b.mul(panels_left, each, "fetch_count")
+        end = b.mul(panels_left, each, "fetch_count")
         is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
         self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
         often = b.select(b.compare("sgt", product_panels, i64(0)), product_panels, i64(1), "often")
-        self.step = b.binary("sdiv", b.add(self.end, b.sub(often, 1)), often, "fetch_step")
+        step = b.binary("sdiv", b.add(end, b.sub(often, 1)), often, "fetch_step")
+        for name, value in (("step", step), ("end", end)):
+            b.store(value, b.at(self.table, STATE.index(name), I64, name))
         panels = b.loop("panel_of_group", 0, panels_left, once=True)
         panel = b.add(first_panel, panels.index, "panel")
-        first = b.at(self.table, b.mul(b.mul(panels.index, each), WORDS), I64, "first")
+        first = b.at(self.table, b.add(b.mul(b.mul(panels.index, each), WORDS), len(STATE)), I64, "first")
         for k in range(self.count):
             words = [self._words(keys[k], panel) for keys in (self.pointwise, self.hoisted) if k < len(keys)]
             if len(words) > 1:
@@ -55,19 +58,20 @@ class Fetches:
         return self.kernel.panel_at(key, panel, self.ahead), self.kernel.row_bytes[key]
 
     def restart(self) -> None:
-        """Before a tile."""
-        self.kernel.b.store(i64(0), self.cursor)
+        """Before a strip."""
+        self.kernel.b.store(i64(0), self.kernel.b.at(self.table, STATE.index("cursor"), I64, "cursor"))
 
-    def some(self, row: Value, height: int) -> None:
-        """Bring nearer the next few of what a tile of `height` rows will touch."""
-        b, advance = self.kernel.b, self.kernel.advance
-        begin = b.load(I64, self.cursor, "cursor")
-        end = b.minimum(b.add(begin, self.step), self.end, "cursor")
-        loop = b.loop("fetch", begin, end)
-        place = b.at(self.table, b.mul(loop.index, WORDS), I64, "fetch")
-        row_bytes = b.load(I64, b.at(place, 1, I64), "row_bytes")
-        at = advance(b.load(PTR, place, "address"), b.mul(row_bytes, row), "fetched")
-        for i in range(height):
-            b.prefetch(advance(at, b.mul(row_bytes, i), "fetched"), level=2)
-        b.end(loop)
-        b.store(end, self.cursor)
+
+def fetch_some(b: Function, table: Value, row: Value, height: int) -> None:
+    """Bring nearer the next few of what a tile of `height` rows will touch."""
+    cursor, step, end = (b.at(table, k, I64, name) for k, name in enumerate(STATE))
+    begin = b.load(I64, cursor, "begin")
+    stop = b.minimum(b.add(begin, b.load(I64, step, "step")), b.load(I64, end, "end"), "stop")
+    loop = b.loop("fetch", begin, stop)
+    place = b.at(table, b.add(b.mul(loop.index, WORDS), len(STATE)), I64, "fetch")
+    row_bytes = b.load(I64, b.at(place, 1, I64), "row_bytes")
+    at = b.at(b.load(PTR, place, "address"), b.mul(row_bytes, row), "i8", "fetched")
+    for i in range(height):
+        b.prefetch(b.at(at, b.mul(row_bytes, i), "i8", "fetched"), level=2)
+    b.end(loop)
+    b.store(stop, cursor)

@@ -1,47 +1,36 @@
-"""Emits the products of a strip of rows by a group's weights:
-
-    for each piece of the weights, for each tile of the strip's rows, the highest that fits first:
-        for each operand, for each block of its features:
-            sum products in registers, and now and then fetch some of what the pointwise work will touch
-            add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before, and put them where
-            the strip's sums are, a part of the stack that stays in cache
+"""Emits the products of a strip of rows by a group's weights: piece by piece by all tiles of the strip, see `tiles`. The sums
+are made in the strip's place, a part of the stack that stays in cache.
 
 A strip is one tile, and a piece is all weights of a group, unless all groups' weights are more than the second cache holds.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
-
-Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
-from anyrnn.backends.llvm.emitter import Emitter, cover, is_callers, two_lower
+from anyrnn.backends.llvm.builder import I64, PTR, Value, i64
+from anyrnn.backends.llvm.emitter import Emitter, is_callers, two_lower
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
-from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import machine
+from anyrnn.backends.llvm.tiles import (
+    BLOCK_FEATURES,
+    FETCHING_TILES,
+    OPERAND,
+    Kind,
+    Tiles,
+    following_block,
+    strip_rows,
+)
 
-OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_bytes")
-"""The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
-squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
-"""
-BLOCK_FEATURES = 64
-"""Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
 """Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
 each by all rows of a strip before the next is read.
 """
-STRIP_TILES = 8
-"""Tiles of a strip then, at the most."""
-FETCHING_TILES = 4
-"""If there are so many, each fetches its part of the next piece to the second level of cache: the first one would wait for it."""
-LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -57,27 +46,26 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some blocks of operands that are alike, and where they begin: an operand's words, and a feature. `coming`: how many bytes
-    further the weights of the next piece are.
+class Alike:
+    """Operands whose products go to the same sums by the same code: which, those sums, the code, and tables for a group: of their
+    entries, and of the sums' first values.
     """
 
-    which: int
-    begin: Value
-    end: Value
-    operand: Value
-    feature: Value
-    coming: Value
+    operands: list[int]
+    accumulators: tuple[int, ...]
+    kind: Kind
+    table: Value
+    starts: Value
 
 
 class Products:
     """The sums of one strip after the other, in a place of the stack: [accumulator][panel][row][lane]."""
 
-    def __init__(self, kernel: Emitter, shaped: Shaped, hoisting: Value, fetches: Fetches) -> None:
+    def __init__(self, kernel: Emitter, shaped: Shaped, hoisting: Value, fetches: Fetches, tiles: Tiles) -> None:
         """The buffers of `shaped` have been located."""
-        self.kernel, self.shaped, self.hoisting, self.fetches = kernel, shaped, hoisting, fetches
+        self.kernel, self.shaped, self.hoisting, self.fetches, self.tiles = kernel, shaped, hoisting, fetches, tiles
         self.b, self.element = kernel.b, kernel.element
-        self.most_rows = STRIP_TILES * shaped.heights[0]
+        self.most_rows = strip_rows(shaped.heights)
         vectors = len(shaped.accumulators) * shaped.width * self.most_rows
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
@@ -85,7 +73,7 @@ class Products:
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else None
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else i64(0)
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
@@ -132,33 +120,28 @@ class Products:
         address, row_bytes, panel_bytes = (b.select(self.hoisting, x, y, "begin") for x, y in zip(bias, init, strict=True))
         return address, row_bytes, panel_bytes
 
-    def _alike(self) -> list[tuple[list[int], Value]]:
-        """Operands whose products go to the same sums by the same code, with room for their addresses: see `note`."""
+    def _alike(self) -> list[Alike]:
+        """With room for the tables: see `note`."""
+        shaped, found = self.shaped, []
         together: dict[tuple[tuple[int, ...], str | None], list[int]] = {}
-        for k, operand in enumerate(self.shaped.operands):
+        for k, operand in enumerate(shaped.operands):
             together.setdefault((operand.accumulators, operand.stands), []).append(k)
-        words = [(len(some) + 1) * self._words(self.shaped.operands[some[0]]) for some in together.values()]
-        tables = [self.b.value(PTR, f"alloca [{count} x i64], align 64", "operands") for count in words]
-        return list(zip(together.values(), tables, strict=True))
+        for (accumulators, stands), some in together.items():
+            ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
+            sums = tuple(a - accumulators[0] for a in accumulators)
+            kind = Kind(sums, shaped.width, shaped.heights, stands, ours)
+            table = self.b.value(PTR, f"alloca [{(len(some) + 1) * kind.words} x i64], align 64", "operands")
+            starts = self.b.value(PTR, f"alloca [{kind.count * kind.start_words} x i64], align 64", "starts")
+            found.append(Alike(some, accumulators, kind, table, starts))
+        return found
 
-    def _words(self, operand: Operand) -> int:
-        """Of an operand's entry in its table."""
-        return len(OPERAND) + (len(operand.weights) + 1 if operand.stands == "squares" else 0)
-
-    def _word(self, entry: Value, name: str) -> Value:
-        """Of an operand's entry."""
-        return self.b.load(I64, self.b.at(entry, OPERAND.index(name), I64), name)
-
-    def _pointer(self, entry: Value, name: str) -> Value:
-        return self.b.load(PTR, self.b.at(entry, OPERAND.index(name), I64), name)
-
-    def sum_at(self, accumulator: int, panel: Value | int, row: int = 0, tile: Value | None = None) -> Value:
-        """The address of one vector of the sums, of a row of the strip or of a tile, whose first row is at `tile`."""
-        b, e, advance, start = self.b, self.element, self.kernel.advance, self.strip if tile is None else tile
-        place = (accumulator * self.shaped.width * self.most_rows + row) * e.panel_row
+    def sum_at(self, accumulator: int, panel: Value | int, strip: Value) -> Value:
+        """The address of one vector of the sums of a strip's first row."""
+        b, e, advance = self.b, self.element, self.kernel.advance
+        place = accumulator * self.shaped.width * self.most_rows * e.panel_row
         if isinstance(panel, int):
-            return advance(start, place + panel * self.most_rows * e.panel_row, "sum_at")
-        return advance(start, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
+            return advance(strip, place + panel * self.most_rows * e.panel_row, "sum_at")
+        return advance(strip, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
 
     def note(self, group: Group) -> None:
         """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""
@@ -166,11 +149,11 @@ class Products:
         self.group = group
         self.blocks = []
         product_panels = i64(0)
-        for some, table in self.alike:
-            place, blocks = table, i64(0)
-            for k in some:
+        for alike in self.alike:
+            place, blocks = alike.table, i64(0)
+            for k in alike.operands:
                 operand, depth = self.shaped.operands[k], self.depths[k]
-                count = len(operand.accumulators) * self.shaped.width * e.panel_row
+                count = alike.kind.feature_bytes(e)
                 before = b.mul(group.number, b.add(self.whole_depths[k], OF_ZEROS))
                 is_zero, standing, weight_bytes = self.zeros[k], self.standing[k], i64(count)
                 if is_zero is not None:
@@ -202,35 +185,42 @@ class Products:
                 blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
                 panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
-                following = b.at(place, self._words(operand), I64, "place")
+                following = b.at(place, alike.kind.words, I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
             self.blocks.append(blocks)
         self.starts = [self._starts(place) for place in self.begins_at]
+        for which, alike in enumerate(self.alike):
+            self._note_starts(which, alike)
         self._cut()
         self.fetches.note(group.first_panel, group.panels, product_panels)
 
     def _cut(self) -> None:
-        """Say how many rows a strip has, and how many blocks a piece of the weights of operands that are alike."""
+        """Say whether weights are large, and how many blocks a piece of those of operands that are alike has."""
         b, tile = self.b, self.shaped.heights[0]
-        bytes = [BLOCK_FEATURES * self._feature_bytes(some) for some, _ in self.alike]
+        bytes = [BLOCK_FEATURES * alike.kind.feature_bytes(self.element) for alike in self.alike]
         total = i64(0)
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
             total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
-        large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
+        self.large = large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        self.fetching = b.binary("and", large, enough, "fetching")
-        self.large = large
+        self.fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
         self.pieces = [
             b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
         ]
 
-    def _feature_bytes(self, alike: list[int]) -> int:
-        """Of the weights of one feature of an operand, in a group."""
-        return len(self.shaped.operands[alike[0]].accumulators) * self.shaped.width * self.element.panel_row
+    def _note_starts(self, which: int, alike: Alike) -> None:
+        """Fill a group's table of first values."""
+        b, kind = self.b, alike.kind
+        for position, a in enumerate(alike.accumulators):
+            entry = position * kind.start_words
+            b.store(self._blocks_of(a, which), b.at(alike.starts, entry, I64, "added"))
+            for k, (start, row_bytes) in enumerate(self.starts[a]):
+                b.store(start, b.at(alike.starts, entry + 1 + 2 * k, I64, "start"))
+                b.store(row_bytes, b.at(alike.starts, entry + 2 + 2 * k, I64, "row_bytes"))
 
     def _of_blocks(self, heads: int, whole_depth: Value, depth: Value, group: Group) -> tuple[Value, Value]:
         """Of block-diagonal weights, the first feature (of a whole panel) that a group's blocks multiply, and how many there are
@@ -286,34 +276,30 @@ class Products:
         for a, accumulator in enumerate(self.shaped.accumulators):
             if accumulator.init and all(o.foldable for o in self.shaped.operands if a in o.accumulators):
                 self._begin(a, row, rows)
-        for which, (_, table) in enumerate(self.alike):
-            count, blocks = self.pieces[which], self.blocks[which]
-            piece = b.loop("piece", 0, blocks, count, [("operand", table), ("feature", i64(0))])
+        for which, alike in enumerate(self.alike):
+            count, blocks, kind = self.pieces[which], self.blocks[which], alike.kind
+            piece = b.loop("piece", 0, blocks, count, [("operand", alike.table), ("feature", i64(0))])
             operand, feature = piece.values
             end = b.minimum(b.add(piece.index, count), blocks, "piece_end")
             is_last = b.compare("eq", end, blocks, "is_last")
-            part = Piece(which, piece.index, end, operand, feature, self._coming(which, piece.index, is_last))
-            cover(b, rows, self.shaped.heights, partial(self._add_products, part, row))
+            coming = self._coming(which, piece.index, is_last)
+            of_sums = self.sum_at(alike.accumulators[0], 0, self.strip)
+            b.call(self.tiles.function(kind), [
+                operand, feature, piece.index, end, row, rows, of_sums, alike.starts, self.fetches.table, self.group.panels,
+                self.ahead, coming, self.fetching,
+            ])  # fmt: skip
             begin = b.select(is_last, end, piece.index)
             skip = b.loop("skip", begin, end, 1, [("operand", operand), ("feature", feature)])
-            b.end(piece, b.end(skip, self._following(which, *skip.values)))
+            b.end(piece, b.end(skip, following_block(b, kind, *skip.values)))
 
     def _coming(self, which: int, block: Value, is_last: Value) -> Value:
         """How many bytes further the weights of the next piece are: behind a piece, or at the beginning of the next group's."""
-        b, of_feature = self.b, self._feature_bytes(self.alike[which][0])
+        b, of_feature = self.b, self.alike[which].kind.feature_bytes(self.element)
         of_group = b.mul(b.add(b.mul(self.blocks[which], BLOCK_FEATURES), OF_ZEROS), of_feature, "group_bytes")
         groups = b.sub(self.group.following, self.group.number, "groups")
         of_block = BLOCK_FEATURES * of_feature
         next_group = b.sub(b.mul(groups, of_group), b.mul(block, of_block), "next_group")
         return b.select(is_last, next_group, b.mul(self.pieces[which], of_block), "coming")
-
-    def _following(self, which: int, operand: Value, feature: Value) -> list[Value]:
-        """The block after one of operands that are alike: the operand's words and the first feature."""
-        b, words = self.b, self._words(self.shaped.operands[self.alike[which][0][0]])
-        feature = b.add(feature, BLOCK_FEATURES, "feature")
-        finished = b.compare("sge", feature, self._word(operand, "depth"), "finished")
-        operand = b.select(finished, b.at(operand, words, I64), operand, "operand")
-        return [operand, b.select(finished, i64(0), feature, "feature")]
 
     def _first(self, a: int, row: Value) -> list[tuple[Value, Value]]:
         """Where the first values of a sum are, for each panel: the address at a row, and bytes from row to row."""
@@ -331,7 +317,7 @@ class Products:
         loop = b.loop("row_of_strip", 0, rows, once=True)
         for k, (start, row_bytes) in enumerate(self._first(a, row)):
             value = b.load(e.vector, advance(start, b.mul(row_bytes, loop.index), "begin"), "begin", e.panel_row)
-            b.store(value, advance(self.sum_at(a, k), b.mul(loop.index, e.panel_row), "sum_at"), e.panel_row)
+            b.store(value, advance(self.sum_at(a, k, self.strip), b.mul(loop.index, e.panel_row), "sum_at"), e.panel_row)
         b.end(loop)
         b.branch(begun)
         b.place(begun)
@@ -339,165 +325,7 @@ class Products:
     def _blocks_of(self, a: int, tables: int) -> Value:
         """How many blocks go to a sum from the first tables."""
         total = i64(0)
-        for (some, _), blocks in zip(self.alike[:tables], self.blocks, strict=False):
-            if a in self.shaped.operands[some[0]].accumulators:
+        for alike, blocks in zip(self.alike[:tables], self.blocks, strict=False):
+            if a in alike.accumulators:
                 total = self.b.add(total, blocks, "blocks")
         return total
-
-    def _add_products(self, piece: Piece, strip_row: Value, first_row: Value, height: int) -> None:
-        """Add the products of operands that are alike to the sums of a tile, one operand after the other, block after block.
-
-        Where at most half of a group's panels have features, the highest tile computes no more than that half.
-        """
-        b, e, shaped, advance, which = self.b, self.element, self.shaped, self.kernel.advance, piece.which
-        operand, row = shaped.operands[self.alike[which][0][0]], b.add(strip_row, first_row, "row")
-        tile = advance(self.strip, b.mul(first_row, e.panel_row), "tile")
-        ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in self.alike[which][0])
-        block = b.loop("block", piece.begin, piece.end, 1, [("operand", piece.operand), ("feature", piece.feature)], once=True)
-        words, feature = block.values
-        depth = self._word(words, "depth")
-        row_bytes = i64(e.panel_row) if ours else self._word(words, "row_bytes")
-        panel_bytes = self._word(words, "panel_bytes")
-        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
-        first = advance(self._pointer(words, "address"), b.add(panel, b.mul(row_bytes, row)), "first")
-        weight_bytes: Value | int = self._feature_bytes(self.alike[which][0])
-        if operand.stands == "rows":
-            weight_bytes = self._word(words, "weight_bytes")
-        weights = advance(self._pointer(words, "weights"), b.mul(feature, weight_bytes), "weights")
-        features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        before = self._before(which, block.index, row, tile)
-        next_piece = self._part_of_next(piece, first_row, e.lanes * self._feature_bytes(self.alike[which][0]), height)
-
-        def add(panels: int) -> None:
-            keys = [(a, i, k) for i in range(height) for a in operand.accumulators for k in range(panels)]
-            vectors = [j * shaped.width + k for j in range(len(operand.accumulators)) for k in range(panels)]
-            names = [f"{self.kernel.label(shaped.accumulators[a].node)}.{i}" for a, i, _ in keys]
-            sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row, next_piece)
-            for (a, i, k), value in zip(keys, sums, strict=True):
-                start, apart = before[a][k]
-                total = b.fadd(b.load(e.vector, advance(start, b.mul(apart, i), "before"), "before", e.panel_row), value)
-                b.store(total, self.sum_at(a, k, i, tile), e.panel_row)
-
-        squares = operand.stands == "squares" and height == 1
-        if squares:
-            packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
-            standing = b.load(PTR, b.at(words, len(OPERAND), I64), "standing")
-            b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
-            b.place(in_squares)
-            self._add_squares(operand, words, feature, (first, panel_bytes, features), before, tile)
-            b.branch(both)
-            b.place(packed)
-        if shaped.width > 1 and height == shaped.heights[0]:
-            full, half, done = b.label("full"), b.label("half"), b.label("added")
-            b.branch_if(b.compare("sgt", self.group.panels, i64(shaped.width // 2), "needs_all"), full, half)
-            for label, panels in ((full, shaped.width), (half, shaped.width // 2)):
-                b.place(label)
-                add(panels)
-                b.branch(done)
-            b.place(done)
-        else:
-            add(shaped.width)
-        if squares:
-            b.branch(both)
-            b.place(both)
-        b.end(block, self._following(which, words, feature))
-
-    def _part_of_next(self, piece: Piece, first_row: Value, panel_bytes: int, height: int) -> tuple[Value, Value] | None:
-        """Of what comes after a panel's weights, a tile's part to be fetched: how many bytes further it is, and its lines."""
-        if height < self.shaped.heights[0]:
-            return None
-        b, lines = self.b, panel_bytes // LINE_BYTES // FETCHING_TILES
-        number = b.binary("srem", b.binary("sdiv", first_row, i64(height)), i64(FETCHING_TILES), "number")
-        further = b.add(piece.coming, b.mul(number, lines * LINE_BYTES), "further")
-        return further, b.select(self.fetching, i64(lines), i64(0), "lines")
-
-    def _add_squares(
-        self,
-        operand: Operand,
-        words: Value,
-        feature: Value,
-        factors: tuple[Value, Value, Value],
-        before: dict[int, list[tuple[Value, Value]]],
-        tile: Value,
-    ) -> None:
-        """Add some products of one row by weights where they stand."""
-        b, e = self.b, self.element
-        place = b.at(words, len(OPERAND), I64)
-        row_bytes = b.load(I64, b.at(place, len(operand.weights), I64), "weight_bytes")
-        for j, a in enumerate(operand.accumulators):
-            here = b.at(b.load(PTR, b.at(place, j, I64), operand.weights[j]), feature, e.type)
-            for k in range(self.shaped.width):
-                rows = self.kernel.advance(here, b.mul(row_bytes, k * e.lanes), "rows")
-                b.call(SQUARES, [rows, row_bytes, *factors, before[a][k][0], self.sum_at(a, k, 0, tile)])
-
-    def _before(self, which: int, block: Value, row: Value, tile: Value) -> dict[int, list[tuple[Value, Value]]]:
-        """What a block's products are added to: the first values, or what is in the tile; as `_first`."""
-        b, e, found = self.b, self.element, {}
-        some, _ = self.alike[which]
-        for a in self.shaped.operands[some[0]].accumulators:
-            is_first = b.compare("eq", b.add(block, self._blocks_of(a, which)), i64(0), "is_first")
-            found[a] = [
-                (
-                    b.select(is_first, start, self.sum_at(a, k, 0, tile), "before"),
-                    b.select(is_first, row_bytes, i64(e.panel_row), "apart"),
-                )
-                for k, (start, row_bytes) in enumerate(self._first(a, row))
-            ]
-        return found
-
-    def _ahead(self, row: Value) -> Value | None:
-        """How far ahead weights are fetched: the first rows may find them in no cache, the others multiply what is near."""
-        return None if self.ahead is None else self.b.select(self.b.compare("eq", row, i64(0)), self.ahead, i64(0), "ahead")
-
-    def _chain(
-        self,
-        first: Value,
-        row_bytes: Value,
-        panel_bytes: Value,
-        weights: Value,
-        weight_bytes: Value | int,
-        features: Value,
-        vectors: list[int],
-        names: list[str],
-        first_row: Value,
-        next_piece: tuple[Value, Value] | None,
-    ) -> list[Value]:
-        """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
-        of the weights, whose features are `weight_bytes` apart; `names` has a name for each. `next_piece`: what to fetch with
-        each panel of features, see `_part_of_next`.
-
-        While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
-        """
-        b, e, advance, count = self.b, self.element, self.kernel.advance, len(vectors)
-        height = len(names) // count
-        zeros = [(name, const(e.vector, 0.0)) for name in names]
-        ahead = self._ahead(first_row) if height > 1 else None  # of one row, loads are what takes long
-        panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
-        rows = [advance(panel.values[0], b.mul(row_bytes, i), f"row.{i}") if i else panel.values[0] for i in range(height)]
-        for row in rows:
-            b.prefetch(advance(row, panel_bytes, "next"))
-        if 2 * height > self.shaped.heights[0]:
-            self.fetches.some(first_row, height)
-        if next_piece:
-            further, lines = next_piece
-            line = b.loop("line", 0, lines)
-            place = b.add(further, b.mul(line.index, LINE_BYTES), "further")
-            b.prefetch(advance(panel.values[1], place, "next_piece"), level=2)
-            b.end(line)
-        stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
-        carried = list(zip(["weights", *names], panel.values[1:], strict=True))
-        k = b.loop("k", 0, stop, 1, carried, once=True)
-        here = k.values[0]
-        aligned = e.panel_row if isinstance(weight_bytes, int) else e.bytes
-        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned) for v in vectors]
-        if ahead is not None:
-            coming = b.at(here, ahead, "i8", "coming")
-            for v in vectors:
-                b.prefetch(b.at(coming, v * e.lanes, e.type))
-        following: list[Value] = []
-        for i in range(height):
-            factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
-            before = k.values[1 + i * count : 1 + (i + 1) * count]
-            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
-        after = b.end(k, [advance(here, weight_bytes, "weights"), *following])
-        return b.end(panel, [advance(panel.values[0], panel_bytes, "rows"), *after])[2:]
