@@ -9,13 +9,16 @@ from collections.abc import Sequence
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
 from anyrnn.backends.llvm.emitter import Emitter, Key
+from anyrnn.backends.llvm.target import machine
 
 STATE = ("cursor", "step", "end")
 """The words before the addresses: which is next, how many are fetched with each panel, and how many there are."""
 WORDS = 2
 """address, bytes from row to row"""
 SHORT_PANELS = 4
-"""The products of at most so many panels take less time than memory: what the next tile will touch is fetched meanwhile."""
+"""The products of at most so many panels take less time than memory: on some machines what the next tile will touch is fetched
+meanwhile.
+"""
 
 
 class Fetches:
@@ -37,8 +40,10 @@ class Fetches:
         if self.hoisted:
             each = b.select(self.hoisting, i64(len(self.hoisted)), each, "fetched_of_panel")
         end = b.mul(panels_left, each, "fetch_count")
-        is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
-        self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
+        self.ahead: Value = i64(0)
+        if machine().tile_ahead:
+            is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
+            self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
         often = b.select(b.compare("sgt", product_panels, i64(0)), product_panels, i64(1), "often")
         step = b.binary("sdiv", b.add(end, b.sub(often, 1)), often, "fetch_step")
         for name, value in (("step", step), ("end", end)):
