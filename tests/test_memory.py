@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import anyrnn
 from anyrnn import _memory
-from anyrnn._memory import LARGE, Recycler, in_large_pages
+from anyrnn._memory import ALIGNMENT, LARGE, SMALL, Recycler, in_large_pages
 
 
 def test_a_block_is_used_again_when_its_array_is_gone() -> None:
@@ -98,6 +100,18 @@ def test_outputs_and_gradients_are_tensors_as_any(hidden: int) -> None:
     for tensor in (output.detach(), x.grad, *(p.grad for p in layer.parameters())):
         assert tensor is not None
         assert tensor.untyped_storage().resizable()
+
+
+def test_outputs_and_gradients_in_numpy_begin_with_a_line_of_cache() -> None:
+    """Of many sizes: one that is not asked to may do so by chance."""
+    for hidden in (100, 131, 260):
+        layer = anyrnn.Recurrent("lstm", 90, hidden, seed=0)
+        x = np.ones((9, 33, 90), np.float32)
+        y, _, reserve = layer.forward_training(x)
+        d_x, _, gradients = layer.backward(reserve, np.ones_like(y))
+        for array in (y, d_x, gradients["weight_ih_l0"], gradients["weight_hh_l0"]):
+            assert array.nbytes >= SMALL
+            assert array.ctypes.data % ALIGNMENT == 0
 
 
 def test_what_lives_when_python_ends_is_not_given_out() -> None:

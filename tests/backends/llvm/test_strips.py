@@ -1,4 +1,6 @@
-"""Weights that no cache holds are multiplied piece by piece, and gradients are added bundle by bundle: no bit depends on it."""
+"""Weights that no cache holds are multiplied piece by piece, gradients are added bundle by bundle, and processors differ in what
+they fetch ahead: no bit depends on it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm import gradients, products, run, tiles
+from anyrnn.backends.llvm import gradients, products, run, target, tiles
 from tests.networks import Results, fitting, on_llvm
 
 # 60 rows are more than a strip; features are several blocks of 64 and a part of one
@@ -15,12 +17,13 @@ SIZES = [(3, 60, 200, 130), (2, 7, 70, 65), (2, 3, 129, 40), (9, 1, 70, 65)]
 CELLS = ["lstm", "gru_before", "lstm_heads", "lstm_layernorm", "lmu", "rnn_relu", "indrnn"]
 
 
+def forget() -> None:
+    run.compiled.cache_clear()
+    run.POOLS.known.clear()
+
+
 @pytest.fixture(autouse=True)
 def code_of_its_own() -> Iterator[None]:
-    def forget() -> None:
-        run.compiled.cache_clear()
-        run.POOLS.known.clear()
-
     forget()
     yield
     forget()
@@ -40,9 +43,24 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(tiles, "STRIP_TILES", most)
         monkeypatch.setattr(gradients, "BUNDLE", piece)
-        run.compiled.cache_clear()
-        run.POOLS.known.clear()
+        forget()
         for sizes, right in zip(SIZES, expected, strict=True):
             found = solve(cell, sizes, dtype)
             for name, value in right.items():
                 assert np.array_equal(found[name], value), f"{sizes} {name}"
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("cell", ["lstm", "indrnn"])
+def test_what_is_fetched_ahead_changes_no_bit(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, texts = [], []
+    for names in ([], [target.machine().cpu]):
+        monkeypatch.setattr(target, "TILE_AHEAD", set(names))
+        monkeypatch.setattr(target, "BYTES_AHEAD", dict.fromkeys(names, 4096))
+        forget()
+        p = fitting(cell, 3, 20, 33, 70)
+        found.append(on_llvm(p, np.float32))
+        texts.append(run.write_code(p.network.plan, "training", "float32").text)
+    assert ["rows_ahead" in text for text in texts] == [False, True]
+    for name, value in found[0].items():
+        assert np.array_equal(found[1][name], value), name

@@ -180,7 +180,9 @@ class ColumnKernel(Emitter):
     # pointwise
 
     def pointwise(self, row: Value, height: Value, sums: Value | None = None) -> None:
-        """All elementwise work on `height` rows of the group, panel after panel. `sums`: where those of the first row are."""
+        """All elementwise work on `height` rows of the group, panel after panel. `sums`: where those of products
+        are for the first row, if there are any.
+        """
         b, e = self.b, self.element
         panels = b.loop("panel_of_group", 0, self.group.panels, once=True) if self.shaped.width > 1 else None
         inside = panels.index if panels else i64(0)
@@ -194,7 +196,7 @@ class ColumnKernel(Emitter):
                 address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
                 vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
         starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
-        sums_at = [self.products.sum_at(a, inside, sums or self.products.strip) for a in range(len(self.shaped.accumulators))]
+        sums_at = [self.products.sum_at(a, inside, sums) for a in range(len(self.shaped.accumulators))] if sums else []
         loop = b.loop("row_of_tile", 0, height)
         row_here = b.add(row, loop.index, "row")
         at = {

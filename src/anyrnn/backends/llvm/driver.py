@@ -211,15 +211,17 @@ class Driver:
         return dims + [p.depth for p in self.matrices] + list(self.program.choices.values())
 
     def group_range(self, shaped: Shaped) -> tuple[Value, Value]:
-        dim, b = shaped.kernel.dim, self.b
+        dim = shaped.kernel.dim
         assert dim is not None
-        thread, key = self.thread, (str(dim), shaped.width)
+        key = str(dim), shaped.width
         if key not in self.ranges:
-            groups = thread.groups(dim, shaped.width)
-            first, last = thread.share(groups, "groups")
-            columns = thread.columns
-            self.ranges[key] = b.select(columns, first, i64(0), "group0"), b.select(columns, last, groups, "group1")
+            self.ranges[key] = self._own(self.thread.groups(dim, shaped.width))
         return self.ranges[key]
+
+    def _own(self, groups: Value) -> Range:
+        """Of some groups this thread's share, or all where rows are split."""
+        b, columns, (first, last) = self.b, self.thread.columns, self.thread.share(groups, "groups")
+        return b.select(columns, first, i64(0), "group0"), b.select(columns, last, groups, "group1")
 
     def chunks(self, count: Value, first: Value, end: Value) -> None:
         b = self.b
@@ -315,9 +317,7 @@ class Driver:
         with thread.only_if(b.compare("sgt", left, i64(0)), "rest"):
             first, last = thread.share_in_fours(rows)
             self.call_kernel(kernel, t, b.add(row0, first), b.sub(last, first, "rows"), (whole, groups), hoisting)
-        first, last = thread.share(whole, "groups")
-        own = b.select(thread.columns, first, i64(0), "group0"), b.select(thread.columns, last, whole, "group1")
-        return whole, own
+        return whole, self._own(whole)
 
     def call_kernel(
         self,

@@ -22,7 +22,7 @@ Zen 4 up to 15 % slower, and nothing else was measured.
 """
 TILE_AHEAD = {"znver4"}
 """Where short products fetch what the next tile touches, and not what their own does: cells without other products took .86 to
-.89 of the time on Zen 4, with fetches to the second cache, and take 1.03 to 1.12 of it on Emerald Rapids.
+.89 of the time on Zen 4, with fetches to the second cache, and take 1.04 to 1.14 of it on Emerald Rapids.
 """
 
 
