@@ -8,7 +8,6 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from anyrnn import cells
 from anyrnn.errors import CellError, MissingExtraError, UnsupportedError
 from anyrnn.explanation import Explanation, explain
 from anyrnn.numpy import Recurrent, RecurrentState, Stream
@@ -48,7 +47,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("convert", "files", "onnx", "runtime", "weights"):  # which few programs want, and `import anyrnn` should be quick
+    if name in ("cells", "convert", "files", "onnx", "runtime", "weights"):  # which a program may do without: the import is quick
         return _import_module(f"anyrnn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

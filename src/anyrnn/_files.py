@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +59,7 @@ def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     target = target.resolve() if target.is_symlink() else target
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    aside = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     try:
         yield aside
         aside.replace(target)

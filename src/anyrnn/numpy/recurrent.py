@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn import backends, cells
+from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
@@ -91,6 +91,8 @@ class Recurrent(Layer):
         seed: int | None = None,
         **options: Any,
     ) -> None:
+        from anyrnn import cells  # a network that was saved has its equations with it, and needs none of them
+
         self.cell: Cell | None = cells.load(cell)
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
         options = copied(options)
