@@ -13,7 +13,7 @@ import anyrnn
 import anyrnn.torch
 from anyrnn import UnsupportedError
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.llvm.memory import Windows
+from anyrnn.sequence.windows import Windows
 from tests.zoo import FEW, further, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

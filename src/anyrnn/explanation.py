@@ -26,6 +26,7 @@ class Launches:
         barriers: how often these wait for each other in a step.
         multiprocessors: of the device.
         scans: whether there is no loop, but scans over time.
+        again: as of `Pass`.
     """
 
     name: str
@@ -35,16 +36,17 @@ class Launches:
     barriers: int
     multiprocessors: int
     scans: bool = False
+    again: float = 0.0
 
     def __str__(self) -> str:
         if self.scans:
-            return "all steps at once: states by a parallel scan over time, as they are affine in themselves"
+            return f"all steps at once: states by a parallel scan over time, as they are affine in themselves{_told(self.again)}"
         samples = f"{self.blocks} block{'s' * (self.blocks != 1)} of {self.samples} samples on {self.multiprocessors}"
         of_device = f"{samples} multiprocessor{'s' * (self.multiprocessors != 1)}"
         if self.columns == 1:
-            return f"{of_device}, a program for each: no barriers"
+            return f"{of_device}, a program for each: no barriers{_told(self.again)}"
         waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
-        return f"{of_device}, {self.columns} programs for each, with their columns: {waits}"
+        return f"{of_device}, {self.columns} programs for each, with their columns: {waits}{_told(self.again)}"
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,14 @@ class Pass:
     again: float = 0.0
 
     def __str__(self) -> str:
-        again = f"; {self.again:.0%} of the steps are computed again" if self.again else ""
         if self.split is None:
-            return f"1 thread{again}"
+            return f"1 thread{_told(self.again)}"
         waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
-        return f"{self.threads} threads, each with its {self.split}: {waits}{again}"
+        return f"{self.threads} threads, each with its {self.split}: {waits}{_told(self.again)}"
+
+
+def _told(again: float) -> str:
+    return f"; {again:.0%} of the steps are computed again" if again else ""
 
 
 @dataclass(frozen=True)

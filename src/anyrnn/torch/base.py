@@ -290,8 +290,6 @@ class RecurrentBase(Layer, torch.nn.Module):
         return self.backend == "triton" or (self.backend == "auto" and tensor.device.type == "cuda")
 
     def _why_not_triton(self, dtype: torch.dtype, device: torch.device) -> str | None:
-        if self.memory_budget is not None:
-            return "memory_budget is for the native kernels of the CPU"
         return triton.why_not(self.network, dtype, device) or triton.why_not(self._modes[True].network, dtype, device)
 
     def _kernels_run(self, weight: Tensor) -> bool:

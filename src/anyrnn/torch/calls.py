@@ -12,10 +12,10 @@ from torch import Tensor
 
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.memory import Windows
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
+from anyrnn.sequence.windows import Windows
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

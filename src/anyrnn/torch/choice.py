@@ -39,6 +39,8 @@ def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
     """Why cuDNN cannot run a call, or None."""
     if call.backend == "triton":
         return "backend='triton' was asked for"
+    if call.budget is not None:
+        return "cuDNN keeps everything for its backward pass, and there is a memory_budget"
     if call.ends:
         return "cuDNN gives the outputs of all steps"
     return cudnn.why_not(call.network, x.dtype, x.device, packing is not None)

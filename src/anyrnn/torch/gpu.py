@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
-from anyrnn.backends.triton.memory import Extent, kept
+from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
 from anyrnn.backends.triton.split import device_of
 from anyrnn.backends.triton.unit import blocks_of
 from anyrnn.explanation import PASSES, Launches, Seen
@@ -29,7 +30,7 @@ OF_CUDNN = torch.int8
 
 def kept_bytes(call: Call, dtype: torch.dtype, steps: int, total: int, rows: int) -> int:
     """What a training call keeps for its backward call."""
-    return kept(call.network, dtype, steps, total, rows)[1]
+    return reserve_bytes(call.network, dtype, steps, total, rows, call.budget)
 
 
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
@@ -40,25 +41,25 @@ def extent_of(x: Tensor, packing: Packing | None) -> Extent:
 
 def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, packing: Packing | None) -> Seen:
     """The same with how these calls run on the device of `x`; of several layers the first whose blocks are the most."""
-    device, launches = device_of(x.device), []
+    device, launches, extent = device_of(x.device), [], Extent(seen.steps, seen.rows, seen.counts)
+    windows = [windows_of(call.network, x.dtype, extent, call.budget) for call in calls if "training" in seen.programs]
+    again = sum(w.share_again(seen.steps) for w in windows if w) / max(1, len(windows))
     for program in seen.programs:
         of_layers = [
-            blocks_of(part, program, layer, Extent(seen.steps, seen.rows, seen.counts), x.dtype, x.device)
-            for part in network.parts
-            for layer in range(part.layers)
+            blocks_of(part, program, layer, extent, x.dtype, x.device) for part in network.parts for layer in range(part.layers)
         ]
         blocks, made = max(of_layers, key=lambda b: b.columns), getattr(network.plan, program)
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         count = -(-seen.rows // blocks.rows)
         how = (count, blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
-        launches.append(Launches(PASSES[program], *how))
+        launches.append(Launches(PASSES[program], *how, again=again if program == "backward" else 0.0))
     reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
     found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]
     told = f"cuDNN cannot run this: {reasons[0]}" if reasons else "; ".join(str(one or UNMEASURED) for one in found)
     on_cudnn = bool(found) and all(one is not None and one.takes_cudnn for one in found)
-    bytes = sum(kept(part, x.dtype, seen.steps, seen.total, seen.rows)[1] for part in network.parts)
-    kept_bytes = bytes if "training" in seen.programs else 0
-    return replace(seen, launches=tuple(launches), kept_bytes=kept_bytes, choice=told, on_cudnn=on_cudnn)
+    trains = "training" in seen.programs
+    bytes = sum(kept_bytes(call, x.dtype, seen.steps, seen.total, seen.rows) for call in calls) if trains else 0
+    return replace(seen, launches=tuple(launches), kept_bytes=bytes, choice=told, on_cudnn=on_cudnn)
 
 
 def run_forward(
@@ -78,9 +79,10 @@ def run_forward(
     def made_by(name: str) -> Callable[[], object]:
         return partial(_made_by, name, call, inputs, first, sources, seed, packing, keep)
 
-    if not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, made_by):
-        return _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
-    return _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
+    with torch.cuda.device_of(inputs[0]):  # launches go to the current device
+        if not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, made_by):
+            return _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
+        return _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
 
 
 def _made_by(
@@ -125,12 +127,13 @@ def _forward_on_triton(
     x, extent = inputs[0], extent_of(inputs[0], packing)
     output = x.new_empty(extent.rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
     more = [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
-    reserve = None
+    reserve, windows = None, None
     if keep:
+        windows = windows_of(call.network, x.dtype, extent, call.budget)
         bytes = kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
         reserve = _new_reserve(bytes, x.device)
     randomness = call.randomness(seed, packing)
-    last = triton.forward(call.network, inputs, first, sources, extent, randomness, output, more, reserve, call.ends)
+    last = triton.forward(call.network, inputs, first, sources, extent, randomness, output, more, reserve, windows, call.ends)
     return output, [*last, *more], reserve
 
 
@@ -140,7 +143,7 @@ def _new_reserve(bytes: int, device: torch.device) -> Tensor:
         return torch.empty(bytes, dtype=torch.uint8, device=device)
     except torch.OutOfMemoryError as error:
         what = f"{bytes} bytes of {device} that a training call keeps for its backward pass"
-        how = "a smaller batch or shorter sequences (truncated backpropagation) need less; calls without gradients keep nothing"
+        how = "a layer with a memory_budget keeps less and computes it again; calls without gradients keep nothing"
         raise torch.OutOfMemoryError(f"anyrnn: no room for {what}: {how}. {error}") from None
 
 
@@ -157,7 +160,8 @@ def run_backward(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
-    return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
+    with torch.cuda.device_of(inputs[0]):
+        return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
 
 
 def _backward_on(
@@ -183,5 +187,8 @@ def _backward_on(
         for d, size in zip(d_last[states:], call.more_sizes, strict=True)
     ]
     randomness, given = call.randomness(seed, packing), None if d_output is None else readable(d_output)
+    windows = windows_of(call.network, x.dtype, extent, call.budget)
     cotangents = (given, d_last[:states], list(map(readable, d_more)))
-    return triton.backward(call.network, inputs, sources, extent, randomness, reserve, *cotangents, wanted, call.ends)
+    run = partial(triton.backward, call.network, inputs, sources, extent, randomness, reserve, windows)
+    with triton.LOCK.now if windows else nullcontext():
+        return run(*cotangents, wanted, call.ends)

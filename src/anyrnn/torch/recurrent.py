@@ -36,10 +36,11 @@ class Recurrent(RecurrentBase):
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
         backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
             an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
-        memory_budget: bytes that a call of native kernels may keep for its backward pass. The states before parts of the sequence
-            are kept instead of what does not fit, which the backward pass computes again: up to two fifths more time, the same
-            bits. Features count in multiples of 64 (float32), and a part is 1024 rows or more, so short calls need all. Under
-            vmap and in forward mode the interpreter keeps what it needs. By default everything is kept.
+        memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are
+            kept instead of what does not fit, which the backward pass computes again: on a CPU up to two fifths more time, the
+            same bits. Features count in multiples of 64 there (float32), and a part is 1024 rows or more, of a device's kernels
+            16384, so short calls need all. Under vmap and in forward mode the interpreter keeps what it needs. By default
+            everything is kept.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,

@@ -1,4 +1,4 @@
-"""Compiles a cell's kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS`."""
+"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def type_of(argument: Argument, dtype: str) -> str:
     return "i64" if argument.kind == "threshold" else CALLS.get(argument.of, "i32")
 
 
-def main(cell: str, dtype: str, columns: str) -> None:
+def main(cell: str, dtype: str, columns: str, precision: str) -> None:
     made = plan(cells.load(cell).trace())
     for which in ("inference", "training", "backward"):
         found = kernels(made, which)
         blocks = replace(Blocks(), columns=int(columns))
         for name, arguments in found.code.arguments.items():
-            constants: dict[str, Any] = blocks.constants(getattr(torch, dtype), "ieee", False)
+            constants: dict[str, Any] = blocks.constants(getattr(torch, dtype), precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             types = {a.name: type_of(a, dtype) for a in arguments} | dict.fromkeys(constants, "constexpr")
             function = found.functions[name]

@@ -50,3 +50,18 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
     assert blocks.columns == columns
     assert columns == 1 or -(-rows // blocks.rows) * blocks.columns <= H100.multiprocessors
     assert blocks.reduced == Blocks().reduced
+
+
+def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of float32 in TF32 where torch's setting says so, else as three products, where there is TF32 at all."""
+    device = torch.device("cuda:0")
+    monkeypatch.setattr(split, "has_tf32", lambda device: device.type == "cuda")
+    assert split.precision_of(torch.float32, device) == "tf32x3"
+    assert split.precision_of(torch.float64, device) == split.precision_of(torch.bfloat16, device) == "ieee"
+    assert split.precision_of(torch.float32, torch.device("cpu")) == "ieee"
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert split.precision_of(torch.float32, device) == "tf32"
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -23,13 +23,14 @@ from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.fold import folded
-from anyrnn.backends.llvm.memory import Arena, Packed, Scratch, Windows
+from anyrnn.backends.llvm.memory import Arena, Packed, Scratch
 from anyrnn.backends.llvm.split import Work
 from anyrnn.backends.llvm.stack import BARRIERS_BYTES, STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows
 
 Strides = tuple[int, int]
 """Of a sequence: bytes from step to step and from row to row; the latter twice where steps have different rows, one after the

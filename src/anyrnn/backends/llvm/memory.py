@@ -20,6 +20,7 @@ from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows
 
 
 def padded_panels(features: int, lanes: int) -> int:
@@ -86,29 +87,9 @@ def _features(dim: Dim | None, sizes: Mapping[str, int]) -> int | None:
     return None if dim is None else dim.evaluate(sizes)
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Parts of a sequence, of so many steps, of which the last so many are kept for the backward pass, see `recompute`."""
-
-    steps: int
-    count: int
-    kept: int
-
-    @property
-    def areas(self) -> int:
-        """One for all that are done again, and one for each that is kept."""
-        return 1 + self.kept
-
-    def again(self, window: int) -> bool:
-        """Whether the backward pass has to do it again."""
-        return window < self.count - self.kept
-
-    def area(self, window: int) -> int:
-        return max(0, window - (self.count - self.kept) + 1)
-
-    def area_rows(self, extent: Extent, table: str) -> int:
-        """Rows of an area: of a window's steps and of the one after it; of what stands between steps one more."""
-        return (self.steps + 1 + (table == "held")) * extent.rows
+def area_rows(windows: Windows, extent: Extent, table: str) -> int:
+    """Rows of an area: of a window's steps and of the one after it; of what stands between steps one more."""
+    return (windows.steps + 1 + (table == "held")) * extent.rows
 
 
 class Reserve:
@@ -121,7 +102,7 @@ class Reserve:
     ) -> None:
         held, saved = extent.held, extent.total
         if windows:
-            held, saved = (windows.areas * windows.area_rows(extent, table) for table in ("held", "saved"))
+            held, saved = (windows.areas * area_rows(windows, extent, table) for table in ("held", "saved"))
             held += windows.count * extent.rows
         sizes = network.layer_sizes(layer)
         self.buffers: dict[str, Placed] = {}

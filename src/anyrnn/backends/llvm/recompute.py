@@ -1,16 +1,15 @@
-"""Training calls that keep less than their backward passes need, within a budget of bytes: of some windows of steps only the
-states before them are kept, and the backward pass computes the rest again before it goes through them.
+"""Training calls that keep less than their backward passes need, see `anyrnn.sequence.windows`.
 
-A window is some whole chunks of steps. Each that is kept has an area of its own in the reserve, all others share the first one.
-Between the windows of a call nothing changes but the tables that say where rows stand, and states are copied from area to area,
-so kernels know nothing of windows, and results have the bits that they have without.
+Each window that is kept has an area of its own in the reserve, all others share the first one. Between the
+windows of a call nothing changes but the tables that say where rows stand, and states are copied from area to area, so kernels
+know nothing of windows, and results have the bits that they have without.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,10 @@ from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.frame import Frame, between_bytes
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, Windows
-from anyrnn.errors import UnsupportedError
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, area_rows
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers
+from anyrnn.sequence.windows import Windows, choose_windows
 
 LOCK = ForkedLock()
 """Around backward calls: two over one forward call would write to the area that its windows share."""
@@ -30,25 +29,9 @@ LOCK = ForkedLock()
 
 @lru_cache(maxsize=256)
 def choose(network: Network, element: Element, extent: Extent, budget: int) -> Windows | None:
-    """The windows with which the least is computed again; None where everything fits.
-
-    Raises: UnsupportedError where the budget is less than what no window can do without.
-    """
-    if _bytes(network, element, extent, None) <= budget:
-        return None
-    chunks, best, most_kept = -(-extent.steps // extent.chunk), None, -1
-    least = [_bytes(network, element, extent, None)]
-    for together in (2**k for k in range(chunks.bit_length())):
-        steps, count = together * extent.chunk, -(-chunks // together)
-        without, one = (_bytes(network, element, extent, Windows(steps, count, kept)) for kept in (0, 1))
-        least.append(without)
-        kept = min(count - 1, (budget - without) // max(1, one - without))
-        if kept * steps > most_kept:
-            best, most_kept = Windows(steps, count, kept), kept * steps
-    if best is None:
-        call = f"{extent.steps} steps of {extent.rows} samples in {network.layers} layer{'s' * (network.layers > 1)}"
-        raise UnsupportedError(f"memory_budget is too small: {call} need at least {min(least)} bytes, and have {budget} of it")
-    return best
+    """See `anyrnn.sequence.windows.choose_windows`."""
+    bytes_of = partial(_bytes, network, element, extent)
+    return choose_windows(network, extent.steps, extent.rows, extent.chunk, budget, bytes_of)
 
 
 def _bytes(network: Network, element: Element, extent: Extent, windows: Windows | None) -> int:
@@ -96,7 +79,7 @@ class Areas:
             ("saved", self.packed, min(end, self.extent.steps - 1)),
             ("held", self.around, min(end + 1, self.extent.steps)),
         ):
-            area = self.windows.area(window) * self.windows.area_rows(self.extent, name)
+            area = self.windows.area(window) * area_rows(self.windows, self.extent, name)
             where = tables[TABLES.index(name), BEFORE + begin : BEFORE + last + 1]
             found.append((where, area + sums[begin : last + 1] - sums[begin]))
         return found
@@ -126,15 +109,15 @@ class Areas:
             self._move("held", self._checkpoint(window), self._held(window, begin), count)
 
     def _saved(self, window: int, step: int) -> int:
-        area = self.windows.area(window) * self.windows.area_rows(self.extent, "saved")
+        area = self.windows.area(window) * area_rows(self.windows, self.extent, "saved")
         return area + int(self.packed[step] - self.packed[window * self.windows.steps])
 
     def _held(self, window: int, step: int) -> int:
-        area = self.windows.area(window) * self.windows.area_rows(self.extent, "held")
+        area = self.windows.area(window) * area_rows(self.windows, self.extent, "held")
         return area + int(self.around[step] - self.around[window * self.windows.steps])
 
     def _checkpoint(self, window: int) -> int:
-        return self.windows.areas * self.windows.area_rows(self.extent, "held") + window * self.extent.rows
+        return self.windows.areas * area_rows(self.windows, self.extent, "held") + window * self.extent.rows
 
     def _move(self, table: str, source: int, target: int, count: int) -> None:
         """Copy rows of all buffers of a kind."""

@@ -17,12 +17,13 @@ from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame, Shape, Strides
-from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch, Windows
+from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows
 
 draw = masks.draw
 
@@ -215,7 +216,7 @@ def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | 
     barriers = len(frame.program.body) if frame.program.waits and count > abreast and any(columns) else 0
     bytes, again = frame.own_bytes + frame.packed_bytes, 0.0
     if found is not None:
-        again = min(1.0, (found.count - found.kept) * found.steps / extent.steps)
+        again = found.share_again(extent.steps)
         bytes += way(network, "training", dtype, extent).work_bytes if which == "backward" else 0
     return Way(count, abreast, columns, barriers, bytes, again)
 

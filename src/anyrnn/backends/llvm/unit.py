@@ -9,11 +9,12 @@ from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Windows, padded_panels, place, place_masks, place_scratch
+from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.backends.llvm.target import machine
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""

@@ -106,11 +106,14 @@ class KernelText:
         ):
             slots = self.use(self.writer.flag("slots", buffer))
             unit = f"((slot_first + slot_sign * {step}) & {slots}).to(tl.int64) * {of_step} + "
-        elif role == "chunk":
-            unit = f"(tl.load(given + {step}) - chunk_first) * {of_step} + "
+        elif role in ("chunk", "saved"):
+            first = "chunk_first" if role == "chunk" else self.call("saved_first")
+            unit = f"(tl.load(given + {step}) - {first}) * {of_step} + "
         else:
             unit = f"tl.load(given + {step}) * {of_step} + "
-        self.say(f"{name} = {address} + {unit}row * {of_row}")
+        if role == "output":  # which may not be wanted
+            self.say(f"if {address} is not None:")
+        self.say(f"{INDENT * (role == 'output')}{name} = {address} + {unit}row * {of_row}")
         self.places[buffer, later] = name
         if role == "cotangent":
             begin, end = self.call("cotangent_from"), self.call("cotangent_to")
@@ -292,15 +295,20 @@ class KernelText:
         role, address = self.role(buffer), self.writer.buffer(buffer)[0].name
         if role == "sum":
             self.say(f"tl.store({at}, tl.load({at}, mask={mask}, other=0.0) + {value}, mask={mask})")
-        elif role == "output" and self.writer.program.reverse:
-            adds = self.use(self.writer.flag("adds", buffer))
-            self.say(f"if {address} is not None:")
-            self.say(f"    if {adds}:")
-            self.say(f"        tl.store({at}, tl.load({at}, mask={mask}, other=0.0) + {value}, mask={mask})")
-            self.say("    else:")
-            self.say(f"        tl.store({at}, {value}, mask={mask})")
-        else:
-            self.say(f"tl.store({at}, {value}, mask={mask})")
+            return
+        stored = f"tl.store({at}, {value}, mask={mask})"
+        if role != "output":
+            self.say(stored)
+            return
+        self.say(f"if {address} is not None:")
+        if not self.writer.program.reverse:
+            self.say(INDENT + stored)
+            return
+        adds = self.use(self.writer.flag("adds", buffer))
+        self.say(f"    if {adds}:")
+        self.say(f"        tl.store({at}, tl.load({at}, mask={mask}, other=0.0) + {value}, mask={mask})")
+        self.say("    else:")
+        self.say(f"        {stored}")
 
     # kernels of numbers, one a sample
 

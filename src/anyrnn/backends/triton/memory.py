@@ -12,16 +12,25 @@ import torch
 from torch import Tensor
 
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows, choose_windows
 
 ALIGNMENT = 256
 CHUNK_ROWS = 16384
 """Rows of a chunk, about: what is multiplied at once beside the steps."""
+CAPTURED: list[object] = []
+"""What graphs of launches read that caches may forget, see `keep_if_captured`."""
 SAME_BITS = (torch.float32, torch.float64)
 
 
 def of_states(dtype: torch.dtype) -> torch.dtype:
     """In which dtype states stand between steps: rounding them to 16 bits would make bits depend on where chunks end."""
     return dtype if dtype in SAME_BITS else torch.float32
+
+
+def keep_if_captured(device: torch.device, thing: object) -> None:
+    """For good, while a graph of launches is captured: it reads the memory again whenever it is run."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        CAPTURED.append(thing)
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,6 @@ class Run:
         counts = self.extent.counts
         return self.extent.rows if counts is None else counts[self.caller(step)]
 
-    @property
-    def slots(self) -> tuple[int, int]:
-        """Of what stands between steps, the slot before step s is the first number and s times the second."""
-        return (self.extent.steps, -1) if self.reverse else (0, 1)
-
     @cached_property
     def tables(self) -> tuple[Tensor, Tensor]:
         """By step: its rows, and the units before it. A word stands before and behind them."""
@@ -79,9 +83,16 @@ class Run:
         both = torch.tensor([counts, given], dtype=torch.int64).to(self.device)
         return both[0, 1:], both[1, 1:]
 
-    def chunks(self, reverse: bool) -> tuple[Chunk, ...]:
-        """Pieces of steps, in the order of a loop."""
-        return _chunks(self, reverse, max(1, CHUNK_ROWS // max(1, self.extent.rows)))
+    def units(self, begin: int, end: int) -> tuple[int, int]:
+        """From which unit to which the steps from one to before another are."""
+        begins, ends = self.extent.begins, sorted((self.caller(begin), self.caller(end - 1)))
+        return begins[ends[0]], begins[ends[1] + 1]
+
+    def windows(self, windows: Windows | None) -> tuple[Window, ...]:
+        """All steps, or the parts of them whose states and saved values stand together."""
+        size = self.extent.steps if windows is None else windows.steps
+        starts = range(0, self.extent.steps, size) if size else (0,)
+        return tuple(Window(self, begin, min(begin + size, self.extent.steps)) for begin in starts)
 
     @cached_property
     def place_of_rows(self) -> tuple[Tensor, Tensor]:
@@ -90,6 +101,41 @@ class Run:
         step = torch.repeat_interleave(torch.arange(len(counts)), counts)
         row = torch.arange(len(step)) - (torch.cumsum(counts, 0) - counts)[step]
         return step.to(self.device), row.to(self.device)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps of a run whose states and saved values stand together, from the first place of their memory on."""
+
+    run: Run
+    begin: int
+    end: int
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Of what stands between steps, the slot before step s is the first number and s times the second."""
+        return (self.end, -1) if self.run.reverse else (-self.begin, 1)
+
+    @cached_property
+    def first_unit(self) -> int:
+        """Where saved values begin."""
+        return self.run.units(self.begin, self.end)[0] if self.begin < self.end else 0
+
+    def chunks(self, reverse: bool) -> tuple[Chunk, ...]:
+        """Pieces of its steps, in the order of a loop."""
+        chunks = _chunks(self.run, reverse, chunk_steps(self.run.extent.rows))
+        return tuple(chunk for chunk in chunks if self.begin <= chunk.begin < self.end)
+
+    def border(self, first: bool, reverse: bool) -> int | tuple[Tensor, Tensor]:
+        """Before which step of the window each row has its first state in a loop, or after which its last, as a slot: one for
+        all, or the slot and the row of each. Rows whose steps are all outside have theirs where the loop enters, or leaves.
+        """
+        if self.run.extent.counts is not None:
+            found = _borders(self, first != reverse)
+            keep_if_captured(self.run.device, found)
+            return found
+        slot, sign = self.slots
+        return slot + sign * (self.begin if first != reverse else self.end)
 
 
 @dataclass(frozen=True)
@@ -105,15 +151,12 @@ class Chunk:
     @cached_property
     def units(self) -> tuple[int, int]:
         """From which unit to which they are."""
-        run, begins = self.run, self.run.extent.begins
-        ends = sorted((run.caller(self.begin), run.caller(self.end - 1)))
-        return begins[ends[0]], begins[ends[1] + 1]
+        return self.run.units(self.begin, self.end)
 
-    @property
-    def rows(self) -> slice:
-        """Of all rows one after the other."""
+    def rows(self, first_unit: int = 0) -> slice:
+        """Of all rows one after the other from a unit on."""
         size, (begin, end) = self.run.extent.unit_rows, self.units
-        return slice(begin * size, end * size)
+        return slice((begin - first_unit) * size, (end - first_unit) * size)
 
     @property
     def total(self) -> int:
@@ -134,16 +177,32 @@ class Chunk:
                 found.append((step, 1, count))
         return torch.tensor(found, dtype=torch.int64).to(self.run.device)
 
-    def history(self, states: Tensor, later: int) -> Tensor:
-        """The rows of these steps [rows, size], in the caller's order, of what stands between steps [T + 1, N, size]."""
-        run, size = self.run, states.shape[-1]
+    def history(self, states: Tensor, later: int, window: Window) -> Tensor:
+        """The rows of these steps [rows, size], in the caller's order, of what stands between a window's [slots, N, size]."""
+        run, size, (slot, sign) = self.run, states.shape[-1], window.slots
         if run.extent.counts is None:
-            first = run.extent.steps - self.end + 1 - later if run.reverse else self.begin + later
+            first = slot + sign * ((self.end - 1 if run.reverse else self.begin) + later)
             return states[first : first + self.end - self.begin].reshape(-1, size)
-        step, row = (place[self.rows] for place in run.place_of_rows)
-        slot = step + 1 - later if run.reverse else step + later
-        found: Tensor = states.view(-1, size).index_select(0, slot * run.extent.rows + row)
+        step, row = (place[self.rows()] for place in run.place_of_rows)
+        slots = slot + sign * ((run.extent.steps - 1 - step if run.reverse else step) + later)
+        found: Tensor = states.view(-1, size).index_select(0, slots * run.extent.rows + row)
         return found
+
+
+@lru_cache(maxsize=256)
+def _borders(window: Window, begins: bool) -> tuple[Tensor, Tensor]:
+    """The slot of each row before its first step of a window, or else after its last, and the rows; brought to a device once."""
+    run, (slot, sign) = window.run, window.slots
+    counts, rows = torch.tensor(run.extent.counts), torch.arange(run.extent.rows)
+    lengths = (counts[:, None] > rows).sum(0)
+    first, end = (run.extent.steps - lengths, rows * 0 + run.extent.steps) if run.reverse else (rows * 0, lengths)
+    steps = (first if begins else end).clamp(window.begin, window.end)
+    return (slot + sign * steps).to(run.device), rows.to(run.device)
+
+
+def chunk_steps(rows: int) -> int:
+    """Steps of a chunk, of so many rows."""
+    return max(1, CHUNK_ROWS // max(1, rows))
 
 
 @lru_cache(maxsize=256)
@@ -165,8 +224,6 @@ def run_of(extent: Extent, reverse: bool, device: torch.device) -> Run:
 class Kept:
     """Where one thing that a training call keeps stands in the reserve."""
 
-    key: tuple[int, str]
-    """the unit and the buffer; the layer and `y` for what passes from layer to layer"""
     shape: tuple[int, ...]
     dtype: torch.dtype
     begin: int
@@ -180,24 +237,71 @@ class Kept:
         return reserve[self.begin : self.begin + self.bytes].view(self.dtype).view(self.shape)
 
 
-def kept(network: Network, dtype: torch.dtype, steps: int, total: int, rows: int) -> tuple[list[Kept], int]:
-    """All of it, and the bytes that it takes."""
-    found: list[Kept] = []
+@dataclass(frozen=True)
+class Layout:
+    """What a training call keeps, and where it stands in the reserve."""
+
+    windows: Windows | None
+    kept: dict[tuple[int, str], Kept]
+    """by unit and buffer, the states before every step and after the last, and the saved values: of each window that is kept, and
+    of one more for all others"""
+    before: dict[tuple[int, str], Kept]
+    """the states before each of the windows"""
+    between: tuple[Kept, ...]
+    """what passes from layer to layer"""
+    bytes: int
+
+    def of_window(self, reserve: Tensor, unit: int, window: int) -> dict[str, Tensor]:
+        """By buffer, states [slots, N, F] and saved values [rows, F]."""
+        area = 0 if self.windows is None else self.windows.area(window)
+        return {name: one.of(reserve)[area] for (of, name), one in self.kept.items() if of == unit}
+
+    def before_window(self, reserve: Tensor, unit: int, window: int) -> dict[str, Tensor]:
+        """The states of each row, [N, F]; of windows that are all steps none are needed."""
+        return {name: one.of(reserve)[window] for (of, name), one in self.before.items() if of == unit}
+
+
+def layout_of(network: Network, dtype: torch.dtype, steps: int, total: int, rows: int, windows: Windows | None = None) -> Layout:
+    """Of a call with so many steps, and rows in all steps and in the widest."""
+    kept: dict[tuple[int, str], Kept] = {}
+    before: dict[tuple[int, str], Kept] = {}
+    areas, long, saved = (1, steps, total) if windows is None else (windows.areas, windows.steps, windows.steps * rows)
     end = 0
 
-    def keep(key: tuple[int, str], shape: Sequence[int], of: torch.dtype) -> None:
+    def room(shape: Sequence[int], of: torch.dtype) -> Kept:
         nonlocal end
-        found.append(Kept(key, tuple(shape), of, end))
-        end += -(-found[-1].bytes // ALIGNMENT) * ALIGNMENT
+        found = Kept(tuple(shape), of, end)
+        end += -(-found.bytes // ALIGNMENT) * ALIGNMENT
+        return found
 
     for unit, (layer, _) in enumerate(network.units):
         sizes = network.layer_sizes(layer)
         for buffer in network.plan.training.buffers:
             size = 1 if buffer.dim is None else buffer.dim.evaluate(sizes)
             if buffer.role == "state":
-                keep((unit, buffer.name), (steps + 1, rows, size), of_states(dtype))
+                kept[unit, buffer.name] = room((areas, long + 1, rows, size), of_states(dtype))
+                if windows is not None:
+                    before[unit, buffer.name] = room((windows.count, rows, size), of_states(dtype))
             elif buffer.role == "saved":
-                keep((unit, buffer.name), (total, size), dtype if buffer.dim is not None else of_states(dtype))
-    for layer in range(network.layers - 1):
-        keep((layer, "y of layer"), (total, network.width), dtype)
-    return found, end
+                kept[unit, buffer.name] = room((areas, saved, size), dtype if buffer.dim is not None else of_states(dtype))
+    between = tuple(room((total, network.width), dtype) for _ in range(network.layers - 1))
+    return Layout(windows, kept, before, between, end)
+
+
+def windows_of(network: Network, dtype: torch.dtype, extent: Extent, budget: int | None) -> Windows | None:
+    """What a training call keeps, if not everything. Raises: UnsupportedError when a budget is too small."""
+    return None if budget is None else _windows(network, dtype, extent, budget, chunk_steps(extent.rows))
+
+
+@lru_cache(maxsize=256)
+def _windows(network: Network, dtype: torch.dtype, extent: Extent, budget: int, chunk: int) -> Windows | None:
+    def bytes_of(windows: Windows | None) -> int:
+        return layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows).bytes
+
+    return choose_windows(network, extent.steps, extent.rows, chunk, budget, bytes_of)
+
+
+def reserve_bytes(network: Network, dtype: torch.dtype, steps: int, total: int, rows: int, budget: int | None) -> int:
+    """What a training call keeps for its backward call, within a budget if there is one."""
+    needed = layout_of(network, dtype, steps, total, rows).bytes
+    return needed if budget is None else min(needed, budget)

@@ -62,7 +62,8 @@ RESERVED = (
         "arrived",
         "counter",
     ),
-    *("counts", "given", "chunk_first", "slot_first", "slot_sign", "cotangent_from", "cotangent_to", "key0", "key1"),
+    *("counts", "given", "chunk_first", "slot_first", "slot_sign", "saved_first"),
+    *("cotangent_from", "cotangent_to", "key0", "key1"),
     *(
         "sample",
         "moment",

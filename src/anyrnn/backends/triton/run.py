@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from anyrnn.backends.triton.memory import Extent, kept, of_states, run_of
+from anyrnn._locks import ForkedLock
+from anyrnn.backends.triton.memory import Extent, Layout, layout_of, of_states, run_of
 from anyrnn.backends.triton.spelling import unsupported
 from anyrnn.backends.triton.split import interpreted
 from anyrnn.backends.triton.unit import Unit
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.windows import Windows
 
 Tensors = Sequence[Tensor]
+LOCK = ForkedLock()
+"""Around backward calls that do windows again: two over one forward call would write to the memory that these share."""
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -58,6 +62,7 @@ def forward(
     output: Tensor,
     more: Tensors,
     reserve: Tensor | None,
+    windows: Windows | None,
     ends: bool,
 ) -> list[Tensor]:
     """Run a network. Sequences are [T, N, F], or [rows, F] where steps have different rows; states [units, N, F].
@@ -67,21 +72,19 @@ def forward(
         output: is written, [T, N, S * H]; with `ends` the last step that each direction takes, [N, S * H].
         more: what steps give beside the output, [units, T, N, F] each, is written.
         reserve: what is kept for a backward call; None for inference.
+        windows: of which steps, if not of all.
 
     Returns: the last states, [units, N, F] each.
     """
     x, which = inputs[0], "inference" if reserve is None else "training"
     dtype, device = x.dtype, x.device
     places = _places(randomness, device)
-    held: dict[tuple[int, str], Tensor] = {}
-    if reserve is not None:
-        found, _ = kept(network, dtype, extent.steps, extent.total, extent.rows)
-        held = {one.key: one.of(reserve) for one in found}
+    layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     last: list[list[Tensor]] = [[] for _ in network.state_sizes]
     sequence = x
     for layer in range(network.layers):
         top = layer == network.layers - 1
-        whole = output if top and not ends else _between(network, layer, held, sequence, extent)
+        whole = output if top and not ends else _between(network, layer, layout, reserve, sequence, extent)
         for position, direction in enumerate(network.ways):
             number = layer * network.directions + position
             run = run_of(extent, bool(direction), device)
@@ -90,15 +93,18 @@ def forward(
             unit.tensors["y"] = part_of(whole, position, network.output_size)
             for (name, _), tensor in zip(network.graph.more_outputs, more, strict=True):
                 unit.tensors[name] = tensor[number]
-            unit.tensors |= {name: tensor for (of, name), tensor in held.items() if of == number and name != "y of layer"}
-            for state, size in zip(network.graph.states, network.state_sizes, strict=True):
-                if state.name not in unit.tensors:
-                    unit.tensors[state.name] = unit.new_states(size)
-            for k, state in enumerate(network.graph.states):
-                unit.begin_with(state.name, first[k][number] if first else float(state.init))
-            unit.run_program()
-            for k, state in enumerate(network.graph.states):
-                last[k].append(unit.end_of(state.name))
+            for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
+                unit.states[state.name] = first[k][number] if first else float(state.init)
+                if reserve is None:
+                    unit.tensors[state.name] = unit.new_states(size, extent.steps)
+            for place, window in enumerate(run.windows(windows)):
+                if reserve is not None:
+                    unit.tensors |= layout.of_window(reserve, number, place)
+                    for name, room in layout.before_window(reserve, number, place).items():
+                        room[:] = unit.states[name]
+                unit.run_window(window)
+            for of_state, values in zip(last, unit.finish(), strict=True):
+                of_state.append(values)
             if top and ends:
                 step = 0 if direction else -1
                 part_of(output, position, network.output_size).copy_(part_of(whole, position, network.output_size)[step])
@@ -113,13 +119,12 @@ def _places(randomness: Randomness | None, device: torch.device) -> tuple[Tensor
     return sample, step
 
 
-def _between(network: Network, layer: int, held: Mapping[tuple[int, str], Tensor], like: Tensor, extent: Extent) -> Tensor:
+def _between(network: Network, layer: int, layout: Layout, reserve: Tensor | None, like: Tensor, extent: Extent) -> Tensor:
     """Room for what passes from a layer to the next."""
     shape = (extent.steps, extent.rows) if extent.counts is None else (extent.total,)
-    there = held.get((layer, "y of layer"))
-    if there is None:
+    if reserve is None or layer == network.layers - 1:
         return torch.empty((*shape, network.width), dtype=like.dtype, device=like.device)
-    return there.view(*shape, network.width)
+    return layout.between[layer].of(reserve).view(*shape, network.width)
 
 
 def backward(
@@ -129,6 +134,7 @@ def backward(
     extent: Extent,
     randomness: Randomness | None,
     reserve: Tensor,
+    windows: Windows | None,
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
     d_more: Tensors,
@@ -138,8 +144,7 @@ def backward(
     """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are."""
     x = inputs[0]
     dtype, device = x.dtype, x.device
-    found, _ = kept(network, dtype, extent.steps, extent.total, extent.rows)
-    held = {one.key: one.of(reserve) for one in found}
+    layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     places = _places(randomness, device)
     gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
@@ -147,7 +152,7 @@ def backward(
     begun: set[int] = set()
     d_sequence = d_output
     for layer in reversed(range(network.layers)):
-        sequence = x if layer == 0 else _between(network, layer - 1, held, x, extent)
+        sequence = x if layer == 0 else _between(network, layer - 1, layout, reserve, x, extent)
         d_below = d_inputs[0] if layer == 0 else torch.empty(sequence.shape, dtype=dtype, device=device)
         of_layer: list[list[Tensor]] = [[] for _ in network.state_sizes]
         for position, direction in enumerate(network.ways):
@@ -155,8 +160,8 @@ def backward(
             run = run_of(extent, bool(direction), device)
             unit = Unit(network, "backward", layer, direction, run, dtype, of_unit(network, sources, number), randomness, places)
             names = [name for name, _ in network.graph.inputs]
-            unit.tensors = dict(zip(names, (sequence, *inputs[1:]), strict=True))
-            unit.tensors |= {name: tensor for (of, name), tensor in held.items() if of == number and name != "y of layer"}
+            given = dict(zip(names, (sequence, *inputs[1:]), strict=True))
+            unit.tensors |= given
             unit.tensors |= {f"d_{name}": d[number] for (name, _), d in zip(network.graph.more_outputs, d_more, strict=True)}
             if d_sequence is not None:
                 part = part_of(d_sequence, position, network.output_size)
@@ -171,14 +176,21 @@ def backward(
             unit.tensors |= outputs
             unit.adds = {name for name, d in outputs.items() if id(d) in begun}
             begun |= {id(d) for d in outputs.values()}
-            for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
-                unit.tensors[f"d_{state.name}"] = unit.new_states(size)
-                d = d_last[k]
-                unit.begin_with(f"d_{state.name}", 0.0 if d is None else d[number])
+            parts = run.windows(windows)
+            for d, state, size in zip(d_last, network.graph.states, network.state_sizes, strict=True):
+                unit.states[f"d_{state.name}"] = 0.0 if d is None else d[number]
+                unit.tensors[f"d_{state.name}"] = unit.new_states(size, parts[0].end)
             unit.gradients = of_unit(network, gradients, number) if wanted[2] else None
-            unit.run_program()
-            for k, state in enumerate(network.graph.states):
-                of_layer[k].append(unit.end_of(f"d_{state.name}"))
+            for place, window in reversed(list(enumerate(parts))):
+                kept = layout.of_window(reserve, number, place)
+                if windows is not None and windows.again(place):
+                    again = Unit(network, "training", layer, direction, run, dtype, unit.sources, randomness, places)
+                    again.tensors, again.states = given | kept, dict(layout.before_window(reserve, number, place))
+                    again.run_window(window)
+                unit.tensors |= kept
+                unit.run_window(window)
+            for of_state, values in zip(of_layer, unit.finish(), strict=True):
+                of_state.append(values)
         d_first = [new + old for new, old in zip(of_layer, d_first, strict=True)]
         d_sequence = d_below
     for d in d_inputs:

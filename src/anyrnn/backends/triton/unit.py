@@ -13,9 +13,9 @@ from torch import Tensor
 from anyrnn.backends.triton import launch, products
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
-from anyrnn.backends.triton.memory import Chunk, Extent, Run, of_states
+from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, step_bytes, worth_scans
+from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, precision_of, step_bytes, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
@@ -39,6 +39,8 @@ class Unit:
     """of packed rows, the caller's sample and step"""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """by buffer: sequences [T, N, F], or [rows, F] where steps have different rows; what stands between steps [slots, N, F]"""
+    states: dict[str, Tensor | float] = field(default_factory=dict)
+    """what goes from step to step, as it is before the steps that are still to be done: [N, F], or one number"""
     adds: set[str] = field(default_factory=set)
     """outputs that are added to what is there"""
     gradients: Mapping[str, Tensor] | None = None
@@ -55,6 +57,8 @@ class Unit:
         self.sizes = self.network.layer_sizes(self.layer)
         self.weights = {w.name: w for w in self.network.plan.phase.weights}
         self.device = self.run.device
+        self.window = self.run.windows(None)[0]
+        self.has_room = False
         self.state_dtype = of_states(self.dtype)
         self.values: dict[tuple[str, str], Any] = {}
 
@@ -74,9 +78,9 @@ class Unit:
         begin = w.offset.evaluate(self.sizes)
         return arrays[w.source][begin : begin + w.shape[0].evaluate(self.sizes)]
 
-    def new_states(self, size: int) -> Tensor:
-        """Room for a state: two steps in turn; for scans, before every step and after the last."""
-        return self.new(self.run.extent.steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
+    def new_states(self, size: int, steps: int) -> Tensor:
+        """Room for a state: two steps in turn; for scans, before every step of so many and after the last."""
+        return self.new(steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
 
     def new(self, *shape: int, of_states: bool = False) -> Tensor:
         return torch.empty(shape, dtype=self.state_dtype if of_states else self.dtype, device=self.device)
@@ -129,10 +133,11 @@ class Unit:
     def prepare(self) -> None:
         """All that is the same for all launches."""
         counts, given = self.run.tables
-        slot_first, slot_sign = self.run.slots
+        slot_first, slot_sign = self.window.slots
         values = self.values
         of_call = {
             "counts": counts, "given": given, "slot_first": slot_first, "slot_sign": slot_sign,
+            "saved_first": self.window.first_unit,
             "cotangent_from": self.cotangent[0], "cotangent_to": self.cotangent[1],
         }  # fmt: skip
         if self.places is not None:
@@ -177,10 +182,12 @@ class Unit:
         if kind == "threshold":
             return threshold(chances.probability(choice))
         number = chances.scale(choice) if kind == "scale" else chances.probability(choice)
-        return _on_device(number, self.state_dtype, self.device)
+        found = _on_device(number, self.state_dtype, self.device)
+        keep_if_captured(self.device, found)
+        return found
 
     def launch(self, name: str, grid: Sequence[int], columns: int, **how: Any) -> None:
-        precision = "tf32" if self.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+        precision = precision_of(self.dtype, self.device)
         constants = replace(self.blocks, columns=columns).constants(self.dtype, precision, self.run.extent.counts is not None)
         self.kernels.launch(name, grid, self.values, constants, **how)
 
@@ -189,12 +196,17 @@ class Unit:
 
     # the program
 
-    def run_program(self) -> None:
-        """All steps, chunk by chunk."""
-        reverse = self.program.reverse
-        chunks = self.run.chunks(reverse)
-        self.make_room(max((c.total for c in chunks), default=0))
+    def run_window(self, window: Window) -> None:
+        """The steps of a window, chunk by chunk."""
+        self.window = window
+        if not self.has_room:
+            self.make_room(max((c.total for w in self.run.windows(None) for c in w.chunks(self.program.reverse)), default=0))
+            self.has_room = True
         self.prepare()
+        for state, values in self.states.items():
+            self.tensors[state][self._border(state, first=True)] = values
+        chunks = window.chunks(self.program.reverse)
+        keep_if_captured(self.device, (self.run, chunks))
         for chunk in chunks:
             self.values["call", "chunk_first"] = chunk.units[0]
             for stage in self.program.before:
@@ -208,8 +220,14 @@ class Unit:
                 self.flat(stage, chunk)
             if self.gradients is not None:
                 self.add_gradients(chunk, self.gradients)
+        for state in self.states:
+            self.states[state] = self.tensors[state][self._border(state, first=False)]
+
+    def finish(self) -> list[Tensor]:
+        """Behind all windows: add up what all steps have added up. Gives the states after the last steps."""
         if self.gradients is not None:
             self.add_sums(self.gradients)
+        return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
         counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
@@ -262,9 +280,10 @@ class Unit:
             assert not later
             return tensor[: chunk.total]
         if tensor.dim() == 3 and role in ("state", "saved", "history"):
-            return chunk.history(tensor, later)
+            return chunk.history(tensor, later, self.window)
         assert not later
-        return tensor[slice(*chunk.units)] if tensor.dim() == 3 else tensor[chunk.rows]
+        first = self.window.first_unit if role == "saved" else 0
+        return tensor[slice(*chunk.units)] if tensor.dim() == 3 else tensor[chunk.rows(first)]
 
     def _role(self, buffer: str) -> str:
         if any(e.name == buffer for e in self.lowered.earlies.values()):
@@ -326,30 +345,13 @@ class Unit:
         for one in products.sums(parts):
             one.add()
 
-    # what goes from step to step
-
-    def begin_with(self, state: str, values: Tensor | float) -> None:
-        """The state before the first step that each row takes in the loop: [N, F], or one number."""
-        states = self.tensors[state]
-        states[self._border(len(states), first=True)] = values if isinstance(values, float) else values.to(states.dtype)
-
-    def end_of(self, state: str) -> Tensor:
-        """The state after the last step that each row takes in the loop, [N, F]."""
-        states = self.tensors[state]
-        return states[self._border(len(states), first=False)].to(self.dtype)
-
-    def _border(self, slots: int, first: bool) -> Any:
-        """Where of the slots [slots, N] the state of each row stands before its first step of the loop, or after its last."""
-        run, reverse = self.run, self.program.reverse
-        begin, sign = run.slots
-        if run.extent.counts is None:
-            slot = begin + sign * (run.extent.steps if first == reverse else 0)
-            return slot & 1 if slots == 2 else slot
-        counts, rows = torch.tensor(run.extent.counts), torch.arange(run.extent.rows)
-        lengths = (counts[:, None] > rows).sum(0)
-        of_rows = rows * 0 if first == (run.reverse == reverse) else lengths  # slots are in the caller's order
-        of_rows = of_rows & 1 if slots == 2 else of_rows
-        return of_rows.to(run.device), rows.to(run.device)
+    def _border(self, state: str, first: bool) -> Any:
+        """Where of its slots a state stands of each row before its first step of the window in the loop, or after its last."""
+        found, slots = self.window.border(first, self.program.reverse), len(self.tensors[state])
+        if isinstance(found, int):
+            return found & 1 if slots == 2 else found
+        slot, row = found
+        return (slot & 1 if slots == 2 else slot), row
 
 
 @lru_cache(maxsize=64)
