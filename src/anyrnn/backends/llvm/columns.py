@@ -5,10 +5,13 @@
         for each panel of the group, for each row of the strip:
             load, compute, store
 
+Where registers hold the values of all panels of a group, a row's are computed together, but for those at the edge, which may have
+less features.
+
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
 makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept.
 
-Where there are no products, a few rows at a time go through all panels.
+Where there are no products, some rows at a time go through all panels.
 
 Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those
 that the step before used last, where going round would find none.
@@ -35,12 +38,13 @@ from anyrnn.backends.llvm.emitter import (
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
+from anyrnn.backends.llvm.target import machine
 from anyrnn.backends.llvm.thread_code import turned
 from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Program
 
-ROWS_TOGETHER, ROWS_AHEAD = 4, 32
+ROWS_TOGETHER = 16
 """Where there are no products, all panels of so many rows are done before those of others, and rows are fetched so many rows
 before they are needed, to the second level of cache: down a panel every vector of the caller's arrays stands far from the last,
 and fetching to the nearest cache, which waits for few lines at a time, hides little of how long memory takes.
@@ -73,15 +77,17 @@ class ColumnKernel(Emitter):
         for _, buffer, later in self.kernel.stores:
             self.locate(buffer, later)
         self.pointwise_bases = dict(self.bases)
-        self.to_fetch = [key for key in self.bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
-        self.to_fetch_ahead = [] if shaped.accumulators else [k for k in self.to_fetch if self.program.buffer(k[0]).role in FAR]
+        touched = [key for key in self.bases if self.in_columns(key[0]) and not self.program.is_sum(key[0])]
+        far = [key for key in touched if self.program.buffer(key[0]).role in FAR]
+        self.to_fetch_ahead = [] if shaped.accumulators else far
         if shaped.accumulators:
             for accumulator in shaped.accumulators:
                 if accumulator.init:
                     self.locate(*accumulator.init)
             for operand in shaped.operands:
                 self.locate(operand.buffer, operand.later)
-            fetches = Fetches(self, self.to_fetch, shaped.inits, self.hoisting, shaped.width, shaped.heights[0])
+            near = [key for key in touched if key not in far]
+            fetches = Fetches(self, far, near, shaped.inits, self.hoisting, shaped.width, shaped.heights[0])
             self.products = Products(self, shaped, self.hoisting, fetches, self.tiles)
         if self.program.reverse:
             added = self.word(self.layout.header("add_outputs"), "add_outputs")
@@ -120,14 +126,12 @@ class ColumnKernel(Emitter):
         b.end(loop)
 
     def panels(self) -> None:
-        """Go through a few rows after the other, panel by panel, where there are no products."""
+        """Go through some rows after the other, panel by panel, where there are no products."""
         b = self.b
-        rows = b.loop("few_rows", 0, self.rows, ROWS_TOGETHER)
+        rows = b.loop("some_rows", 0, self.rows, ROWS_TOGETHER)
         height = b.minimum(b.sub(self.rows, rows.index), ROWS_TOGETHER, "height")
-        panel = b.loop("panel", self.group0, self.group1)
-        self.group = Group(panel.index, panel.index, panel.index, i64(1))
-        self.pointwise(rows.index, height)
-        b.end(panel)
+        self.group = Group(self.group0, self.group0, self.group0, b.sub(self.group1, self.group0, "panels"))
+        self.panel_by_panel(rows.index, height)
         b.end(rows)
 
     def strips(self) -> None:
@@ -179,56 +183,82 @@ class ColumnKernel(Emitter):
 
     # pointwise
 
-    def pointwise(self, row: Value, height: Value, sums: Value | None = None) -> None:
-        """All elementwise work on `height` rows of the group, panel after panel. `sums`: where those of products
-        are for the first row, if there are any.
-        """
+    def pointwise(self, row: Value, height: Value, sums: Value) -> None:
+        """All elementwise work on `height` rows of the group. The sums of products are at `sums` for the first row."""
+        b, width = self.b, self.shaped.width
+        if width == 1 or len(self.pointwise_needs) * width > machine().registers:
+            self.panel_by_panel(row, height, sums)
+            return
+        whole, edge, done = b.label("whole"), b.label("edge"), b.label("computed")
+        end = b.mul(b.add(self.group.first_panel, width), self.element.lanes, "end")
+        b.branch_if(b.compare("sge", self.features, end, "is_whole"), whole, edge)
+        b.place(whole)
+        self.row_by_row(row, height, [i64(k) for k in range(width)], sums, all_lanes=True)
+        b.branch(done)
+        b.place(edge)
+        self.panel_by_panel(row, height, sums)
+        b.branch(done)
+        b.place(done)
+
+    def panel_by_panel(self, row: Value, height: Value, sums: Value | None = None) -> None:
+        panel = self.b.loop("panel_of_group", 0, self.group.panels)
+        self.row_by_row(row, height, [panel.index], sums)
+        self.b.end(panel)
+
+    def row_by_row(
+        self, row: Value, height: Value, panels_of_group: list[Value], sums: Value | None, all_lanes: bool = False
+    ) -> None:
+        """Some panels of the group together. `all_lanes`: they have features in all lanes."""
         b, e = self.b, self.element
-        panels = b.loop("panel_of_group", 0, self.group.panels, once=True) if self.shaped.width > 1 else None
-        inside = panels.index if panels else i64(0)
-        panel = b.add(self.group.first_panel, inside, "panel") if panels else self.group.first_panel
-        feature = b.mul(panel, e.lanes, "feature")
-        lanes = lanes_left(b, b.sub(self.features, feature, "left"), e.lanes)
-        vectors = {}
+        panels = [b.add(self.group.first_panel, k, "panel") for k in panels_of_group]
+        features = [b.mul(panel, e.lanes, "feature") for panel in panels]
+        lanes = [None if all_lanes else lanes_left(b, b.sub(self.features, f, "left"), e.lanes) for f in features]
+        vectors: list[dict[int, Value]] = [{} for _ in panels]
         for i in self.pointwise_needs:
             node = self.nodes[i]
             if node.op == "parameter" and len(node.shape) == 1:
-                address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                vectors[i] = b.masked_load(e.vector, b.at(address, feature, e.type), lanes.mask, node.attributes[0])
-        starts = {key: self.panel_at(key, panel, row) for key in self.pointwise_bases}
-        sums_at = [self.products.sum_at(a, inside, sums) for a in range(len(self.shaped.accumulators))] if sums else []
+                name = node.attributes[0]
+                address = self.pointer(self.layout.weight(name), name)
+                for found, feature, some in zip(vectors, features, lanes, strict=True):
+                    at = b.at(address, feature, e.type)
+                    found[i] = b.load(e.vector, at, name) if some is None else b.masked_load(e.vector, at, some.mask, name)
+        starts = [{key: self.panel_at(key, panel, row) for key in self.pointwise_bases} for panel in panels]
+        count = len(self.shaped.accumulators)
+        sums_at = [[self.products.sum_at(a, k, sums) for a in range(count)] if sums else [] for k in panels_of_group]
         loop = b.loop("row_of_tile", 0, height)
         row_here = b.add(row, loop.index, "row")
-        at = {
-            key: self.row_at(key, start, row_here, loop.index) for key, start in starts.items() if not self.program.is_sum(key[0])
-        }
-        for key in self.to_fetch_ahead:
-            b.prefetch(self.advance(at[key], b.mul(self.row_bytes[key], ROWS_AHEAD), "ahead"), level=2)
-        values = dict(vectors)
+        places = [
+            {key: self.row_at(key, at, row_here, loop.index) for key, at in start.items() if not self.program.is_sum(key[0])}
+            for start in starts
+        ]
+        for place in places:
+            for key in self.to_fetch_ahead:
+                b.prefetch(self.advance(place[key], b.mul(self.row_bytes[key], ROWS_TOGETHER), "ahead"), level=2)
+        values = [dict(found) for found in vectors]
         for i in self.pointwise_needs:
             node = self.nodes[i]
-            if node.op == "affine":
-                place = self.advance(sums_at[self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
-                values[i] = b.load(e.vector, place, self.label(i), e.panel_row)
-            elif node.op == "constant":
-                values[i] = const(e.vector, node.attributes[0])
-            elif node.op == "load":
-                values[i] = self.load(node.attributes, at[node.attributes], lanes)
-            elif i in self.spread:
-                values[i] = self.spread[i]
-            elif node.per_sample:
-                operands = [values[s] for s in node.inputs]
-                values[i] = self.elementwise(node, self.label(i), operands, feature, row_here)
+            for k, found in enumerate(values):
+                if node.op == "affine":
+                    at = self.advance(sums_at[k][self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
+                    found[i] = b.load(e.vector, at, self.label(i), e.panel_row)
+                elif node.op == "constant":
+                    found[i] = const(e.vector, node.attributes[0])
+                elif node.op == "load":
+                    found[i] = self.load(node.attributes, places[k][node.attributes], lanes[k])
+                elif i in self.spread:
+                    found[i] = self.spread[i]
+                elif node.per_sample:
+                    operands = [found[s] for s in node.inputs]
+                    found[i] = self.elementwise(node, self.label(i), operands, features[k], row_here)
         for i, buffer, later in self.kernel.stores:
             if not self.program.is_sum(buffer):
-                self.store(values[i], buffer, at[buffer, later], lanes)
+                for k, found in enumerate(values):
+                    self.store(found[i], buffer, places[k][buffer, later], lanes[k])
         self.add_to_sums(values, starts, row_here)
         b.end(loop)
-        if panels:
-            b.end(panels)
 
-    def add_to_sums(self, values: dict[int, Value], starts: dict[Key, Value], row: Value) -> None:
-        """Add a row's values to the sums, of which each holds `SUM_ROWS` rows, the first of them in place of what was there."""
+    def add_to_sums(self, values: list[dict[int, Value]], starts: list[dict[Key, Value]], row: Value) -> None:
+        """Add a row's values to sums of `SUM_ROWS` rows each, the first of them in place of what was there."""
         if not self.begun:
             return
         b, e = self.b, self.element
@@ -241,24 +271,29 @@ class ColumnKernel(Emitter):
             fresh[later] = b.splat(b.binary("and", new, is_first), e.lanes, "fresh")
         for i, buffer, later in self.kernel.stores:
             if self.program.is_sum(buffer):
-                at = self.advance(starts[buffer, later], offset, buffer)
-                before = b.load(e.vector, at, "before", e.panel_row)
-                b.store(added_to(b, before, values[i], fresh[later], buffer), at, e.panel_row)
+                for found, start in zip(values, starts, strict=True):
+                    at = self.advance(start[buffer, later], offset, buffer)
+                    before = b.load(e.vector, at, "before", e.panel_row)
+                    b.store(added_to(b, before, found[i], fresh[later], buffer), at, e.panel_row)
 
-    def load(self, key: Key, at: Value, lanes: Lanes) -> Value:
+    def load(self, key: Key, at: Value, lanes: Lanes | None) -> Value:
+        """`lanes`: of the caller's arrays, which features there are; None for all."""
         b, e, buffer = self.b, self.element, key[0]
         if not self.in_columns(buffer):
             return b.splat(b.load(e.type, at, buffer), e.lanes, buffer)
-        if is_callers(self.program, buffer):
-            return load_lanes(b, e, at, lanes, buffer)
-        return b.load(e.vector, at, buffer, e.panel_row)
+        if not is_callers(self.program, buffer):
+            return b.load(e.vector, at, buffer, e.panel_row)
+        return b.load(e.vector, at, buffer) if lanes is None else load_lanes(b, e, at, lanes, buffer)
 
-    def store(self, value: Value, buffer: str, at: Value, lanes: Lanes) -> None:
+    def store(self, value: Value, buffer: str, at: Value, lanes: Lanes | None) -> None:
         b, e = self.b, self.element
         if not is_callers(self.program, buffer):
             b.store(value, at, e.panel_row)
             return
         if self.program.reverse:
-            before = load_lanes(b, e, at, lanes, "before")
+            before = b.load(e.vector, at, "before") if lanes is None else load_lanes(b, e, at, lanes, "before")
             value = b.select(self.adds[buffer], b.fadd(value, before, buffer), value, buffer)
-        store_lanes(b, value, at, lanes)
+        if lanes is None:
+            b.store(value, at)
+        else:
+            store_lanes(b, value, at, lanes)

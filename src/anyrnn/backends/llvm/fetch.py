@@ -1,6 +1,6 @@
 """Fetches what the pointwise part of a tile will touch while the tile's products are made: memory is slow, and all at once would
 wait, so a little is fetched with each panel that is multiplied. It is fetched to the second level of cache, as a core waits for
-few lines on their way to the nearest.
+few lines on their way to the nearest. What is there already, as states of few samples are, takes as long to ask for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ STATE = ("cursor", "step", "end")
 """The words before the addresses: which is next, how many are fetched with each panel, and how many there are."""
 WORDS = 2
 """address, bytes from row to row"""
+NEAR_BYTES = 2**20
+"""Of states, and of what passes from stage to stage, in all rows of a call: they stay in the second cache."""
 SHORT_PANELS = 4
 """The products of at most so many panels take less time than memory: on some machines what the next tile will touch is fetched
 meanwhile.
@@ -25,18 +27,31 @@ class Fetches:
     """A table of addresses, filled for each group of panels."""
 
     def __init__(
-        self, kernel: Emitter, pointwise: Sequence[Key], hoisted: Sequence[Key], hoisting: Value, panels: int, rows: int
+        self,
+        kernel: Emitter,
+        far: Sequence[Key],
+        near: Sequence[Key],
+        hoisted: Sequence[Key],
+        hoisting: Value,
+        panels: int,
+        rows: int,
     ) -> None:
-        """`pointwise` are the buffers that a tile touches, or `hoisted` when `hoisting`, in at most so many panels and rows."""
-        self.kernel, self.pointwise, self.hoisted, self.hoisting, self.rows = kernel, pointwise, hoisted, hoisting, rows
-        self.count = max(len(pointwise), len(hoisted))
+        """A tile touches the buffers `far`, which come from memory, and `near`, or `hoisted` ones when `hoisting`, in at most so
+        many panels and rows.
+        """
+        self.kernel, self.hoisted, self.hoisting, self.rows = kernel, hoisted, hoisting, rows
+        self.pointwise, self.far = [*far, *near], len(far)
+        self.count = max(len(self.pointwise), len(hoisted))
+        assert kernel.kernel.dim is not None
+        bytes = kernel.b.mul(kernel.b.mul(kernel.rows, kernel.size(kernel.kernel.dim)), len(near) * kernel.element.bytes)
+        self.are_near = kernel.b.compare("sle", bytes, i64(NEAR_BYTES), "are_near")
         words = len(STATE) + WORDS * self.count * panels
         self.table = kernel.b.value(PTR, f"alloca [{words} x i64], align 64", "to_fetch")
 
     def note(self, first_panel: Value, panels_left: Value, product_panels: Value) -> None:
         """Fill the table for a group, panel by panel; `product_panels` will be multiplied for each of its tiles."""
         b = self.kernel.b
-        each: Value = i64(len(self.pointwise))
+        each = b.select(self.are_near, i64(self.far), i64(len(self.pointwise)), "fetched_of_panel")
         if self.hoisted:
             each = b.select(self.hoisting, i64(len(self.hoisted)), each, "fetched_of_panel")
         end = b.mul(panels_left, each, "fetch_count")
