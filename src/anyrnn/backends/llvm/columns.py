@@ -29,6 +29,7 @@ from anyrnn.backends.llvm.emitter import (
     Emitter,
     Key,
     Lanes,
+    added_to,
     is_callers,
     lanes_left,
     load_lanes,
@@ -96,7 +97,6 @@ class ColumnKernel(Emitter):
                 buffer: b.compare("ne", b.binary("and", added, i64(1 << outputs.index(buffer))), i64(0), f"{buffer}.adds")
                 for buffer in stored
             }
-        self.zeros = self.pointer(self.layout.header("zeros"), "zeros")
         self.begun = {later: self.begins(later) for _, buffer, later in self.kernel.stores if self.program.is_sum(buffer)}
         self.spread = {
             i: b.splat(self.parameter_scalar(i), self.element.lanes, self.label(i))
@@ -268,16 +268,13 @@ class ColumnKernel(Emitter):
         fresh = {}
         for later, (begun, new_from) in self.begun.items():
             new = b.binary("or", begun, b.compare("sge", row, new_from), "new")
-            fresh[later] = b.binary("and", new, is_first, "fresh")
+            fresh[later] = b.splat(b.binary("and", new, is_first), e.lanes, "fresh")
         for i, buffer, later in self.kernel.stores:
             if self.program.is_sum(buffer):
                 for found, start in zip(values, starts, strict=True):
                     at = self.advance(start[buffer, later], offset, buffer)
-                    before_at = b.select(
-                        fresh[later], self.zeros, at, "before_at"
-                    )  # a load with a mask waits for the store before
-                    before = b.load(e.vector, before_at, "before", e.panel_row)
-                    b.store(b.fadd(before, found[i], buffer), at, e.panel_row)
+                    before = b.load(e.vector, at, "before", e.panel_row)
+                    b.store(added_to(b, before, found[i], fresh[later], buffer), at, e.panel_row)
 
     def load(self, key: Key, at: Value, lanes: Lanes | None) -> Value:
         """`lanes`: of the caller's arrays, which features there are; None for all."""
