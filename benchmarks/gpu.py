@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -225,43 +226,23 @@ def _tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-@contextmanager
-def in_blocks(blocks: Blocks) -> Iterator[None]:
-    """With what the model of the device would not choose."""
-    chosen = unit.blocks_of
-    unit.blocks_of = lambda *given: blocks
-    try:
-        yield
-    finally:
-        unit.blocks_of = chosen
-
-
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """Of steps, in what torch's setting would not choose."""
-    chosen = unit.precision_of
-    unit.precision_of = lambda *given: precision
-    try:
-        yield
-    finally:
-        unit.precision_of = chosen
-
-
-def step_in(precision: str, hidden: int, columns: int) -> float:
-    with products(precision):
-        return step_of(hidden, columns)
-
-
 def step_of(hidden: int, columns: int, samples: int = 16) -> float:
     """Microseconds of a step of an LSTM's kernel, from two lengths."""
     module = anyrnn.torch.LSTM(16, hidden, device="cuda", backend="triton").eval()
     size = 32 if hidden // 32 >= columns else 16
     found = []
-    with torch.no_grad(), in_blocks(Blocks(features=size, columns=columns)):
+    blocks = Blocks(features=size, columns=columns)
+    with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks):
         for steps in (100, 300):
             x = torch.randn(steps, samples, 16, device="cuda")
             found.append(milliseconds(lambda: module(x)))  # noqa: B023 (called at once)
     return (found[1] - found[0]) * 1e3 / 200
+
+
+def step_in(precision: str, hidden: int, columns: int) -> float:
+    """The same with products of another kind than torch's setting says."""
+    with patch.object(unit, "precision_of", return_value=precision):
+        return step_of(hidden, columns)
 
 
 def kernels() -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -25,6 +25,11 @@ def test_a_layer_on_numpy_needs_no_torch():
     assert run(code).strip() == "False"
 
 
+def test_the_built_in_cells_are_made_when_one_is_asked_for():
+    code = "import sys, anyrnn.runtime; before = 'anyrnn.cells' in sys.modules; anyrnn.cells.lstm; print(before)"
+    assert run(code).strip() == "False"
+
+
 @pytest.mark.timing
 def test_import_is_quick():
     code = "import time, numpy; start = time.perf_counter(); import anyrnn; print(time.perf_counter() - start)"

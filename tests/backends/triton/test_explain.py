@@ -52,16 +52,13 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
     assert blocks.reduced == Blocks().reduced
 
 
-def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of float32 in TF32 where torch's setting says so, else as three products, where there is TF32 at all."""
-    device = torch.device("cuda:0")
-    monkeypatch.setattr(split, "has_tf32", lambda device: device.type == "cuda")
-    assert split.precision_of(torch.float32, device) == "tf32x3"
-    assert split.precision_of(torch.float64, device) == split.precision_of(torch.bfloat16, device) == "ieee"
-    assert split.precision_of(torch.float32, torch.device("cpu")) == "ieee"
+@pytest.mark.parametrize(("setting", "precision"), [("highest", "ieee"), ("high", "tf32")])
+def test_products(setting: str, precision: str) -> None:
+    """Of float32 in TF32 where torch's setting says so."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision(setting)
     try:
-        assert split.precision_of(torch.float32, device) == "tf32"
+        assert split.precision_of(torch.float32) == precision
+        assert split.precision_of(torch.float64) == split.precision_of(torch.bfloat16) == "ieee"
     finally:
         torch.set_float32_matmul_precision(before)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, concat, split, tanh
-from anyrnn.backends.triton import memory
+from anyrnn.backends.triton import memory, unit
 from anyrnn.backends.triton.launch import code_of
 from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.ops import TABLE
 from anyrnn.passes.compile import plan
 from anyrnn.torch import gpu
+from tests.backends.triton.twins import make
 
 GOLDEN = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads")
 
@@ -86,6 +89,13 @@ def test_it_compiles_for_a_device(how: str) -> None:
 
 def test_what_a_captured_graph_reads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of steps stand in caches that forget; a graph of launches is run again and again."""
+    asked: list[object] = []
+    monkeypatch.setattr(unit, "keep_if_captured", lambda device, thing: asked.append(thing))
+    anyrnn.torch.LSTM(4, 5, backend="triton", recurrent_dropout=0.3)(torch.zeros(3, 2, 4))
+    numbers = [one for one in asked if isinstance(one, torch.Tensor)]
+    [(run, chunks)] = [one for one in asked if isinstance(one, tuple)]
+    assert numbers
+    assert all(isinstance(one, memory.Chunk) and one.run is run for one in chunks)
     monkeypatch.setattr(memory, "CAPTURED", [])
     device = torch.device("cuda:0")
     for captures in (False, True):
@@ -93,3 +103,41 @@ def test_what_a_captured_graph_reads_is_kept(monkeypatch: pytest.MonkeyPatch) ->
         memory.keep_if_captured(device, "tables")
         memory.keep_if_captured(torch.device("cpu"), "others")
     assert memory.CAPTURED == ["tables"]
+
+
+def test_launches_go_to_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton launches on the current device, whatever the tensors are on."""
+    inside: list[Tensor] = []
+    launched: list[int] = []
+    entered = unit.Unit.run_window
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        inside.append(tensor)
+        yield
+        inside.pop()
+
+    def run_window(self: unit.Unit, window: memory.Window) -> None:
+        launched.append(len(inside))
+        entered(self, window)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(unit.Unit, "run_window", run_window)
+    anyrnn.torch.LSTM(4, 5, backend="triton")(torch.zeros(3, 2, 4))[0].sum().backward()
+    assert launched == [1, 1]
+
+
+def test_a_gradient_that_is_not_wanted_is_not_stored() -> None:
+    """Of an input that a step works on elementwise, whose gradient a kernel would store."""
+
+    @cell
+    def bends(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("h", h, x=tanh(x)))
+        return h, State(h=h)
+
+    modules = [make(bends, backend, 5, 6) for backend in ("triton", "reference")]
+    x = torch.linspace(-1, 1, 3 * 2 * 5, dtype=torch.float64).view(3, 2, 5)
+    for module in modules:
+        module(x)[0].sum().backward()
+    for ours, theirs in zip(*(m.parameters() for m in modules), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)

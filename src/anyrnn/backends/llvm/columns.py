@@ -201,6 +201,7 @@ class ColumnKernel(Emitter):
         b.place(done)
 
     def panel_by_panel(self, row: Value, height: Value, sums: Value | None = None) -> None:
+        """The same of one panel of the group after the other, some of whose lanes may have no feature."""
         panel = self.b.loop("panel_of_group", 0, self.group.panels)
         self.row_by_row(row, height, [panel.index], sums)
         self.b.end(panel)

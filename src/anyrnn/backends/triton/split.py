@@ -82,19 +82,9 @@ def device_of(device: torch.device) -> Device:
     return Device(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def precision_of(dtype: torch.dtype, device: torch.device) -> str:
-    """How products of steps are made, by Triton's names: of float32 in TF32 where torch's setting allows that, else as three
-    products of parts that are exact in TF32 (`tf32x3`, which loses what is below 2^-21 of the factors), since products of float32
-    itself (`ieee`) do without the units for matrices. Devices before capability 8.0 have nothing else.
-    """
-    if dtype is not torch.float32 or not has_tf32(device):
-        return "ieee"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
-
-
-@lru_cache(maxsize=16)
-def has_tf32(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+def precision_of(dtype: torch.dtype) -> str:
+    """How products of steps are made, by Triton's names: of float32 in TF32 where torch's setting allows that."""
+    return "tf32" if dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 def choose(program: Program, weight_bytes: int, features: int, rows: int, device: Device) -> Blocks:

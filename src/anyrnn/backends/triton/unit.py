@@ -58,7 +58,6 @@ class Unit:
         self.weights = {w.name: w for w in self.network.plan.phase.weights}
         self.device = self.run.device
         self.window = self.run.windows(None)[0]
-        self.has_room = False
         self.state_dtype = of_states(self.dtype)
         self.values: dict[tuple[str, str], Any] = {}
 
@@ -187,7 +186,7 @@ class Unit:
         return found
 
     def launch(self, name: str, grid: Sequence[int], columns: int, **how: Any) -> None:
-        precision = precision_of(self.dtype, self.device)
+        precision = precision_of(self.dtype)
         constants = replace(self.blocks, columns=columns).constants(self.dtype, precision, self.run.extent.counts is not None)
         self.kernels.launch(name, grid, self.values, constants, **how)
 
@@ -198,10 +197,9 @@ class Unit:
 
     def run_window(self, window: Window) -> None:
         """The steps of a window, chunk by chunk."""
+        if not self.values:  # it is the first
+            self.make_room(max((c.total for c in self.window.chunks(self.program.reverse)), default=0))
         self.window = window
-        if not self.has_room:
-            self.make_room(max((c.total for w in self.run.windows(None) for c in w.chunks(self.program.reverse)), default=0))
-            self.has_room = True
         self.prepare()
         for state, values in self.states.items():
             self.tensors[state][self._border(state, first=True)] = values
