@@ -16,7 +16,7 @@ from anyrnn._files import written_aside
 from anyrnn.compare.options import split
 from anyrnn.train.errors import UsageError
 from benchmarks import machine, peers, plot, report
-from benchmarks.again import measure_again
+from benchmarks.again import NEAR, measure_again
 from benchmarks.child import ChildError, measure_memory, time_compiles
 from benchmarks.journal import Journal
 from benchmarks.prove import Proof, prove
@@ -61,6 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if journal:
         journal.begin(known)
 
+    def measured(row: Row, what: str) -> Result:
+        """What an earlier run has found, as often as it did; then what this one does."""
+        if known.get(row):
+            return known[row].pop(0)
+        _say(f"{what} {row.name}")
+        probe.block()
+        result = run_row(row, settings, probe.references)
+        if journal:
+            journal.add(result)
+        return result
+
     def reported() -> report.Report:
         """What there is; if a file was asked for, it is there from now on."""
         parts = (probe.ceilings, about, versions, compiles, memory, proofs, missing, failures)
@@ -72,14 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         for number, row in enumerate(rows, 1):
-            if row in known:
-                results.append(known[row])
-                continue
-            _say(f"[{number}/{len(rows)}] {row.name}")
-            probe.block()
-            results.append(run_row(row, settings, probe.references))
-            if journal:
-                journal.add(results[-1])
+            results.append(measured(row, f"[{number}/{len(rows)}]"))
             if chosen.prove and results[-1].status == "ok":
                 with _noting(failures, f"proof of {row.name}"):
                     proofs += prove(row, settings, results[-1])
@@ -87,13 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         probe.memory()
         reported()  # what follows may take as long again
         if chosen.again:
-
-            def once_more(row: Row) -> Result:
-                _say(f"again: {row.name}")
-                probe.block()
-                return run_row(row, settings, probe.references)
-
-            results = measure_again(Run(results, probe.ceilings, settings.threads, about["second_cache_bytes"]), once_more)
+            run = Run(tuple(results), probe.ceilings, settings.threads, about["second_cache_bytes"])
+            for place, result in measure_again(run, lambda row: measured(row, "again:"), chosen.again):
+                results[place] = result
         if not chosen.no_compile:
             for cell in dict.fromkeys(result.row.cell for result in results if result.status == "ok"):
                 _say(f"compile of {cell}")
@@ -161,10 +161,10 @@ def _parser() -> argparse.ArgumentParser:
         "--prove", action="store_true", help="hold each figure against the system's figure alone in a fresh process; takes long"
     )
     parser.add_argument(
-        "--again",
-        action="store_true",
-        help="measure rows below or near their targets twice more; the middle one of three counts",
-    )
+        "--again", type=_share, nargs="?", const=NEAR, metavar="SHARE",
+        help="measure rows below their targets, and of up to SHARE times those (%(const)s), twice more; the middle one of three "
+        "counts",
+    )  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave out the times of compiles")
     return parser
 
@@ -201,6 +201,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above zero, got {text!r}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 1 <= share < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return share
 
 
 def _expression(text: str) -> re.Pattern[str]:

@@ -4,7 +4,7 @@ and has slowed down either side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from benchmarks.result import Result
@@ -13,24 +13,23 @@ from benchmarks.targets import Run, Target, figures
 
 RUNS = 3
 NEAR = 1.1
-"""Figures of up to so many times what they should be are in doubt."""
+"""Unless asked for others, figures of up to so many times what they should be are in doubt."""
 
 
-def measure_again(run: Run, measure: Callable[[Row], Result]) -> list[Result]:
-    """The results of a run; of each row that misses a target or comes near, the one of three whose figure for the target that it
-    is farthest below lies in the middle, with a note of all three figures. A result that is not `ok` is never left out.
+def measure_again(run: Run, measure: Callable[[Row], Result], near: float = NEAR) -> Iterator[tuple[int, Result]]:
+    """Measures each row of a run that misses a target or comes near twice more, the farthest below first. Gives its place among
+    the results, and that one of the three whose figure for the target that it is farthest below lies in the middle, with a note
+    of all three figures. A result that is not `ok` is never left out.
     """
-    farthest: dict[Row, tuple[float, Target]] = {}
+    farthest: dict[int, tuple[float, Target]] = {}
+    places = {id(result): place for place, result in enumerate(run.results)}
     for target, result, value in figures(run):
-        share = value / target.least
-        if share < farthest.get(result.row, (NEAR, target))[0]:
-            farthest[result.row] = share, target
-    return [
-        _middle(farthest[result.row][1], [result, *(measure(result.row) for _ in range(RUNS - 1))], run)
-        if result.row in farthest
-        else result
-        for result in run.results
-    ]
+        share, place = value / target.least, places[id(result)]
+        if share < farthest.get(place, (near, target))[0]:
+            farthest[place] = share, target
+    for place, (_, target) in sorted(farthest.items(), key=lambda item: item[1][0]):
+        result = run.results[place]
+        yield place, _middle(target, [result, *(measure(result.row) for _ in range(RUNS - 1))], run)
 
 
 def _middle(target: Target, results: list[Result], run: Run) -> Result:

@@ -6,7 +6,7 @@ Rows are taken up again only of a run of the same settings, on the same machine,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,23 @@ class Journal:
         kept = {name: value for name, value in about.items() if name != "load"}
         self.run = json.loads(json.dumps({"settings": asdict(settings), "machine": kept, "versions": dict(versions)}))
 
-    def read(self) -> dict[Row, Result]:
-        """What an earlier run has measured; nothing where that was another kind of run. A line that is cut off does not count."""
+    def read(self) -> dict[Row, list[Result]]:
+        """What an earlier run has measured, of each row as often as it did; nothing where that was another kind of run. A line
+        that is cut off does not count.
+        """
         try:
             run, *lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
         except (FileNotFoundError, ValueError):
             return {}
-        results = map(_result, lines if run == self.run else [])
-        return {result.row: result for result in results}
+        found: dict[Row, list[Result]] = {}
+        for result in map(_result, lines if run == self.run else []):
+            found.setdefault(result.row, []).append(result)
+        return found
 
-    def begin(self, kept: Mapping[Row, Result]) -> None:
+    def begin(self, kept: Mapping[Row, Sequence[Result]]) -> None:
         """Begin anew, with what is taken up."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(self.run), *(json.dumps(asdict(result)) for result in kept.values())]
+        lines = [json.dumps(self.run), *(json.dumps(asdict(result)) for results in kept.values() for result in results)]
         self.path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def add(self, result: Result) -> None:

@@ -10,8 +10,11 @@ from benchmarks import __main__ as program
 from benchmarks import peers
 from benchmarks.__main__ import main
 from benchmarks.child import ChildError
+from benchmarks.measure import Timing
 from benchmarks.peers import PEERS, Peer
+from benchmarks.result import Result
 from benchmarks.suite import Row
+from benchmarks.targets import TARGETS
 
 ROWS = (Row("lstm", 5, 3, 4, 6), Row("gru_before", 5, 3, 4, 6, "training"), Row("gru", 1, 1, 6, 6, "streaming"))
 
@@ -201,9 +204,41 @@ def test_rows_are_measured_again_when_asked(
     again: bool, suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite(ROWS[0])
-    monkeypatch.setattr(program, "measure_again", lambda run, measure: [measure(result.row) for result in run.results])
+    monkeypatch.setattr(program, "measure_again", lambda run, measure, near: [(0, measure(run.results[0].row))])
     assert main(["--no-compile", "--peers", "torch", *(["--again"] if again else [])]) == 0
     assert (f"again: {ROWS[0].name}\n" in capsys.readouterr().err) is again
+
+
+def test_what_was_measured_again_is_kept_when_a_run_is_stopped(
+    suite: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row is in the file as soon as all its runs are done, and runs that were done are not done again."""
+    suite(*ROWS[:2])
+    runs: list[Row] = []
+    most = 4
+
+    def quick(row: Row, *given: Any) -> Result:
+        if len(runs) == most:
+            raise KeyboardInterrupt
+        runs.append(row)
+        ratio = {1: 0.5, 3: 0.4}.get(len(runs), 0.6)
+        return Result(row, "ok", "", {"anyrnn": Timing(((1.0,),)), "torch": Timing(((ratio,),))}, 6)
+
+    monkeypatch.setattr(program, "run_row", quick)
+    monkeypatch.setattr("benchmarks.again.figures", lambda run: [(TARGETS[0], r, r.ratios["torch"]) for r in run.results])
+    file = tmp_path / "one.json"
+    arguments = ["--no-compile", "--threads", "1", "--peers", "torch", "--again", "--json", str(file)]
+    assert main(arguments) == program.INTERRUPTED
+    assert runs == [*ROWS[:2], ROWS[0], ROWS[0]]
+    first, second = json.loads(file.read_text())["rows"]
+    assert first["notes"] == ["the middle one of 3 runs, ratio to the best 0.50, 0.40, 0.60"]
+    assert second["notes"] == []
+    most = 6
+    assert main([*arguments, "--resume"]) == 0
+    assert runs[4:] == [ROWS[1], ROWS[1]]
+    rows = json.loads(file.read_text())["rows"]
+    assert (rows[0]["systems"], rows[0]["notes"]) == (first["systems"], first["notes"])
+    assert rows[1]["notes"] == ["the middle one of 3 runs, ratio to the best 0.60, 0.60, 0.60"]
 
 
 @pytest.mark.slow
@@ -212,7 +247,7 @@ def test_what_was_measured_is_kept_before_it_is_measured_again(
 ) -> None:
     suite(*ROWS)
 
-    def stopped(run: Any, measure: Any) -> Any:
+    def stopped(run: Any, measure: Any, near: float) -> Any:
         raise RuntimeError("the machine went away")
 
     monkeypatch.setattr(program, "measure_again", stopped)
