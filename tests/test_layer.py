@@ -82,6 +82,8 @@ def test_gradients_are_set_or_added(random):
     assert layer.backward(reserve, y, gradients=given)[2] is given
     close(flat(given), flat(fresh))
     layer.backward(reserve, y, gradients=given, add=True)
+    with pytest.raises(ValueError, match=r"add=True is for gradients="):
+        layer.backward(reserve, y, add=True)
     close(flat(given), [2 * a for a in fresh.values()])
 
 
@@ -247,7 +249,7 @@ def test_an_explicit_backend_fails_where_an_automatic_one_falls_back():
         return h, anyrnn.State(h=h)
 
     assert anyrnn.Recurrent(turned, 4, 6).backend_name == "reference"
-    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: cell 'turned' uses concat of features"):
+    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses concat of features"):
         anyrnn.Recurrent(turned, 4, 6, backend="llvm")
 
 
@@ -427,8 +429,9 @@ def test_memory_that_cannot_be_written_is_refused():
         with pytest.raises(ValueError, match="out should have its features next to each other and nothing twice"):
             layer(x, out=refused)
     for memory in (np.zeros(2 * size, np.uint8)[::2], np.zeros(size, np.uint8)[::-1], bytearray(size)):
-        with pytest.raises(ValueError, match="memory should be a contiguous and writable NumPy array"):
-            layer.forward_training(x, memory=memory)
+        for one in (layer, anyrnn.Recurrent("gru", 3, 5, backend="reference")):
+            with pytest.raises(ValueError, match="memory should be a contiguous and writable NumPy array"):
+                one.forward_training(x, memory=memory)
 
 
 def test_an_output_in_the_place_of_the_input_is_refused():

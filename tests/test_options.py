@@ -288,6 +288,14 @@ def test_learned_states_after_a_reset() -> None:
                 np.testing.assert_allclose(gradients[name], p.grad, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+def test_learned_states_that_a_call_does_not_use_get_no_gradient() -> None:
+    """Not even of one that is infinite."""
+    layer = anyrnn.Recurrent("gru", 3, 4, learned_state=True, seed=0)
+    y, _, reserve = layer.forward_training(np.ones((2, 1, 3), np.float32), np.zeros((1, 1, 4), np.float32))
+    gradients = layer.backward(reserve, np.full_like(y, np.inf))[2]
+    assert not gradients["h0_l0"].any()
+
+
 def test_a_stream_begins_with_learned_states() -> None:
     layer = anyrnn.Recurrent("lstm", 4, 9, 2, seed=2, learned_state=True)
     random = np.random.default_rng(0)
@@ -809,6 +817,21 @@ def test_a_cell_without_pre_activations() -> None:
 
     with pytest.raises(ValueError, match="clip_preactivation: cell 'linear' has no activation function of products or inputs"):
         anyrnn.Recurrent(linear, 3, 4, clip_preactivation=1.0)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_what_else_reads_a_pre_activation_gets_it_as_it_is(backend: str) -> None:
+    @anyrnn.cell
+    def gated(x, h):  # type: ignore[no-untyped-def]
+        v = anyrnn.affine("a", x, h)
+        h = v * anyrnn.sigmoid(v)
+        return h, anyrnn.State(h=h)
+
+    layer = anyrnn.Recurrent(gated, 2, 3, clip_preactivation=0.01, dtype="float64", backend=backend)
+    x, p = np.ones((1, 1, 2)), layer.parameters
+    v = p["weight_ih_l0"] @ x[0, 0] + p["bias_ih_l0"] + p["bias_hh_l0"]
+    assert np.abs(v).max() > 0.01
+    np.testing.assert_allclose(layer(x)[0][0, 0], v / (1 + np.exp(-v.clip(-0.01, 0.01))), rtol=1e-12)
 
 
 @pytest.mark.parametrize("backend", ["llvm", "reference"])

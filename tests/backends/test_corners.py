@@ -378,13 +378,38 @@ def divided_by_a_number(x, h):
     return h, State(h=h)
 
 
+def product_of_a_parameter(x, h):
+    h = tanh(affine("a", x, h, vector("v", "hidden")))
+    return h, State(h=h)
+
+
+def product_of_frozen_parameters(x, h):
+    h = tanh(affine("a", x, h) + matrix("c", trained=False) @ vector("d", trained=False))
+    return h, State(h=h)
+
+
+def choice_between_equal_numbers(x, h):
+    v = affine("a", x, h)
+    return where(v > 0, 1.0, 1.0), State(h=tanh(v))
+
+
+def choice_between_numbers(x, h):
+    v = affine("a", x, h)
+    h = tanh(v * where(v > 0, 1.0, 0.1))
+    return h, State(h=h)
+
+
 CORNERS = [
     value for name, value in list(globals().items())
     if callable(value) and getattr(value, "__module__", "") == __name__ and name != "CORNERS"
 ]  # fmt: skip
 
 
-DECLINED = {output_of_several_parts: "concat", parts_of_a_state: "slice"}
+DECLINED = {
+    output_of_several_parts: "concat",
+    parts_of_a_state: "slice",
+    product_of_a_parameter: "a product of parameters alone beside others",
+}
 """What llvm declines, by the op's name."""
 SINGLE = (step_input, no_parameter, transposed_product_of_the_input, normalised_input_as_a_state)
 """One layer in one direction: an input of every layer, and a state of the input's size."""
@@ -410,6 +435,15 @@ def test_all_agree(function: Callable[..., Any]) -> None:
                 assert_relative(found[name], value, "llvm float64 against the reference backend", f"{sizes} {name}")
         inference = on_llvm(p, np.float64, training=False)
         assert all(np.array_equal(value, found[name]) for name, value in inference.items())
+
+
+def test_a_product_of_frozen_parameters_is_added_once() -> None:
+    layer = anyrnn.Recurrent(cell(product_of_frozen_parameters), 2, 3, dtype="float64", seed=1)
+    p = layer.parameters
+    c, d = (next(v for n, v in p.items() if n.startswith(f"{name}_")) for name in "cd")
+    x = np.ones((1, 1, 2))
+    total_ = p["weight_ih_l0"] @ x[0, 0] + p["bias_ih_l0"] + p["bias_hh_l0"]
+    assert_relative(layer(x)[0][0, 0], np.tanh(total_ + c @ d), "llvm float64 against the reference backend", "one step")
 
 
 @pytest.mark.usefixtures("quick_compile")

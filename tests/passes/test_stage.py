@@ -24,6 +24,21 @@ STAGES = {
 }
 
 
+def test_values_that_are_read_twice_again_and_again_are_planned_at_once() -> None:
+    """Each of forty is made of the one before, twice: there are as many ways to the first as there are grains on a chessboard."""
+
+    @cell
+    def iterated(x, h):
+        v = affine("a", x, h)
+        for _ in range(40):
+            v = v * (2 - v)
+        h = tanh(v)
+        return h, State(h=h)
+
+    made = plan(iterated.trace())
+    assert len(made.saves.kept) <= 2
+
+
 @pytest.mark.parametrize("which", ["inference", "training", "backward"])
 @pytest.mark.parametrize("name", STAGES)
 def test_stages(name: str, which: str) -> None:

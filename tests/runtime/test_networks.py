@@ -9,7 +9,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, runtime, tanh, vector
+from anyrnn import State, Step, Vec, affine, cell, runtime, tanh, vector
 from anyrnn.runtime.functions import FUNCTIONS
 from tests.budget import assert_within_budget
 from tests.zoo import EVERY, further, input_size, sizes_of
@@ -190,6 +190,19 @@ def test_a_product_of_parameters_alone_runs_where_it_can():
     assert np.abs(layer(x)[0] - exact(x)[0]).max() < 1e-6
     with pytest.raises(anyrnn.UnsupportedError, match="a product of parameters alone beside others"):
         anyrnn.Recurrent(beside, 5, 7, backend="llvm")
+
+
+def test_classes_go_into_a_cell_whose_input_is_a_state():
+    @cell
+    def remembers(x, past: Vec("input"), h):
+        h = tanh(affine("n", x, past, h))
+        return h, State(past=x, h=h)
+
+    layer, weight = anyrnn.Recurrent(remembers, 5, 7, seed=0), draw(11, 5)
+    rnn = runtime.Recurrent("rnn", "embedding", layer.network, layer.parameters)
+    network = runtime.Network(None, [runtime.Embedding("embedding", "x", weight), rnn])
+    x = np.random.default_rng(1).integers(0, 11, (6, 3))
+    assert np.abs(network.run(x)[0] - layer(weight[x])[0]).max() < 1e-6
 
 
 def test_what_is_no_layer_of_ours_is_refused():

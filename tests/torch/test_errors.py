@@ -190,7 +190,7 @@ def test_an_explicit_backend_that_cannot_run() -> None:
         h, p = tanh(affine("h", x, h)), tanh(affine("p", x, p, size="other"))
         return concat(p, h), anyrnn.State(h=h, p=p)
 
-    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: cell 'two_parts' uses concat"):
+    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses concat"):
         anyrnn.torch.Recurrent(two_parts, D, H, backend="llvm", other=3)(x())
     assert anyrnn.torch.Recurrent(two_parts, D, H, other=3).backend_name == "reference"
 

@@ -407,6 +407,13 @@ def takes_the_mean_of_a_scalar(x, h):
     return h, State(h=h)
 
 
+def takes_the_mean_of_a_matrix(x, h):
+    w = matrix("w")
+    w = w - mean(w)  # HERE
+    h = tanh(affine("a", x) + w @ h)
+    return h, State(h=h)
+
+
 def normalises_a_scalar(x, h):
     h = h * norm(total(h))  # HERE
     return h, State(h=h)
@@ -579,6 +586,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     joins_a_scalar: r"concat needs .*vector",
     joins_a_number: r"concat .*(vector|traced value)",
     takes_the_mean_of_a_scalar: r"needs a vector, but .* has shape \[\]",
+    takes_the_mean_of_a_matrix: r"a mean is taken of a vector; w is a matrix",
     normalises_a_scalar: r"needs a vector, but .* has shape \[\]",
     draws_at_random: r"unknown op 'choose'; the ops are: .*tanh",
     makes_a_whole_number: r"cannot become a Python number: h has no number",
@@ -1032,6 +1040,10 @@ def called_d_h(x, h, d_h):
     return h, State(h=h, d_h=d_h)
 
 
+def called_d_y(x, h, d_y):
+    return h, State(h=h, d_y=d_y)
+
+
 def called_lengths(x, h, lengths: Step(1)):
     return h, State(h=h)
 
@@ -1044,6 +1056,7 @@ def called_lengths(x, h, lengths: Step(1)):
         (called_y, r"an argument called y would share its name with the output; give it another name"),
         (called_lengths, r"per-step input 'lengths' has the name of a call's argument; give it another name"),
         (called_d_h, r"an argument called d_h would share its name with the gradient of h; give it another name"),
+        (called_d_y, r"an argument called d_y would share its name with the gradient of y; give it another name"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

@@ -118,6 +118,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
             reserve.memory = checked(memory, reserve.bytes_kept)
         _forward_natively(reserve, output, last, keep)
     else:
+        checked(memory, 0)  # nothing is kept there
         given = (reserve.network, reserve.inputs, reserve.sources, reserve.first)
         interpreted.forward(*given, output, last, reserve.randomness, reserve.counts, reserve.ends)
 
@@ -127,7 +128,7 @@ def checked(memory: Array | None, needed: int) -> Array:
         return aligned(needed)
     if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):
         raise ValueError("memory should be a contiguous and writable NumPy array")
-    if memory.nbytes < needed or memory.ctypes.data % ALIGNMENT:
+    if memory.nbytes < needed or (needed and memory.ctypes.data % ALIGNMENT):
         message = f"at least {needed} bytes at a multiple of {ALIGNMENT}"
         raise ValueError(f"memory should be {message}, got {memory.nbytes} bytes")
     return memory

@@ -134,8 +134,12 @@ def sources(
     return found
 
 
-def check_gradients(parameters: Mapping[str, Array], gradients: Mapping[str, Array] | None, dtype: np.dtype[Any]) -> None:
-    """That there is a fitting array for each parameter. Raises: TypeError, ValueError."""
+def check_gradients(
+    parameters: Mapping[str, Array], gradients: Mapping[str, Array] | None, dtype: np.dtype[Any], add: bool
+) -> None:
+    """That there is a fitting array for each parameter, or nothing that could be added to. Raises: TypeError, ValueError."""
+    if add and gradients is None:
+        raise ValueError("add=True is for gradients=, the arrays to add to")
     for name, parameter in parameters.items() if gradients is not None else ():
         array = gradients.get(name) if gradients is not None else None
         if not isinstance(array, np.ndarray):

@@ -54,7 +54,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         if top:
             y, adds = batch.ends(y) if batch else y, adds and network.adds_ends
             x = _ends(reserve, x) if adds else x
-        below.output = y
+        below.output = y if network.merge == "mul" else None
         together = merged(y, network.merge)
         x = x + together if adds else together
         reserve.parts.append(below)

@@ -464,7 +464,7 @@ class Recurrent(Layer):
         self, workspace: Workspace, gradients: dict[str, Array] | None = None, *, add: bool = False
     ) -> dict[str, Array]:
         """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
-        check_gradients(self.parameters, gradients, self.dtype)
+        check_gradients(self.parameters, gradients, self.dtype, add)
         return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
 
     def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
@@ -485,7 +485,7 @@ class Recurrent(Layer):
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
-        check_gradients(self.parameters, gradients, self.dtype)
+        check_gradients(self.parameters, gradients, self.dtype, add)
         arrays, batch = self._arrays(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
         d_last, d_more = self._cotangents_of_states(reserve, d_state)
@@ -507,7 +507,7 @@ class Recurrent(Layer):
                     d += more
             d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
         if self.network.learned_state:
-            work.d_own = [d.sum(1) * reserve.learned for d in d_first]
+            work.d_own = [d.sum(1) if reserve.learned else np.zeros_like(d[:, 0]) for d in d_first]
             if batch is not None:
                 for d, of_all in zip(work.d_own, d_all, strict=True):
                     d += of_all[:, -1]  # of resets

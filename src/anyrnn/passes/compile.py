@@ -145,7 +145,9 @@ def _without_same_values(step: Step) -> Step:
     for node in step.nodes:
         inputs = tuple(made[s] for s in node.inputs)
         same = same_value(node.op, inputs)
-        made.append(builder.add(replace(node, inputs=inputs)) if same is None else same)
+        if same is None or builder.nodes[same].shape != node.shape:
+            same = builder.add(replace(node, inputs=inputs))
+        made.append(same)
     states = tuple((name, made[i]) for name, i in step.states)
     return replace(
         step, nodes=tuple(builder.nodes), states=states, outputs=tuple((n, role, made[i]) for n, role, i in step.outputs)

@@ -31,7 +31,7 @@ def with_given_products(graph: Graph) -> GivenProducts | None:
         if len(plain) != node.inputs.count(x):
             return None
         matrices += plain
-    if x is None or not matrices:
+    if x is None or not matrices or x in (i for _, i in graph.outputs):
         return None
     products = tuple((f"{name}.{k}", (nodes[m].shape[0],)) for k, m in enumerate(matrices))
     builder, mapped = Builder(), dict[int, int]()

@@ -157,7 +157,9 @@ def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]])
 
 
 def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
-    """What activation functions get lies within bounds, where it is made of products and inputs by arithmetic alone."""
+    """What activation functions get lies within bounds, where it is made of products and inputs by arithmetic alone. What else
+    reads it gets it as it is.
+    """
     of_sums: list[bool] = []
     for node in graph.nodes:
         inside = any(of_sums[s] for s in node.inputs) and node.op not in ACTIVATIONS
@@ -166,7 +168,14 @@ def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
     if not clipped:
         sides = "has no activation function of products or inputs, so there is no pre-activation to clip"
         raise ValueError(f"cell {graph.name!r} {sides}")
-    return _changed(graph, {i: lambda x: _clipped(x, -bound, bound) for i in clipped})
+    builder, mapped = Builder(), dict[int, int]()
+    for i, node in enumerate(graph.nodes):
+        builder.source = node.source
+        given = [builder.symbol(mapped[s]) for s in node.inputs]
+        if node.op in ACTIVATIONS:
+            given = [_clipped(x, -bound, bound) if s in clipped else x for x, s in zip(given, node.inputs, strict=True)]
+        mapped[i] = builder.add(replace(node, inputs=tuple(x.index for x in given)))
+    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
 
 
 def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:

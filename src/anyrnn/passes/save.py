@@ -54,6 +54,8 @@ def choose_saves(adjoint: Adjoint) -> Saves:
         kept[index] = name if name not in taken else f"{name}_{index}"
         memory[index] = (kept[index], 0)
 
+    costs: list[tuple[int, set[int]]] = []
+
     def cost(index: int) -> tuple[int, set[int]]:
         """Costly ops to compute a node again, and the scalars to keep for it."""
         node = graph.nodes[index]
@@ -63,18 +65,20 @@ def choose_saves(adjoint: Adjoint) -> Saves:
             return 0, {index}
         if node.row.kind in ("linear", "reduction", "leaf") or node.op in ("slice", "concat"):
             return INFINITE, set()
-        total, scalars = int(node.row.costly), set[int]()
-        for source in node.inputs:
-            more, found = cost(source)
-            total, scalars = total + more, scalars | found
-        return total, scalars
+        of_operands = [costs[s] for s in node.inputs]
+        total = int(node.row.costly) + sum(ops for ops, _ in of_operands)
+        return min(total, INFINITE), set[int]().union(*(scalars for _, scalars in of_operands))
 
-    for index in sorted(needed):
-        ops, scalars = cost(index)
+    for index in range(count):
+        costs.append(cost(index))
+        ops, scalars = costs[index]
+        if index not in needed:
+            continue
         if ops > 1:
             keep(index)
+            costs[index] = 0, set()
         else:
-            for scalar in sorted(scalars):
+            for scalar in sorted(scalars - kept.keys()):
                 keep(scalar)
     names = tuple((name, index) for index, name in kept.items())
     return Saves(names, tuple(memory.items()))

@@ -111,7 +111,7 @@ def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Map
     if node.op != "add":
         return None
     addends = _addends(builder, inputs, uses)
-    affines = [a for a in addends if builder.nodes[a.index].op == "affine" and uses.get(a.index, 1) == 1]
+    affines = [a for a in addends if a.per_sample and builder.nodes[a.index].op == "affine" and uses.get(a.index, 1) == 1]
     vectors = [a for a in addends if not a.per_sample and a.shape == node.shape] if affines else []
     if len(affines) + len(vectors) < 2:
         return None
@@ -150,6 +150,7 @@ class _Unstack:
         self.done: dict[int, Symbol] = {}
         self.parts: dict[tuple[int, Dim, Dim], Symbol] = {}
         self.cuts = self._cuts()
+        self.can_part: dict[int, bool] = {}
 
     def _cuts(self) -> dict[int, set[tuple[Dim, Dim]]]:
         """For each vector that is sliced, or is bound feature by feature to one that is, the slices."""
@@ -170,6 +171,11 @@ class _Unstack:
         return cuts
 
     def _can_part(self, i: int) -> bool:
+        if i not in self.can_part:
+            self.can_part[i] = self._find_out(i)
+        return self.can_part[i]
+
+    def _find_out(self, i: int) -> bool:
         node = self.nodes[i]
         if not node.per_sample or not node.shape or node.op == "fill":
             return True

@@ -86,8 +86,7 @@ class Network:
     @property
     def input_name(self) -> str:
         """The named size of the cell's input."""
-        (name,) = self.graph.inputs[0][1][0].names
-        return name
+        return self.graph.input_size_name
 
     @cached_property
     def output_size(self) -> int:

@@ -235,7 +235,10 @@ def concat(*values: Symbol) -> Symbol:
 
 def mean(value: Symbol) -> Symbol:
     """The mean over a vector's features, a scalar."""
-    return total(value) / value.builder.size(value.shape[0])
+    summed = total(value)
+    if len(value.shape) != 1:
+        raise CellError(value.builder.located(f"a mean is taken of a vector; {value.label} is a matrix"))
+    return summed / value.builder.size(value.shape[0])
 
 
 def norm(value: Symbol, eps: float = 1e-5) -> Symbol:

@@ -217,9 +217,9 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
             vec = note or Vec()
             states.append(ir.State(parameter.name, (Dim.of(vec.size),), vec.init))
     names = [name for name, _ in inputs] + [state.name for state in states]
+    taken = {"y": "the output", **{f"d_{name}": f"the gradient of {name}" for name in (*names, "y")}}
     for name in names:
-        other = "the output" if name == "y" else f"the gradient of {name[2:]}" if name[:2] == "d_" and name[2:] in names else None
-        if other:
+        if other := taken.get(name):
             raise CellError(f"{where}: an argument called {name} would share its name with {other}; give it another name")
     if not inputs:
         raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")

@@ -75,12 +75,12 @@ def test_no_weight_is_copied(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("gru_before", {}, "cell 'gru_before' is none of cuDNN's four"),
-        ("lstm_peephole", {}, "cell 'lstm_peephole' is none of cuDNN's four"),
-        ("lstm_coupled", {}, "cell 'lstm_coupled' is none of cuDNN's four"),
-        ("lstm_layernorm", {}, "cell 'lstm_layernorm' is none of cuDNN's four"),
-        ("lstm", {"clip_preactivation": 1.0}, "cell 'lstm' is none of cuDNN's four"),
-        ("lstm", {"activations": {"tanh": "relu"}}, "cell 'lstm' is none of cuDNN's four"),
+        ("gru_before", {}, "the cell is none of cuDNN's four"),
+        ("lstm_peephole", {}, "the cell is none of cuDNN's four"),
+        ("lstm_coupled", {}, "the cell is none of cuDNN's four"),
+        ("lstm_layernorm", {}, "the cell is none of cuDNN's four"),
+        ("lstm", {"clip_preactivation": 1.0}, "the cell is none of cuDNN's four"),
+        ("lstm", {"activations": {"tanh": "relu"}}, "the cell is none of cuDNN's four"),
         ("lstm", {"reverse": True}, "cuDNN has no single direction that reads from the last step to the first"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION`."""
+"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [one]`,
+where the last is for sizes of one feature.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def type_of(argument: Argument, dtype: str) -> str:
     return "i64" if argument.kind == "threshold" else CALLS.get(argument.of, "i32")
 
 
-def main(cell: str, dtype: str, columns: str, precision: str) -> None:
+def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any") -> None:
     made = plan(cells.load(cell).trace())
     for which in ("inference", "training", "backward"):
         found = kernels(made, which)
@@ -38,10 +40,12 @@ def main(cell: str, dtype: str, columns: str, precision: str) -> None:
         for name, arguments in found.code.arguments.items():
             constants: dict[str, Any] = blocks.constants(getattr(torch, dtype), precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
+            constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
             types = {a.name: type_of(a, dtype) for a in arguments} | dict.fromkeys(constants, "constexpr")
             function = found.functions[name]
             order = list(function.arg_names)
-            aligned = [a for a in arguments if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
+            plain = [a for a in arguments if a.name not in constants]
+            aligned = [a for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
             source = ASTSource(
                 function,
                 {n: types[n] for n in order},

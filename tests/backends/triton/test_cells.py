@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn import cells
+from anyrnn import State, affine, cell, cells, where
 from anyrnn.passes import compile
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
@@ -33,6 +33,22 @@ def test_sizes(cell: str, T: int, N: int, D: int, H: int) -> None:
     shape = shape_for(cell, D, H)
     found, expected = (run(make(cell, backend, **shape), T, N) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:
+    @cell
+    def leaky(x, h):  # type: ignore[no-untyped-def]
+        v = affine("a", x, h)
+        h = v * where(v > 0, 1.0, 0.1)
+        return h, State(h=h)
+
+    found, expected = (run(make(leaky, backend, 3, 4), 3, 2) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, "leaky", 1.0, None)
+
+
+def test_gradients_of_many_layers() -> None:
+    found, expected = (run(make("rnn_tanh", backend, 3, 4, num_layers=7), 3, 2) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, "seven layers", 1.0, None)
 
 
 def test_equal_plans_share_their_kernels() -> None:

@@ -38,7 +38,6 @@ class Match:
 @lru_cache(maxsize=256)
 def match(network: Network) -> Match | str:
     """How cuDNN computes what a network does, or why it does not."""
-    name = network.graph.name
     if network.probabilities:
         return "cuDNN's dropout draws other numbers"
     if network.reverse:
@@ -48,11 +47,11 @@ def match(network: Network) -> Match | str:
     found = [standard(network, layer) for layer in range(network.layers)]
     layers = [one for one in found if one is not None]
     if len(layers) < len(found):
-        return f"cell {name!r} is none of cuDNN's four"
+        return "the cell is none of cuDNN's four"
     modes = {_mode(one) for one in layers}
     mode = modes.pop()
     if mode is None or modes:
-        return f"cell {name!r} is none of cuDNN's four"
+        return "the cell is none of cuDNN's four"
     return Match(mode, tuple(layers), GATES[layers[0].op])
 
 

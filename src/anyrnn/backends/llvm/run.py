@@ -77,7 +77,7 @@ def why_not(network: Network, dtype: str) -> str | None:
                 for kernel in stage.kernels:
                     reason = unsupported(kernel.nodes)
                     if reason:
-                        return f"cell {network.graph.name!r} uses {reason}"
+                        return f"the cell uses {reason}"
     return None
 
 

@@ -278,7 +278,8 @@ def _unit_backward(
         d_new = {name: np.broadcast_to(values[i], given["state"][name].shape) for name, i in adjoint.states}
         d_states = {name: with_others(np, d, d_states[name]) for name, d in d_new.items()}
         for p in adjoint.products:
-            d_weights[p.matrix] = d_weights.get(p.matrix, 0) + _outer(values[p.left], values[p.right], p.heads)
+            left, right = (np.broadcast_to(values[i], (rows, values[i].shape[-1])) for i in (p.left, p.right))
+            d_weights[p.matrix] = d_weights.get(p.matrix, 0) + _outer(left, right, p.heads)
         for weight, index in adjoint.sums:
             total = values[index].sum(0)
             d_weights[weight] = d_weights.get(weight, 0) + (total if adjoint.nodes[weight].shape else total.sum())

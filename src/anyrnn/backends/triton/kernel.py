@@ -156,7 +156,7 @@ class KernelText:
         if node.op == "constant":
             return self.constant(node.attributes[0])
         if node.op == "size":
-            return f"{self.use(writer.size(node.attributes[0]))}.to(COMPUTE)"
+            return f"tl.cast({self.use(writer.size(node.attributes[0]))}, COMPUTE)"  # a size of one comes as Python's number
         if node.op in ("scale", "probability"):
             return f"tl.load({self.use(writer.flag(node.op, node.attributes[0]))})"
         address = self.use(writer.weight(node.attributes[0]))
@@ -178,6 +178,8 @@ class KernelText:
     def elementwise(self, i: int) -> str:
         node = self.nodes[i]
         operands = [self.value_text(s) for s in node.inputs]
+        if node.op in ("where", "choose") and all(self.nodes[s].op == "constant" for s in node.inputs[-2:]):
+            operands[-2] = f"tl.full((), {operands[-2]}, COMPUTE)"  # two numbers would be of 32 bits
         if node.op == "choose":
             choice, later = node.attributes
             kind, sample, moment = kind_of(choice), *self._sample_names(later)

@@ -37,7 +37,7 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
         for kernel in program.kernels:
             reason = unsupported(kernel.nodes)
             if reason:
-                return f"cell {network.graph.name!r} uses {reason}"
+                return f"the cell uses {reason}"
     return None
 
 
@@ -149,7 +149,7 @@ def backward(
     gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
     d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
-    begun: set[int] = set()
+    begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another
     d_sequence = d_output
     for layer in reversed(range(network.layers)):
         sequence = x if layer == 0 else _between(network, layer - 1, layout, reserve, x, extent)
@@ -175,7 +175,7 @@ def backward(
             outputs = {name: d for name, d in outputs.items() if name in unit.program.outputs}
             unit.tensors |= outputs
             unit.adds = {name for name, d in outputs.items() if id(d) in begun}
-            begun |= {id(d) for d in outputs.values()}
+            begun |= {id(d): d for d in outputs.values()}
             parts = run.windows(windows)
             for d, state, size in zip(d_last, network.graph.states, network.state_sizes, strict=True):
                 unit.states[f"d_{state.name}"] = 0.0 if d is None else d[number]
