@@ -247,7 +247,8 @@ class Recurrent(Layer):
         that after a sample's own last step, and of a sample without steps the initial one. All states are
         [layers * directions, T, N, size] each, the last three in x's layout and padded as the output is.
 
-        Raises: ValueError for wrong shapes, TypeError for wrong dtypes.
+        Raises: before any work, ValueError for wrong shapes and for an `out` that cannot be written, has its features apart or
+        shares memory with what is read; TypeError for wrong dtypes.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
         output, last, _ = self._forward(x, steps, state, out, which, return_outputs, return_states, keep=False)
@@ -273,10 +274,18 @@ class Recurrent(Layer):
         seed: int | None = None,
         **steps: Array,
     ) -> tuple[Array, Any, Reserve]:
-        """The same, and the reserve for the backward calls.
+        """Run over a sequence, and keep what the backward calls need. What is not told here is as in `forward_inference`.
 
-        `memory`: at least `reserve_size` bytes to keep it in. `seed`: of random choices (dropout, zoneout), an integer; with the
-        same seed a call makes the same. By default each call has another one, from the layer's generator.
+        Args:
+            memory: at least `reserve_size` bytes to keep it in; new ones by default. The interpreter keeps nothing there.
+            seed: of random choices (dropout, zoneout), an integer; with the same seed a call makes the same. By default each call
+                has another one, from the layer's generator.
+
+        Returns: the output, the last state, and the reserve for `backward`, or for `backward_data` and `backward_weights`. It
+        refers to x and to the parameters' arrays, which should stay as they are until then.
+
+        Raises: before any work, what `forward_inference` does; ValueError for a `memory` that is too small or cannot be written,
+        TypeError for a seed that is no integer; UnsupportedError for a `memory_budget` too small, or where no kernels run.
         """
         if seed is None:
             seed = int(self._generator.integers(2**63))
@@ -315,7 +324,9 @@ class Recurrent(Layer):
         return sources(self.network, self.parameters, self.dtype)
 
     def reserve_size(self, steps: int, rows: int) -> int:
-        """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more."""
+        """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more. Of
+        residual and merged layers the inputs [T, N, width] are kept beside them, each in an array of its own.
+        """
         if self._why_not_native():
             return 0
         return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows, self.memory_budget)
@@ -437,12 +448,12 @@ class Recurrent(Layer):
             d_output: cotangent of the output, in its layout or of the last steps alone, as it was given; None when it has none.
             d_state: cotangent of the last states, formed like them; None for zero.
             d_last_output: instead of `d_output`, the cotangent [N, directions * H] of `output[-1]` alone (of each sample's own
-                last step), which of a direction that reads backwards is its first.
+                last step), which of a direction that reads backwards is its first; for calls that gave all outputs.
             gradients: arrays to put the parameters' gradients in, by name; new ones by default.
             add: add to what `gradients` holds.
 
         Returns: gradients of x (a tuple with those of the cell's further inputs, if it has any), of the initial states, and of
-        the parameters by name.
+        the parameters by name, each of the shape, layout and dtype of what it is the gradient of.
 
         Raises: ValueError and TypeError for what does not fit, before any work.
         """
@@ -457,13 +468,20 @@ class Recurrent(Layer):
         *,
         d_last_output: Array | None = None,
     ) -> tuple[Array, Any, Workspace]:
-        """Gradients of x and of the initial states, and the workspace from which `backward_weights` goes on. See `backward`."""
+        """Gradients of x and of the initial states, and the workspace from which `backward_weights` goes on. See `backward`.
+
+        Raises: what `backward` does, and UnsupportedError where a `memory_budget` left out something to be computed again.
+        """
         return self._backward(reserve, d_output, d_state, d_last_output, None, False, weights=False)
 
     def backward_weights(
         self, workspace: Workspace, gradients: dict[str, Array] | None = None, *, add: bool = False
     ) -> dict[str, Array]:
-        """Gradients of the parameters, after `backward_data`: set, or added to what `gradients` holds."""
+        """Gradients of the parameters by name, after `backward_data`: new arrays, or put into those of `gradients`, or with `add`
+        added to what they hold.
+
+        Raises: TypeError, ValueError for `gradients` that do not fit the parameters, before any work.
+        """
         check_gradients(self.parameters, gradients, self.dtype, add)
         return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
 

@@ -25,16 +25,12 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 # Largest error in ulp for float and double, and the ranges over which it holds. The module's docstring has what was found.
 ACCURACY: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]] = {
     "exp": ((2.0, 1.0), (-86.98, 88.72), (-708.0, 709.7)),
-    "expm1": ((2.0, 3.0), (-200.0, 88.72), (-1000.0, 709.7)),
     "log": ((1.0, 1.5), (1.2e-38, 3.4e38), (2.3e-308, 1.7e308)),
-    "log1p": ((2.0, 2.0), (-1.0, 3.4e38), (-1.0, 1.7e308)),
     "tanh": ((3.0, 3.0), (-3.4e38, 3.4e38), (-1.7e308, 1.7e308)),
     "sigmoid": ((3.0, 3.0), (-87.3, 3.4e38), (-708.3, 1.7e308)),
     "softplus": ((3.0, 3.0), (-86.98, 3.4e38), (-708.0, 1.7e308)),
     "sin": ((2.0, 2.0), (-1e4, 1e4), (-1e9, 1e9)),
     "cos": ((2.0, 2.0), (-1e4, 1e4), (-1e9, 1e9)),
-    "erf": ((7.0, 9.0), (-3.4e38, 3.4e38), (-1.7e308, 1.7e308)),
-    "rsqrt": ((1.5, 1.5), (1.2e-38, 3.4e38), (2.3e-308, 1.7e308)),
 }
 
 EXACT: dict[str, Callable[..., Array]] = {
@@ -42,37 +38,28 @@ EXACT: dict[str, Callable[..., Array]] = {
     "minimum": np.minimum,
     "maximum": np.maximum,
     "relu": lambda x: np.maximum(x, 0),
-    "absolute": np.abs,
     "floor": np.floor,
     "sign": np.sign,
 }
 
 NUMPY: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
-    "expm1": np.expm1,
     "log": np.log,
-    "log1p": np.log1p,
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "sin": np.sin,
     "cos": np.cos,
-    "erf": np.vectorize(math.erf, otypes=[np.float64]),
-    "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 
 MPMATH: dict[str, Callable[[Any], Any]] = {
     "exp": mpmath.exp,
-    "expm1": mpmath.expm1,
     "log": mpmath.log,
-    "log1p": mpmath.log1p,
     "tanh": mpmath.tanh,
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "softplus": lambda x: max(x, mpmath.mpf(0)) + mpmath.log1p(mpmath.exp(-abs(x))),
     "sin": mpmath.sin,
     "cos": mpmath.cos,
-    "erf": mpmath.erf,
-    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
 }
 
 avx512 = pytest.mark.skipif(not (X86 and llvm.get_host_cpu_features().get("avx512f")), reason="counts AVX-512 instructions")
@@ -186,7 +173,7 @@ def test_every_function_is_tested() -> None:
 @pytest.mark.parametrize("name", ACCURACY)
 def test_float32_error(kernels: dict[str, Kernels], name: str) -> None:
     (bound, _), (low, high), _ = ACCURACY[name]
-    x = samples(np.float32, low, high, 10_000 if name == "erf" else 100_000)
+    x = samples(np.float32, low, high, 100_000)
     assert float32_errors(name, x, kernels["float"](name, 16, x)).max() <= bound
 
 
@@ -214,7 +201,7 @@ def test_special_values(kernels: dict[str, Kernels], name: str, element: str) ->
         x = x[~(np.abs(x) > 1e9)]  # their infinities and huge arguments have a test of their own
     y = kernels[element](name, 8, x)
     with np.errstate(all="ignore"):
-        expected = NUMPY[name](x.astype(np.longdouble if name != "erf" else np.float64)).astype(x.dtype)
+        expected = NUMPY[name](x.astype(np.longdouble)).astype(x.dtype)
     if name == "log":
         expected[(np.abs(x) < np.finfo(x.dtype).tiny) & (x > 0)] = -np.inf
     finite = np.isfinite(expected)
@@ -257,11 +244,11 @@ def test_same_bits_in_every_lane_and_width(kernels: dict[str, Kernels], name: st
 
 
 @pytest.mark.parametrize("element", DTYPES)
-@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "softplus", "erf"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "softplus"])
 def test_limits_are_reached(kernels: dict[str, Kernels], name: str, element: str) -> None:
     """The values at infinity are exact, and so are those of arguments that are merely large."""
     x = np.array([-np.inf, -1e30, -1e4, 1e4, 1e30, np.inf])
-    low, high = {"exp": (0, np.inf), "tanh": (-1, 1), "sigmoid": (0, 1), "softplus": (0, None), "erf": (-1, 1)}[name]
+    low, high = {"exp": (0, np.inf), "tanh": (-1, 1), "sigmoid": (0, 1), "softplus": (0, None)}[name]
     y = kernels[element](name, 8, x)
     np.testing.assert_array_equal(y[:3], np.full(3, low))
     np.testing.assert_array_equal(y[3:], x[3:].astype(y.dtype) if high is None else np.full(3, high))
@@ -296,7 +283,7 @@ def test_gradual_near_zero(kernels: dict[str, Kernels], element: str) -> None:
     """Odd functions are their argument near 0, down to the smallest normal number."""
     x = np.geomspace(np.finfo(DTYPES[element]).tiny * 4, 1e-9, 1000).astype(DTYPES[element])
     x = np.concatenate([x, -x])
-    for name in ("tanh", "sin", "expm1", "log1p"):
+    for name in ("tanh", "sin"):
         np.testing.assert_allclose(kernels[element](name, 16, x), x, rtol=3e-9)
 
 

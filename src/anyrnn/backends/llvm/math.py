@@ -8,15 +8,11 @@ column of each is what `tests/backends/llvm/test_math.py` demands. Float's range
 
     function    float        double       range, and what lies outside
     exp         1.99  2      0.83  1      0 below -86.99 (-708.05); infinite where the true value is
-    expm1       1.55  2      2.54  3      -1 and infinite there
     log         0.95  1      1.22  1.5    numbers below the smallest normal one count as 0: -infinity; NaN below 0
-    log1p       2.00  2      1.67  2      -infinity at -1; NaN below
     tanh        2.54  3      2.42  3
     sigmoid     2.56  3      2.26  3      0 below -88.03 (-709.1), where the true value is no normal number any more
     softplus    2.99  3      2.73  3      0 below -87.68 (-708.7)
     sin, cos    1.81  2      1.64  2      to abs(x) = 1e4 (1e9); to 1e6 (1e15) 5e-7 (1e-15) absolute; then meaningless, in [-1, 1]
-    erf         5.89  7      8.23  9
-    rsqrt       1.49  1.5    1.47  1.5
     the others  exact
 
 All exponentials are 2**n * e**r, n being read from the low bits of x/ln 2 + 1.5 * 2**mantissa. tanh, sigmoid and softplus take
@@ -25,7 +21,7 @@ on Zen 4 (AVX-512) this takes 61 cycles for 16 lanes, rational tanh (9/8 degrees
 the error, and reciprocal estimates with a Newton step in place of the divisions 72: the divider works beside the other units.
 
 Coefficients: Remez exchange in mpmath at 50 digits on the reduced range, the coefficients rounded one after another to the
-type, the first one first, and the remaining ones fitted again. Those of erf: iteratively reweighted least squares (Lawson).
+type, the first one first, and the remaining ones fitted again.
 """
 
 from __future__ import annotations
@@ -68,12 +64,9 @@ class Format:
     pi_short: tuple[float, ...]  # n times all but the last is exact
     tanh: tuple[float, ...]  # (tanh(y) - y) / y^3 in y^2, abs(y) <= ln2/4
     exp: tuple[float, ...]  # 2 exp(r) in r, abs(r) <= ln2/2
-    expm1: tuple[float, ...]  # (exp(r) - 1 - r) / r^2 in r, abs(r) <= ln2/2
     log: tuple[float, ...]  # (2 atanh(s) - 2 s) / s^3 in s^2, abs(s) <= 0.1716
     atanh: tuple[float, ...]  # (atanh(w) - w) / w^3 in w^2, 0 <= w <= 1/3
     sin: tuple[float, ...]  # (sin(r) - r) / r^3 in r^2, abs(r) <= pi/2
-    erf: tuple[tuple[float, ...], tuple[float, ...]]  # erf(x) / x = P/Q in x^2, to where erf is 1
-    erf_limit: float  # where x P/Q is surely above 1
     tanh_limit: float
     exp_limits: tuple[float, float]  # rounded quotients by ln2: the power of two just below the normal ones, and 2^(bias + 1)
     sigmoid_limits: tuple[float, float]  # of x; of -x the rounded quotients: 2^bias and the power just below the normal ones
@@ -94,15 +87,9 @@ FORMATS = {
         pi_short=_pieces(PI, 11, 11, 11, 24),
         tanh=(-0.33331275, 0.13110718),
         exp=(2.0, 1.9999994, 0.99998295, 0.33335316, 0.08379622, 0.016577719),
-        expm1=(0.49999997, 0.16666539, 0.041667752, 0.00836713, 0.0013836098),
         log=(0.66666776, 0.39977583, 0.29871064),
         atanh=(0.3333321, 0.20010719, 0.14001523, 0.14003293),
         sin=(-0.1666666, 0.008333069, -0.00019809777, 2.6060952e-06),
-        erf=(
-            (1.1283791, 0.19078375, 0.052790277, 0.0037796062, 0.00028480863, 2.0419723e-06),
-            (1.0, 0.5024104, 0.11425749, 0.014997431, 0.0011652121, 3.800409e-05),
-        ),
-        erf_limit=4.2,
         tanh_limit=9.1,
         exp_limits=(-87.3, 89.0),
         sigmoid_limits=(-88.2, 88.0),
@@ -122,11 +109,6 @@ FORMATS = {
             *(2.0, 2.0, 1.0000000000000033, 0.3333333333333361, 0.08333333333295798, 0.016666666666410007, 0.002777777791438904),
             *(0.0003968254041442208, 4.960295796684661e-05, 5.511380451340035e-06, 5.527056739314758e-07, 5.0465825605817966e-08),
         ),
-        expm1=(
-            *(0.5000000000000006, 0.16666666666666619, 0.04166666666657231, 0.008333333333362399),
-            *(0.0013888888933043897, 0.0001984126988570065, 2.4801503155338952e-05),
-            *(2.7557095118335825e-06, 2.7627061404771604e-07, 2.5216144066400073e-08),
-        ),
         log=(
             *(0.6666666666666734, 0.39999999999416813, 0.2857142874204209, 0.22222198596071333),
             *(0.181835637281323, 0.15314052216271545, 0.14796057105844382),
@@ -139,19 +121,6 @@ FORMATS = {
             *(-0.16666666666666666, 0.008333333333333207, -0.00019841269841212463, 2.7557319211563633e-06),
             *(-2.5052106903624885e-08, 1.6058940950089625e-10, -7.643017720921865e-13, 2.721399275214686e-15),
         ),
-        erf=(
-            (
-                *(1.1283791670955126, 0.22016514647982174, 0.06612029854764817, 0.006889171734719826, 0.0008556264980510578),
-                *(5.6939623459559734e-05, 3.900207424830296e-06, 1.6946809534503016e-07, 6.759556130487816e-09),
-                *(1.7197150943553565e-10, 3.3365787930880077e-12, 2.2270542847877533e-14, 1.5715089005274063e-17),
-            ),
-            (
-                *(1.0, 0.5284496141899994, 0.1347474602886004, 0.021985751971926062, 0.0025646212445330514),
-                *(0.00022608260755660332, 1.5497674877983444e-05, 8.349695113660431e-07, 3.515328581418376e-08),
-                *(1.1245179775134467e-09, 2.5493795803783984e-11, 3.319362663181924e-13, 8.85191318459392e-16),
-            ),
-        ),
-        erf_limit=6.1,
         tanh_limit=19.1,
         exp_limits=(-708.3, 710.0),
         sigmoid_limits=(-709.2, 709.0),
@@ -233,15 +202,6 @@ def exp(b: Function, x: Value, name: str) -> Value:
     return b.fmul(_polynomial(b, r, format.exp, f"{name}.mantissa"), _power(b, shifted, name), name)
 
 
-def expm1(b: Function, x: Value, name: str) -> Value:
-    shifted, r, format = _exp_reduced(b, x, name)
-    square = b.fmul(r, r, f"{name}.square")
-    mantissa = b.fma(square, _polynomial(b, r, format.expm1, f"{name}.tail"), r, f"{name}.mantissa")
-    power = _power(b, shifted, name)
-    half = b.fma(power, mantissa, b.fsub(power, const(x.type, 0.5), f"{name}.rest"), f"{name}.half")
-    return b.fadd(half, half, name)
-
-
 def _exp_reduced(b: Function, x: Value, name: str) -> tuple[Value, Value, Format]:
     """x = n ln2 + r, with n - 1 for a biased exponent: 2^n may be infinite, and is 0 one step before it ceases to be normal."""
     format = _format(x)
@@ -302,20 +262,6 @@ def log(b: Function, x: Value, name: str) -> Value:
     return _log_edges(b, x, _log_reduced(b, f, field, name), name)
 
 
-def log1p(b: Function, x: Value, name: str) -> Value:
-    """f = (1 + x) / 2^k - 1 is made from x, not from the rounded sum; from a quarter of x, because 4 / 2^k is always normal."""
-    format = _format(x)
-    total = b.fadd(x, const(x.type, 1.0), f"{name}.total")
-    field, _ = _exponent_field(b, total, name)
-    exponent = b.binary("and", field, const(field.type, -1 << format.mantissa), f"{name}.exponent")
-    inverse = b.sub(const(field.type, (-2 * format.bias - 2) << format.mantissa), exponent, f"{name}.inverse")
-    power = b.cast("bitcast", inverse, x.type, f"{name}.power")
-    quarter = const(x.type, 0.25)
-    rest = b.fma(power, quarter, const(x.type, -1.0), f"{name}.rest")
-    f = b.fma(b.fmul(x, quarter, f"{name}.quarter"), power, rest, f"{name}.f")
-    return _log_edges(b, total, _log_reduced(b, f, field, name), name)
-
-
 def _exponent_field(b: Function, x: Value, name: str) -> tuple[Value, Value]:
     """x = 2^k m, m from sqrt(1/2) to sqrt(2): k + bias stands above the mantissa of the first value, m - sqrt(1/2) in it."""
     format = _format(x)
@@ -350,7 +296,7 @@ def _log_edges(b: Function, x: Value, inner: Value, name: str) -> Value:
     return b.select(b.compare("olt", x, least, f"{name}.tiny"), edge, inner, name)
 
 
-# circular functions and erf
+# circular functions
 
 
 def sin(b: Function, x: Value, name: str) -> Value:
@@ -379,24 +325,11 @@ def _alternating(b: Function, x: Value, n: Value, shifted: Value, name: str) -> 
     return b.cast("bitcast", b.binary("xor", _bits(b, result, name), sign, f"{name}.signed"), x.type, name)
 
 
-def erf(b: Function, x: Value, name: str) -> Value:
-    format = _format(x)
-    x = _clamp(b, x, (-format.erf_limit, format.erf_limit), name)
-    square = b.fmul(x, x, f"{name}.square")
-    numerator, denominator = (_polynomial(b, square, c, f"{name}.{k}") for k, c in zip("pq", format.erf, strict=True))
-    quotient = b.fdiv(b.fmul(x, numerator, f"{name}.numerator"), denominator, f"{name}.quotient")
-    return _at_most(b, 1.0, _at_least(b, -1.0, quotient, f"{name}.above"), name)
-
-
 # the rest
 
 
 def sqrt(b: Function, x: Value, name: str) -> Value:
     return b.intrinsic("llvm.sqrt", x.type, [x], name)
-
-
-def rsqrt(b: Function, x: Value, name: str) -> Value:
-    return b.fdiv(const(x.type, 1.0), sqrt(b, x, f"{name}.root"), name)
 
 
 def minimum(b: Function, x: Value, y: Value, name: str) -> Value:
@@ -437,21 +370,16 @@ def sign(b: Function, x: Value, name: str) -> Value:
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "exp": exp,
-    "expm1": expm1,
     "log": log,
-    "log1p": log1p,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "softplus": softplus,
     "sin": sin,
     "cos": cos,
-    "erf": erf,
     "sqrt": sqrt,
-    "rsqrt": rsqrt,
     "minimum": minimum,
     "maximum": maximum,
     "relu": relu,
-    "absolute": absolute,
     "floor": floor,
     "sign": sign,
 }
