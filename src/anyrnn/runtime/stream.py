@@ -37,7 +37,7 @@ class Stream:
         self._layers = [(layers[layer.name], tuple(places[name] for name in layer.inputs)) for layer in network.running]
         self._outputs = [places[name] for name in network.outputs]
         only, alone = self._layers[0][0], len(self._layers) == len(self._outputs) == len(network.inputs) == 1
-        self._only = only if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
+        self._only = only.__call__ if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
         """The only layer, which looks at its input itself."""
         (first, *more) = network.inputs
         self._shape = None if more else (rows,) if first.size is None else (rows, first.size)

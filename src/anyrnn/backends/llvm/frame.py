@@ -489,13 +489,13 @@ class Frame:
 
     def use(self, threads: int) -> None:
         """Run on so many threads."""
-        if threads != self.used:
-            self.used = threads
-            self.stack("threads", threads)
+        self.used = threads
+        self.stack("threads", threads)
 
     def call_again(self, threads: int) -> None:
         """The last call once more, at the same addresses, on at most as many threads as it had."""
-        self.use(threads)
+        if threads != self.used:
+            self.use(threads)
         if self.short:
             self.entry(self.address)
         else:
