@@ -11,8 +11,6 @@ something whole, is made after them (sunk). Both are done for a chunk of steps a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.step import Step
 
@@ -21,15 +19,22 @@ RECOMPUTED_OPS = 6
 """Cheap ops on a whole row that every thread may do for itself rather than wait at a barrier for the others."""
 
 
+def carried(step: Step) -> set[int]:
+    """The values that depend on a state."""
+    names, found = {name for name, _ in step.states}, set()
+    for i, node in enumerate(step.nodes):
+        if (node.op == "load" and node.attributes[0] in names) or any(s in found for s in node.inputs):
+            found.add(i)
+    return found
+
+
 class Levels:
     """The region of each value of a step, and its stage there."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.nodes = step.nodes
-        names = {name for name, _ in step.states}
-        self.carried = self._closure(lambda i, n: n.op == "load" and n.attributes[0] in names)
-        """What depends on a state."""
+        self.carried = carried(step)
         self.feeds = reachable(self.nodes, (i for _, i in step.states))
         """What a state depends on."""
         self.live = sorted(
@@ -48,13 +53,6 @@ class Levels:
         for region in (BEFORE, LOOP, AFTER):
             self._levels(region)
         self.last_level = max((self.level[i] for i, region in self.region.items() if region == LOOP), default=0)
-
-    def _closure(self, starts: Callable[[int, Node], bool]) -> set[int]:
-        found: set[int] = set()
-        for i, node in enumerate(self.nodes):
-            if starts(i, node) or any(s in found for s in node.inputs):
-                found.add(i)
-        return found
 
     def needs_whole(self, node: Node) -> list[int]:
         """The inputs of which a node needs every feature."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Node
 from anyrnn.passes.late import make_late
-from anyrnn.passes.levels import AFTER, BEFORE, LOOP, Levels
+from anyrnn.passes.levels import AFTER, BEFORE, LOOP, Levels, carried
 from anyrnn.passes.plan import Buffer, GradientProduct, GradientSum, Kernel, Program, Stage, Store
 from anyrnn.passes.rotate import rotate
 from anyrnn.passes.step import Step
@@ -235,16 +235,11 @@ def _with_copies(step: Step) -> Step:
     """The step with a copy in the place of each new state that depends on no state: such a value may be made before the steps,
     but a state is stored in its step.
     """
-    names = {name for name, _ in step.states}
-    carried: set[int] = set()
-    for i, node in enumerate(step.nodes):
-        if (node.op == "load" and node.attributes[0] in names) or any(s in carried for s in node.inputs):
-            carried.add(i)
-    builder = Builder(step.nodes)
+    depending, builder = carried(step), Builder(step.nodes)
 
     def copy(i: int) -> int:
         node = step.nodes[i]
-        if i in carried or node.op == "load" or not node.per_sample:
+        if i in depending or node.op == "load" or not node.per_sample:
             return i
         return builder.add(Node("fill", (i,), node.shape, node.shape))
 
