@@ -1,5 +1,7 @@
 """The NumPy front-end: calls, primitives of training, and what it refuses."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -489,3 +491,9 @@ def test_a_reserve_from_elsewhere_is_refused():
         layer.backward(empty, output)
     with pytest.raises(TypeError, match="reserve should be what forward_training gave, got NoneType"):
         layer.backward(None, output)
+
+
+@pytest.mark.parametrize("state", [3, {"h": 1, "c": 2}])
+def test_states_that_are_no_arrays(state: Any) -> None:
+    with pytest.raises(TypeError, match="state should be an array, a tuple of them or a RecurrentState"):
+        anyrnn.Recurrent("lstm", 3, 4)(np.zeros((2, 1, 3), np.float32), state)

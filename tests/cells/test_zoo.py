@@ -109,3 +109,34 @@ def test_gaps_may_be_nan() -> None:
     further = {"m": seen.astype(np.float32), "delta": np.ones((5, 2, 3), np.float32)}
     with_gaps = layer(np.where(seen, x, np.float32(np.nan)), **further)[0]
     assert np.array_equal(with_gaps, layer(x, **further)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [0.0, 100.0, 1000.0])
+@pytest.mark.parametrize("name", EVERY)
+def test_gradients_of_finite_outputs_are_finite(name: str, scale: float, dtype: str) -> None:
+    """Whatever saturates."""
+    layer = anyrnn.Recurrent(name, input_size(name, 3, 8), 8, seed=0, backend="reference", dtype=dtype, **sizes_of(name))  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    further = {key: random.random((6, 2, n)).astype(dtype) for key, n in layer.network.further_inputs}
+    x = (scale * random.normal(size=(6, 2, layer.network.input_size))).astype(dtype)
+    with np.errstate(all="ignore"):
+        y, _, reserve = layer.forward_training(x, **further)
+        if not np.isfinite(y).all():
+            return
+        d_x, _, gradients = layer.backward(reserve, np.ones_like(y))
+    d_inputs = d_x if isinstance(d_x, tuple) else (d_x,)
+    assert all(np.isfinite(value).all() for value in (*gradients.values(), *d_inputs))
+
+
+def test_a_gate_that_is_shut_has_the_gradient_of_float64() -> None:
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        layer = anyrnn.torch.Recurrent("rg_lru", 2, 2, dtype=dtype)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).reshape(parameter.shape))
+            layer.bias_uh_l0[:2] = -16.0
+        layer(torch.ones(3, 1, 2, dtype=dtype))[0].sum().backward()
+        found[dtype] = layer.Lambda_l0.grad.double()
+    torch.testing.assert_close(found[torch.float32], found[torch.float64], rtol=1e-4, atol=0)

@@ -398,8 +398,9 @@ def test_layers_that_cannot_be(make, message):
     (lambda n: n.run(np.full((3, 2), 11)), ValueError, "embedding: expected classes from 0 to 10, got 11 to 11"),
     (lambda n: n.run(np.full((3, 2), -1)), ValueError, "embedding: expected classes from 0 to 10, got -1 to -1"),
     (lambda n: n.run({"y": np.zeros((3, 2), int)}), ValueError, "expected the inputs x, got y"),
-    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1.0, 2.0]), ValueError, "lengths should be 2 integers, one a sample"),
-    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1, 4]), ValueError, "lengths should be from 0 to 3, got 1 to 4"),
+    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1.0, 2.0]), TypeError, "lengths should be integers"),
+    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1]), ValueError, "one length for each of the 2 samples"),
+    (lambda n: n.run(np.zeros((3, 2), int), lengths=[1, 4]), ValueError, "lengths should be from 0 to the 3 steps"),
     (lambda n: n.run(np.zeros((3, 2), int), {"gru": 1}), ValueError, "state: 'gru' is no recurrent layer; these are rnn"),
     (lambda n: n.run(np.zeros((3, 2), int), {"rnn": 1}), TypeError, "rnn: its state should be a RecurrentState, got a int"),
     (lambda n: n.run(np.zeros((3, 2), int), n.initial_state(3)), ValueError, r"rnn: its state h should have shape \(2, 2, 7\)"),
@@ -425,3 +426,36 @@ def test_a_network_is_written_as_its_layers():
     lines = repr(small("gru")).splitlines()
     assert lines[0] == "Network: x [T, N] -> shares"
     assert "  shares = activation, function softmax(normed)  [T, N, 9]" in lines
+
+
+@pytest.mark.parametrize("lengths", [None, []])
+def test_a_batch_without_samples(lengths):
+    network = runtime.Network(5, [recurrent("lstm")])
+    output, states = network.run(np.zeros((4, 0, 5), np.float32), lengths=lengths)
+    assert output.shape == (4, 0, 7)
+    assert states["rnn"].h.shape == (1, 0, 7)
+
+
+def test_a_view_that_is_only_read_is_copied():
+    weight = np.eye(3, dtype=np.float32)
+    view = weight.view()
+    view.flags.writeable = False
+    network, x = runtime.Network(3, [runtime.Dense("d", ["x"], view)]), draw(2, 1, 3)
+    before = network.run(x)[0]
+    weight[:] = 0
+    assert np.array_equal(network.run(x)[0], before)
+
+
+@pytest.mark.parametrize("kind", [runtime.Add, runtime.Multiply])
+def test_results_are_no_views_of_the_input(kind):
+    network, x = runtime.Network(3, [kind("a", ["x"])]), draw(2, 1, 3)
+    assert not np.shares_memory(network.run(x)[0], x)
+    assert not np.shares_memory(network.stream(1).step(x[0]), x)
+
+
+def test_streams_are_not_copied():
+    network = runtime.Network(5, [recurrent("lstm")])
+    for stream in (network.stream(), anyrnn.Recurrent("lstm", 3, 4).stream()):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied"):
+                make(stream)

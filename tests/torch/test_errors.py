@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -328,3 +329,38 @@ def test_states_that_count_steps_in_dtypes_that_cannot(dtype: torch.dtype, limit
         held(x(dtype=dtype), lengths=[1, 2, 2])
     bounded = anyrnn.torch.Recurrent("clockwork", D, H, dtype=dtype)
     assert bounded(x(dtype=dtype))[0].dtype == dtype
+
+
+FIXED = {"bidirectional": True, "num_layers": 2, "hidden_size": 7, "input_size": 7, "bias": False, "options": {}, "backend": "x"}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_is_fixed_when_a_layer_is_made(name: str) -> None:
+    for layer in (anyrnn.torch.GRU(3, 5), anyrnn.torch.GRUCell(3, 5)):
+        if hasattr(layer, name):
+            with pytest.raises(AttributeError, match=f"{name} is fixed when a layer is made"):
+                setattr(layer, name, FIXED[name])
+
+
+def test_the_batch_may_come_first_later() -> None:
+    ours, theirs, x = anyrnn.torch.GRU(3, 4), torch.nn.GRU(3, 4), torch.randn(5, 5, 3)
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(ours(x)[0], theirs(x)[0])
+    ours.batch_first = theirs.batch_first = True
+    for layer in (ours, copy.deepcopy(ours)):
+        torch.testing.assert_close(layer(x)[0], theirs(x)[0])
+    with pytest.raises(TypeError, match="batch_first should be a bool"):
+        ours.batch_first = 1
+    with pytest.raises(AttributeError):
+        anyrnn.torch.GRUCell(3, 4).batch_first = True
+
+
+def test_two_sizes_of_a_projection() -> None:
+    with pytest.raises(TypeError, match="give one of them"):
+        anyrnn.torch.LSTM(3, 8, proj_size=2, proj=3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_recording() -> None:
+    with pytest.raises(UnsupportedError, match="does not record what kernels do"):
+        torch.jit.trace(anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3))

@@ -1,6 +1,7 @@
 """A frozen module does not look at its parameters' numbers, and sees all changes that torch counts."""
 
 import copy
+import itertools
 import pickle
 from typing import Any
 
@@ -164,3 +165,16 @@ def test_state_dicts_are_loaded_by_exchange_too(layer: anyrnn.torch.LSTM) -> Non
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
     assert torch.equal(run(layer), fresh(layer))
+
+
+def test_a_promise_in_another_process_is_another_promise(layer: anyrnn.torch.LSTM) -> None:
+    """Numbers of promises count from one in each process; a module that is loaded may have the number of one that follows."""
+    loaded = pickle.loads(pickle.dumps(layer))
+    assert loaded._frozen > layer._frozen
+    packed.PROMISES = itertools.count(loaded._frozen)  # as where none was made before
+    loaded = pickle.loads(pickle.dumps(loaded))
+    for _ in range(3):
+        run(loaded)
+    loaded.weight_hh_l0.data += 1.0
+    loaded.freeze()
+    assert torch.equal(run(loaded), fresh(loaded))

@@ -89,3 +89,18 @@ def test_losses_are_those_of_torch(kind: str, method: Callable[[nn.Module], list
     found, expected = method(ours), method(theirs)
     assert found == pytest.approx(expected, rel=1e-9)
     assert found[-1] != found[0]
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_gradients_of_each_sample_with_dropout(randomness: str) -> None:
+    layer = anyrnn.torch.LSTM(D, H, 2, dropout=0.5, batch_first=True)
+    parameters = dict(layer.named_parameters())
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        total: Tensor = functional_call(layer, parameters, (x[None],))[0].sum()
+        return total
+
+    x = torch.randn(1, T, D).expand(N, T, D)
+    of_each = torch.vmap(torch.func.grad(loss), (None, 0), randomness=randomness)(parameters, x)["weight_ih_l1"]
+    assert of_each.isfinite().all()
+    assert all(torch.allclose(of_each[0], other, rtol=1e-4) == (randomness == "same") for other in of_each[1:])

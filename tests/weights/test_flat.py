@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.prune import l1_unstructured
 
 import anyrnn.torch
 from anyrnn import weights
@@ -119,3 +120,37 @@ def test_wrong_first_values_are_refused_before_anything_changes(values: dict[str
     with pytest.raises(ValueError, match=message):
         weights.initialise(layer, values)
     np.testing.assert_array_equal(weights.pack(layer), before)
+
+
+def test_a_parametrisation_is_given_what_it_computes() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    torch.nn.utils.parametrizations.weight_norm(layer, "weight_hh_l0")
+    weights.unpack(layer, torch.ones_like(weights.pack(layer)))
+    torch.testing.assert_close(weights.pack(layer), torch.ones_like(weights.pack(layer)))
+    weights.initialise(layer, {"weight_hh": 7.0})
+    torch.testing.assert_close(layer.weight_hh_l0, torch.full((12, 4), 7.0))
+
+
+def test_what_a_hook_computes_is_refused() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    l1_unstructured(layer, "weight_hh_l0", 0.5)  # type: ignore[no-untyped-call]
+    before = weights.pack(layer)
+    with pytest.raises(TypeError, match="weight_hh_l0 is computed by a hook"):
+        weights.unpack(layer, torch.zeros_like(before))
+    assert torch.equal(weights.pack(layer), before)
+
+
+def test_bfloat16() -> None:
+    layer = anyrnn.torch.GRU(3, 4, dtype=torch.bfloat16)
+    weights.initialise(layer, {"bias_ih z": 1.0})
+    assert layer.bias_ih_l0[4:8].tolist() == [1.0] * 4
+
+
+def test_what_is_no_vector_no_layer_and_no_number() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    with pytest.raises(ValueError, match="got list"):
+        weights.unpack(layer, [1.0])
+    with pytest.raises(TypeError, match="swap makes ours of torch"):
+        weights.pack(torch.nn.GRU(3, 4))
+    with pytest.raises(TypeError, match="values should be numbers"):
+        weights.initialise(layer, {"bias_hh": 1j})  # type: ignore[dict-item]

@@ -184,3 +184,12 @@ def test_a_file_whose_cell_cannot_be_made(tmp_path: Path) -> None:
     assert fault.where.startswith(f"{file}:")
     assert "has no state" in fault.what
     assert cells.load("lstm") is cells.lstm
+
+
+def test_heads_that_do_not_divide_16(quick_compile: None) -> None:
+    @cell
+    def three(x, h, *, heads=3):  # type: ignore[no-untyped-def]
+        h = tanh(affine("h", x) + affine("r", h=h, heads=heads))
+        return h, State(h=h)
+
+    assert check(three, timed=False).faults == []

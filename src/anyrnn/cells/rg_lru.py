@@ -2,13 +2,14 @@
 
 The linear layer before it, which gives the input the hidden size, is part of the paper's recurrent block; with `skip_input` there
 is none. The authors' code, other than the paper, has block-diagonal matrices for gates, -Lambda in the place of Lambda, and 1 in
-the place of the root at the first step.
+the place of the root at the first step. There the gradient of the root is at most 1000; here 1 - a * a is computed such that it
+is not 0 where a is all but 1, as where a gate is shut.
 """
 
 import numpy as np
 
 from anyrnn.trace import State, cell
-from anyrnn.trace.language import affine, exp, sigmoid, softplus, sqrt, vector
+from anyrnn.trace.language import affine, exp, maximum, sigmoid, softplus, sqrt, tanh, vector
 
 
 def slowly(shape, random):
@@ -23,6 +24,8 @@ def rg_lru(x, h, *, c=8.0):
     r = sigmoid(affine("r", u=u))
     i = sigmoid(affine("i", u=u))
     log_a = -softplus(-vector("Lambda", init=slowly))
-    a = exp(c * r * log_a)
-    h = a * h + sqrt(1 - a * a) * (i * u)
+    log_a_r = c * r * log_a
+    a = exp(log_a_r)
+    rest = -tanh(log_a_r) * (1 + a * a)  # 1 - a * a, which loses its digits near 0
+    h = a * h + sqrt(maximum(rest, 1e-30)) * (i * u)
     return h, State(h=h)

@@ -68,6 +68,8 @@ class Arrays:
     def _of_states(self, given: States, sides: tuple[int, ...], who: str) -> list[Array]:
         """One array [units, *sides, size] for each state."""
         specs, units = self.network.graph.states, len(self.network.units)
+        if not isinstance(given, (np.ndarray, list, tuple)):
+            raise TypeError(f"{who} should be an array, a tuple of them or a RecurrentState, got {type(given).__name__}")
         arrays = [given] if isinstance(given, np.ndarray) else list(given)
         if len(arrays) != len(specs):
             names = ", ".join(s.name for s in specs)

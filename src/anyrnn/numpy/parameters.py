@@ -62,6 +62,12 @@ def _made(init: Maker, shape: tuple[int, ...], random: np.random.Generator, who:
     return made
 
 
+def no_layer(found: Any, who: str = "layer") -> TypeError:
+    """What to raise for what is no layer of any front-end."""
+    hint = "; anyrnn.torch.swap makes ours of torch.nn's" if type(found).__module__.startswith("torch.nn") else ""
+    return TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(found).__name__}{hint}")
+
+
 def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:
     """The network of a layer, of NumPy's front-end or torch's, and its parameters by name, which are not copied.
 
@@ -72,8 +78,7 @@ def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:
     if isinstance(network, Network) and isinstance(named, Mapping):
         return network, dict(named)
     if not isinstance(network, Network) or not all(hasattr(layer, name) for name in network.parameter_names):
-        hint = "; anyrnn.torch.swap makes ours of torch.nn's" if type(layer).__module__.startswith("torch.nn") else ""
-        raise TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(layer).__name__}{hint}")
+        raise no_layer(layer, who)
     tensors = {name: getattr(layer, name).detach().cpu() for name in network.parameter_names}
     for name, tensor in tensors.items():
         if str(tensor.dtype) not in ("torch.float32", "torch.float64"):

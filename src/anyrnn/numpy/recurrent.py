@@ -304,7 +304,8 @@ class Recurrent(Layer):
         own, names = own_states(self.network, self.parameters, self.dtype), self.network.graph.state_names
         if batch_size is None:
             return RecurrentState(names, tuple(a[:, 0].copy() for a in own))
-        check_size("batch_size", batch_size)
+        if batch_size != 0 or isinstance(batch_size, bool):
+            check_size("batch_size", batch_size)
         return RecurrentState(names, tuple(np.repeat(a, batch_size, 1) for a in own))
 
     def stream(self, rows: int = 1) -> Stream:

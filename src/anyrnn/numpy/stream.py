@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Stream:
+class Uncopied:
+    """What works in memory of its own, whose addresses native code knows."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a stream cannot be copied or pickled: make another one, and write the states of this one into its `states`"
+        )
+
+
+class Stream(Uncopied):
     """A layer with its parameters as they are now, called with one step after the other; it keeps the states between the calls.
 
     Made by `Recurrent.stream`. It works in memory of its own, so a call costs little more than the step itself, and its results

@@ -52,10 +52,19 @@ class Call:
 def kept(array: Any) -> Array:
     """A layer's own array, of an array or a tensor, that nobody writes to: kernels and tables are made of it."""
     found: Array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
-    if found.flags.writeable:
+    if _may_change(found):
         found = found.copy()
         found.flags.writeable = False
     return found
+
+
+def _may_change(array: Array) -> bool:
+    """Whether somebody may write to it, or to an array that it is a view of."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base  # type: ignore[assignment]
+    return array is not None and not isinstance(array, bytes) and not memoryview(array).readonly
 
 
 class Layer(ABC):

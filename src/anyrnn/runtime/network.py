@@ -15,6 +15,7 @@ from anyrnn.numpy.state import RecurrentState
 from anyrnn.runtime.layers import Call, Formula, Kind, Layer, Recurrent
 from anyrnn.runtime.tables import with_tables
 from anyrnn.sequence.network import check_size
+from anyrnn.sequence.packing import checked_lengths
 
 if TYPE_CHECKING:
     from anyrnn.runtime.stream import Stream
@@ -223,12 +224,7 @@ class Network:
     def _lengths(self, lengths: Any, steps: int, rows: int) -> Array | None:
         if lengths is None:
             return None
-        found = np.asarray(lengths)
-        if found.dtype.kind not in "iu" or found.shape != (rows,):
-            raise ValueError(f"lengths should be {rows} integers, one a sample, got {found.dtype} {found.shape}")
-        if rows and not (found.min() >= 0 and found.max() <= steps):
-            raise ValueError(f"lengths should be from 0 to {steps}, got {found.min()} to {found.max()}")
-        return found.astype(np.int64)
+        return checked_lengths(lengths, steps, rows)
 
     def _states(self, state: Mapping[str, RecurrentState] | None, rows: int) -> Mapping[str, RecurrentState]:
         found = dict(state or {})

@@ -157,7 +157,7 @@ class Add(_Joint):
     kind = "add"
 
     def run(self, call: Call, *given: Array) -> Array:
-        return np.asarray(sum(given[1:], given[0]))
+        return np.asarray(sum(given[1:], given[0])) if len(given) > 1 else given[0].copy()
 
 
 class Multiply(_Joint):
@@ -166,7 +166,7 @@ class Multiply(_Joint):
     kind = "multiply"
 
     def run(self, call: Call, *given: Array) -> Array:
-        total = given[0]
+        total = given[0] if len(given) > 1 else given[0].copy()
         for array in given[1:]:
             total = total * array
         return total

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.numpy.stream import Stream as CellStream
+from anyrnn.numpy.stream import Uncopied
 from anyrnn.runtime.network import Given, Network
 
 Array = npt.NDArray[Any]
 
 
-class Stream:
+class Stream(Uncopied):
     """A network with its parameters as they are now, which keeps the states between the calls; made by `Network.stream`.
 
     Its results have the bits of one call of the network with the whole sequences. One thread at a time may call a stream.

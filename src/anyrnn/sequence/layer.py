@@ -11,6 +11,9 @@ from anyrnn.sequence.options import OPTIONS
 
 DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
 DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
+FIXED = ("cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "backend", "options")
+FIXED += ("nonlinearity",)
+"""Attributes that calls do not look at again, beside `OPTIONS`."""
 
 
 def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
@@ -20,7 +23,7 @@ def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
 
 
 class Layer:
-    """Its dropout and memory budget may be changed; its other options are fixed once it is made."""
+    """Its dropout, its memory budget and whether the batch comes first may be changed; all else is fixed once it is made."""
 
     _dropout: float
     _memory_budget: int | None
@@ -52,6 +55,6 @@ class Layer:
         """Make anew what follows from them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in OPTIONS:
+        if name in OPTIONS or (name in FIXED and name in self.__dict__):
             raise AttributeError(f"{name} is fixed when a layer is made: make another one, and give it this one's parameters")
         super().__setattr__(name, value)

@@ -122,7 +122,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                 f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.bias, self._batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.backend = backend
         check_budget(memory_budget)
         self._memory_budget = memory_budget
@@ -135,6 +135,11 @@ class RecurrentBase(Layer, torch.nn.Module):
                 tensor = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.trained))
         self.reset_parameters()
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether sequences are [N, T, features]."""
+        return self._batch_first
 
     def _derive(self) -> None:
         """Set the attributes that follow from the others."""
@@ -166,6 +171,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._frozen = next(packed.PROMISES) if self._frozen else 0  # numbers are those of a process
         self._derive()
 
     def _made_modes(self, dropout: float) -> dict[bool, Mode]:
@@ -323,6 +329,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
         contiguous. Last of all checks, as it draws and computes.
         """
+        if not is_compiling() and torch.jit.is_tracing():
+            others = "torch.export and anyrnn.onnx.export do"
+            raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
         sources = self._sources(mode, seed, input)
         plain_sources = mode.plain and not is_compiling() and not any(map(IS_NESTED, sources)) and self._as_before(*sources)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.sequence.windows import Windows
+from anyrnn.torch import plain
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -92,7 +94,10 @@ class Call:
         if not self.network.probabilities:
             return None
         places = None if packing is None else (packing.sample, packing.step)
-        return self.network.randomness(0 if seed is None else int(seed) & 0xFFFFFFFFFFFFFFFF, places)
+        if seed is None:
+            return self.network.randomness(0, places)
+        number: Any = seed if plain.is_batch(seed) else int(seed) & 0xFFFFFFFFFFFFFFFF
+        return self.network.randomness(number, places)
 
 
 class Calls(dict[int, Call]):

@@ -62,6 +62,18 @@ class Recurrent(RecurrentBase):
         """The parameters, a list for each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._parameter_names]
 
+    @property
+    def batch_first(self) -> bool:
+        """Whether sequences are [N, T, features]; it may be changed."""
+        return self._batch_first
+
+    @batch_first.setter
+    def batch_first(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"{self._label}: batch_first should be a bool, got {value!r}")
+        self._batch_first = value
+        self._derive()
+
     def flatten_parameters(self) -> None:
         """Does nothing: there is no flat copy of the parameters. For code that calls it on torch.nn's modules."""
 

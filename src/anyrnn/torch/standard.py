@@ -103,6 +103,8 @@ class LSTM(_Standard):
             raise ValueError("proj_size should be a positive integer or zero to disable projections")
         if proj_size and proj_size >= hidden_size:
             raise ValueError("proj_size has to be smaller than hidden_size")
+        if proj_size and "proj" in options:
+            raise TypeError("LSTM: proj_size is what proj would say; give one of them")
         options |= {"proj": proj_size} if proj_size else {}
         super().__init__(
             cells.lstm_projected if proj_size else cells.lstm,

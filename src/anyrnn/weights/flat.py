@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.ir.graph import Parameter
+from anyrnn.numpy.parameters import no_layer
+from anyrnn.sequence.network import Network
 from anyrnn.trace.initial import Maker
 
 Array = npt.NDArray[Any]
@@ -31,7 +33,9 @@ class Place:
 
 def _named(layer: Any) -> Iterator[tuple[str, Parameter, tuple[int, ...], Mapping[str, int]]]:
     """Every parameter of a layer: its name there, what it is in the cell, its shape, and the sizes of its layer."""
-    network = layer.network
+    network = getattr(layer, "network", None)
+    if not isinstance(network, Network):
+        raise no_layer(layer)
     names = getattr(layer, "_parameter_names", None)  # of torch's modules, those for single steps have no suffix
     for k, unit in enumerate(network.units):
         for j, (parameter, shape) in enumerate(network.parameters(unit[0])):
@@ -68,25 +72,41 @@ def views(layer: Any, vector: Any) -> dict[str, Any]:
     """
     there = places(layer)
     size = there[-1].stop if there else 0
+    if not hasattr(vector, "shape"):
+        raise ValueError(f"the vector should be an array or a tensor of shape ({size},), got {type(vector).__name__}")
     if tuple(vector.shape) != (size,):
         raise ValueError(f"the vector should have shape ({size},), got {tuple(vector.shape)}")
     return {place.name: vector[place.start : place.stop].reshape(place.shape) for place in there}
 
 
 def unpack(layer: Any, vector: Any) -> None:
-    """Give a layer the parameters of a flat vector, see `pack`; copied. Raises: ValueError for a vector of another size."""
-    for name, value in views(layer, vector).items():
-        _put(layer, name, value)
+    """Give a layer the parameters of a flat vector, see `pack`; copied. Those that torch computes by a parametrisation get it by
+    its `right_inverse`.
+
+    Raises: ValueError for a vector of another size, TypeError for parameters that hooks compute (pruning); before anything is
+        changed.
+    """
+    _put(layer, views(layer, vector))
 
 
-def _put(layer: Any, name: str, value: Any) -> None:
-    if hasattr(layer, "named_parameters"):
-        import torch
+def _put(layer: Any, values: Mapping[str, Any]) -> None:
+    """Give a layer's parameters by name these values."""
+    if not hasattr(layer, "named_parameters"):
+        layer.parameters.update({name: np.array(value, layer.dtype) for name, value in values.items()})
+        return
+    import torch
+    from torch.nn.utils.parametrize import is_parametrized
 
-        with torch.no_grad():
-            getattr(layer, name).copy_(torch.as_tensor(value))
-    else:
-        layer.parameters[name] = np.array(value, layer.dtype)
+    for name in values:
+        if name not in layer._parameters and not is_parametrized(layer, name):
+            raise TypeError(f"{name} is computed by a hook of the module (pruning, weight_norm): what is put there would be lost")
+    with torch.no_grad():
+        for name, value in values.items():
+            parameter = getattr(layer, name)
+            if name in layer._parameters:
+                parameter.copy_(torch.as_tensor(value))
+            else:
+                setattr(layer, name, torch.as_tensor(value).to(parameter))
 
 
 def initialise(layer: Any, values: Mapping[str, float | Array | Maker], seed: int | None = None) -> None:
@@ -95,11 +115,12 @@ def initialise(layer: Any, values: Mapping[str, float | Array | Maker], seed: in
     Args:
         layer: of anyrnn, for NumPy or torch.
         values: by the parameter's name without `_l0`, which is for all of its gates, each by itself, or with the name of one
-            behind it: `{"bias_ih f": 1.0, "weight_hh": orthogonal}`. A number, an array, or a function of a shape and a
-            `numpy.random.Generator`, such as `orthogonal` and `identity`.
+            behind it: `{"bias_ih f": 1.0, "weight_hh": orthogonal}`. A number, an array, or a function of a shape ((1,) of a
+            scalar) and a `numpy.random.Generator`, such as `orthogonal` and `identity`.
         seed: of the generator.
 
-    Raises: ValueError for unknown parameters or gates, or values of another shape, before anything is changed.
+    Raises: ValueError for unknown parameters or gates, or values of another shape, TypeError for values that are no numbers, and
+        as `unpack` does; before anything is changed.
 
     Example:
         >>> import anyrnn
@@ -127,16 +148,17 @@ def initialise(layer: Any, values: Mapping[str, float | Array | Maker], seed: in
     if unknown:
         known = [f"{p.name} {gate}".strip() for _, p, _, _ in _named(layer) for gate, _ in (("", None), *p.gates)]
         raise ValueError(f"unknown: {', '.join(unknown)}; this layer has {', '.join(dict.fromkeys(known))}")
-    for name, value in found.items():
-        _put(layer, name, value)
+    _put(layer, found)
 
 
 def _numbers(layer: Any, name: str) -> Any:
-    return getattr(layer, name).detach().cpu().numpy() if hasattr(layer, "named_parameters") else layer.parameters[name]
+    return getattr(layer, name).detach().cpu().double().numpy() if hasattr(layer, "named_parameters") else layer.parameters[name]
 
 
 def _made(value: Any, shape: tuple[int, ...], random: np.random.Generator, key: str) -> Array:
     made = np.asarray(value(shape, random) if callable(value) else value)
+    if made.dtype.kind not in "biuf":
+        raise TypeError(f"{key}: values should be numbers, got {made.dtype}")
     if made.shape not in ((), shape):
         raise ValueError(f"{key}: values should have shape {shape}, got {made.shape}")
     return made

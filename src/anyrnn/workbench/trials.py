@@ -16,7 +16,9 @@ from anyrnn.trace import Cell
 from anyrnn.workbench.faults import Fault
 
 Array = npt.NDArray[Any]
-SAMPLES, INPUTS, HIDDEN = 4, 12, 16
+SAMPLES, INPUTS = 4, 12
+HIDDEN = range(16, 129)
+"""The first size that a cell can have: it may have to be a multiple of some number."""
 STEPS, LARGEST = 1000, 1e3
 """A state whose norm is larger within so many steps of unit noise grows without bound, or nearly so."""
 STUCK = 1e-6
@@ -28,14 +30,28 @@ ALLOWED = ("stop_gradient", "clip_gradient", "floor", "sign")
 """Ops whose derivative is not that of their value, on purpose."""
 
 
+def _least_layer(cell: Cell, graph: Graph, more: Mapping[str, int]) -> tuple[Recurrent, int, dict[str, Any]]:
+    """A layer of the first size that the cell can have, the size, and the other sizes.
+
+    Raises: ValueError where there is none, with what is wrong with the first.
+    """
+    wrong: list[ValueError] = []
+    for hidden in HIDDEN:
+        others: dict[str, Any] = dict(graph.other_sizes(hidden, more))
+        inputs = hidden if graph.input_size_name == "hidden" else INPUTS
+        try:
+            return Recurrent(cell, inputs, hidden, backend="reference", dtype="float64", seed=0, **others), hidden, others
+        except ValueError as error:
+            wrong.append(error)
+    raise wrong[0]
+
+
 class Trial:
     """A small layer of a cell, in float64 by the reference backend, as it begins."""
 
     def __init__(self, cell: Cell, graph: Graph, more: Mapping[str, int]) -> None:
         self.graph = graph
-        self.others: dict[str, Any] = dict(graph.other_sizes(HIDDEN, more))
-        inputs = HIDDEN if graph.input_size_name == "hidden" else INPUTS
-        self.layer = Recurrent(cell, inputs, HIDDEN, backend="reference", dtype="float64", seed=0, **self.others)
+        self.layer, self.hidden, self.others = _least_layer(cell, graph, more)
         self.sizes = self.layer.network.layer_sizes(0)
         self.random = np.random.default_rng(0)
         self.allowed = sorted({node.op for node in graph.nodes if node.op in ALLOWED and node.per_sample})
@@ -117,7 +133,7 @@ class Trial:
         for state, norm in zip(states, norms, strict=True):
             over = np.flatnonzero(~(norm <= LARGEST)) if norm is not None else np.array([])
             if over.size:
-                after = f"after {int(over[0]) + 1} steps of unit noise ({HIDDEN} features)"
+                after = f"after {int(over[0]) + 1} steps of unit noise ({self.hidden} features)"
                 what = f"state {state.name!r} grows: its norm is over {LARGEST:g} {after}"
                 yield Fault("error", self.graph.nodes[self.graph.output(state.name)].source, what)
                 return
