@@ -331,7 +331,7 @@ def test_states_that_count_steps_in_dtypes_that_cannot(dtype: torch.dtype, limit
     assert bounded(x(dtype=dtype))[0].dtype == dtype
 
 
-FIXED = {"bidirectional": True, "num_layers": 2, "hidden_size": 7, "input_size": 7, "bias": False, "options": {}, "backend": "x"}
+FIXED = {"bidirectional": True, "num_layers": 2, "hidden_size": 7, "input_size": 7, "bias": False, "options": {}}
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -353,6 +353,15 @@ def test_the_batch_may_come_first_later() -> None:
         ours.batch_first = 1
     with pytest.raises(AttributeError):
         anyrnn.torch.GRUCell(3, 4).batch_first = True
+
+
+def test_the_backend_may_be_another_later() -> None:
+    for layer in (anyrnn.torch.GRU(3, 4), anyrnn.torch.GRUCell(3, 4), anyrnn.Recurrent("gru", 3, 4)):
+        layer.backend = "reference"
+        assert layer.backend_name == "reference"
+        with pytest.raises(ValueError, match="backend should be"):
+            layer.backend = "bogus"
+        assert layer.backend == "reference"
 
 
 def test_two_sizes_of_a_projection() -> None:

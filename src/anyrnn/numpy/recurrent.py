@@ -134,22 +134,32 @@ class Recurrent(Layer):
         memory_budget: int | None,
         seed: int | None,
     ) -> None:
-        if backend not in backends.NAMES:
-            raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
         if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {dtype}")
-        self.dtype, self.batch_first, self.backend = dtype, batch_first, backend
+        self.dtype, self.batch_first = dtype, batch_first
         self._networks, self._dropout, self.memory_budget = networks, dropout, memory_budget
         self.network: Network = networks(dropout).evaluation
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-        if backend == "llvm" and (reason := self._why_not_native()):
+        self.backend = backend
+
+    def _check_backend(self, name: str) -> None:
+        if name not in backends.NAMES:
+            raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {name!r}")
+        if name == "llvm" and (reason := backends.why_not_native(self.network, self.dtype.name)):
             raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
 
     def _changed(self) -> None:
         self.training_network: Network = self._networks(self.dropout).training
 
     def __repr__(self) -> str:
-        given = {**self._given, "dropout": self.dropout, "memory_budget": self.memory_budget, "dtype": self.dtype.name}
+        given = {
+            **self._given,
+            "batch_first": self.batch_first,
+            "backend": self.backend,
+            "dropout": self.dropout,
+            "memory_budget": self.memory_budget,
+            "dtype": self.dtype.name,
+        }
         return f"Recurrent({described(self._first, given)})"
 
     @property

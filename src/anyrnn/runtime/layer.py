@@ -60,11 +60,12 @@ def kept(array: Any) -> Array:
 
 def _may_change(array: Array) -> bool:
     """Whether somebody may write to it, or to an array that it is a view of."""
-    while isinstance(array, np.ndarray):
-        if array.flags.writeable:
+    below: Any = array
+    while isinstance(below, np.ndarray):
+        if below.flags.writeable:
             return True
-        array = array.base  # type: ignore[assignment]
-    return array is not None and not isinstance(array, bytes) and not memoryview(array).readonly
+        below = below.base
+    return below is not None and not memoryview(below).readonly
 
 
 class Layer(ABC):

@@ -11,8 +11,7 @@ from anyrnn.sequence.options import OPTIONS
 
 DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
 DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
-FIXED = ("cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "backend", "options")
-FIXED += ("nonlinearity",)
+FIXED = ("cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "options", "nonlinearity")
 """Attributes that calls do not look at again, beside `OPTIONS`."""
 
 
@@ -23,8 +22,11 @@ def described(first: Sequence[Any], given: Mapping[str, Any]) -> str:
 
 
 class Layer:
-    """Its dropout, its memory budget and whether the batch comes first may be changed; all else is fixed once it is made."""
+    """Its dropout, memory budget and backend, and whether the batch comes first, may be changed; the rest is fixed once it is
+    made.
+    """
 
+    _backend: str
     _dropout: float
     _memory_budget: int | None
 
@@ -49,6 +51,21 @@ class Layer:
         check_budget(value)
         self._memory_budget = value
         self._changed()
+
+    @property
+    def backend(self) -> str:
+        """What calls should run on; it may be changed. What they do run on says `backend_name`."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, value: str) -> None:
+        self._check_backend(value)
+        self._backend = value
+        self._changed()
+
+    @abstractmethod
+    def _check_backend(self, name: str) -> None:
+        """Raises: ValueError for what is none, UnsupportedError for one that cannot run this."""
 
     @abstractmethod
     def _changed(self) -> None:

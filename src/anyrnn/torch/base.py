@@ -114,16 +114,14 @@ class RecurrentBase(Layer, torch.nn.Module):
         super().__init__()
         self.cell = cells.load(cell)
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
-        if backend not in backends.TORCH_NAMES:
-            *others, last = map(repr, backends.TORCH_NAMES)
-            raise ValueError(f"backend should be {', '.join(others)} or {last}, got {backend!r}")
+        self._check_backend(backend)
         if dropout and num_layers == 1:
             warnings.warn(
                 f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self._batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
-        self.backend = backend
+        self._backend = backend
         check_budget(memory_budget)
         self._memory_budget = memory_budget
         self.options = copied(options)
@@ -140,6 +138,11 @@ class RecurrentBase(Layer, torch.nn.Module):
     def batch_first(self) -> bool:
         """Whether sequences are [N, T, features]."""
         return self._batch_first
+
+    def _check_backend(self, name: str) -> None:
+        if name not in backends.TORCH_NAMES:
+            *others, last = map(repr, backends.TORCH_NAMES)
+            raise ValueError(f"backend should be {', '.join(others)} or {last}, got {name!r}")
 
     def _derive(self) -> None:
         """Set the attributes that follow from the others."""
@@ -329,7 +332,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
         contiguous. Last of all checks, as it draws and computes.
         """
-        if not is_compiling() and torch.jit.is_tracing():
+        if not is_compiling() and torch._C._is_tracing():
             others = "torch.export and anyrnn.onnx.export do"
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
