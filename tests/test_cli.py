@@ -241,3 +241,29 @@ def test_assembly(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "# indrnn, backward" in printed
     assert ".globl" in printed
+
+
+BROKEN = """
+from anyrnn import State, affine, cell, tanh
+
+@cell
+def broken(x, h):
+    h = tanh(affine("a", x, h) + undefined)
+    return h, State(h=h)
+"""
+
+
+@pytest.mark.parametrize("command", [
+    ("show",), ("cells",), ("check",), ("train", "digits", "--steps", "1", "--cell"), ("compare", "--task", "digits", "--cells"),
+])  # fmt: skip
+def test_an_error_of_python_in_a_cell(command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(BROKEN)
+    assert run(*command, f"{file}:broken") != 0
+    printed = capsys.readouterr()
+    assert f"error: {file}:6: NameError: name 'undefined' is not defined" in printed.out + printed.err
+
+
+def test_a_cell_that_needs_more_than_the_data_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "digits", "--cell", "augru") == 2
+    assert "it needs the per-step input a, which no data here have" in capsys.readouterr().err

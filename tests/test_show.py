@@ -128,3 +128,36 @@ def test_showing_equations_needs_no_compiler() -> None:
         "print([m for m in ('llvmlite', 'torch', 'matplotlib') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", cells.names())
+def test_a_gradient_is_made_of_what_is_printed(name: str) -> None:
+    """Every name on the right is one on the left of a line above, or of an argument, a parameter, a size or a function."""
+    graph = cells.load(name).trace()
+    text = show.render(cells.load(name)).partition("\none step")[2].partition("\n")[2]
+    known = {n for n, _ in graph.inputs} | {s.name for s in graph.states} | {p.name for p in graph.parameters}
+    known |= {*graph.size_names, *graph.hypers, "d_y", "T", "sum", "of"} | {f"d_{s.name}'" for s in graph.states}
+    known |= {gate for p in graph.parameters for gate, _ in p.gates}
+    for line in text.splitlines():
+        left, equals, right = line.partition(" = ")
+        if not equals:
+            continue
+        bound = set(re.findall(r"^norm\d*\((\w+)\)", left.strip()))
+        used = set(re.findall(r"[^\W\d][\w']*(?!\()(?![\w'])", re.sub(r"\[[^\]]*\]|\d[\d.]*e[-+]\d+", "", right)))
+        assert used <= known | bound, line
+        known |= set(re.split(r", (?=d_)", left.strip()))
+
+
+def test_a_gradient_reads_the_values_that_the_forward_lines_name() -> None:
+    @cell
+    def renamed(x, h):  # type: ignore[no-untyped-def]
+        u = affine("a", x)
+        u = u + affine("b", h)
+        u = tanh(u)
+        u = u * vector("g")
+        return u, State(h=u)
+
+    lines = show.render(renamed).splitlines()
+    assert any(re.fullmatch(r" *u_3 *= tanh\(u_2\)", line) for line in lines)
+    assert any(re.fullmatch(r" *d_u_2 *= d_u_3 \* \(1 - u_3\*\*2\)", line) for line in lines), lines
+    assert any(re.fullmatch(r" *d_g *= sum of .* \* u_3", line) for line in lines), lines

@@ -46,8 +46,12 @@ from anyrnn.trace.language import (
 __version__ = "0.1.0"
 
 
+_LATER = ("cells", "convert", "files", "onnx", "runtime", "weights", "workbench")
+"""Modules that a program may do without: without them the import is quick."""
+
+
 def __getattr__(name: str) -> _Any:
-    if name in ("cells", "convert", "files", "onnx", "runtime", "weights"):  # which a program may do without: the import is quick
+    if name in _LATER:
         return _import_module(f"anyrnn.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

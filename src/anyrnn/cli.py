@@ -13,6 +13,7 @@ from typing import Any
 import anyrnn
 from anyrnn.compare import options as comparing
 from anyrnn.errors import CellError, InexactError, MissingExtraError, UnsupportedError
+from anyrnn.trace.tracer import place_of_error
 from anyrnn.train import options
 from anyrnn.train.errors import DivergedError, UsageError
 
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
         _write_no_more()
         return FAILED
+    except (TypeError, NameError, AttributeError, LookupError, ArithmeticError, ValueError) as error:
+        place = place_of_error(error)
+        if place is None:
+            raise
+        return _complain(chosen, f"error: {place}: {type(error).__name__}: {error}", WRONG_USAGE)
     except OSError as error:  # a full disk, a folder that is gone: one process alone may meet it
         _tell(chosen, f"error: {error}")
         try:

@@ -13,7 +13,6 @@ from anyrnn.ir.notation import Name, Text
 from anyrnn.passes.adjoint import adjoint
 from anyrnn.passes.compile import Plan, plan
 from anyrnn.passes.plan import Kernel, Program, Stage
-from anyrnn.passes.simplify import simplify
 from anyrnn.trace import Cell
 
 PROGRAMS = ("inference", "training", "backward")
@@ -66,7 +65,7 @@ def _description(cell: Cell, graph: Graph) -> str:
     lines += ["", f"one step ({state}' is the new value of {state})"]
     lines += _indented(show.text(graph).splitlines(), 2)
     lines += ["", "its gradient (d_v is that of v; sums are over all steps and samples)"]
-    lines += _indented(show.gradient_text(adjoint(simplify(graph)), graph).splitlines(), 2)
+    lines += _indented(show.gradient_text(adjoint(show.with_single_names(graph)), graph).splitlines(), 2)
     return "\n".join(lines)
 
 

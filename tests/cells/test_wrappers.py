@@ -357,3 +357,36 @@ def test_a_file_is_read_anew_however_soon_it_was_changed(tmp_path: Path, monkeyp
         os.utime(file, (10**9, 10**9))
         values.append(show.render(cells.load(f"{file}:mine")))
     assert values[0] != values[1]
+
+
+def test_first_values_of_a_cell_inside_are_those_of_its_gates() -> None:
+    @cell
+    def gated(x, h):  # type: ignore[no-untyped-def]
+        y, _ = cells.rnn_identity(x, h)
+        z = sigmoid_of(affine("z", x, h))
+        h = z * h + (1 - z) * y
+        return h, State(h=h)
+
+    weight = anyrnn.Recurrent(gated, 2, 3, seed=0).parameters["weight_hh_l0"]
+    assert np.array_equal(weight[:3], np.eye(3))
+    assert not np.isin(weight[3:], (0, 1)).any()
+
+
+def test_what_depends_on_no_state_keeps_its_matrix() -> None:
+    @cell
+    def context(x, h, e: Step("hidden")):  # type: ignore[no-untyped-def,valid-type,name-defined]
+        q = tanh(affine("p", x))
+        h = tanh(affine("u", x, h, e) + affine("w", q))
+        return h, State(h=h)
+
+    names = {p.name for p in wrappers.independent(context).trace().parameters}
+    assert {"weight_eh", "weight_qh", "recurrent_h_u"} <= names
+    assert not {"recurrent_e_u", "recurrent_q_w", "weight_hh"} & names
+
+    @cell
+    def without_state(x, h, e: Step("hidden")):  # type: ignore[no-untyped-def,valid-type,name-defined]
+        h = tanh(affine("u", x, e)) + h
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match="multiplicative_integration changes nothing"):
+        wrappers.multiplicative_integration(without_state).trace()

@@ -81,7 +81,8 @@ def whole(dtype: Any, batch_first: bool) -> runtime.Network:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_network_of_all_kinds_of_layers_runs_in_onnxruntime(dtype: Any, batch_first: bool) -> None:
     network = whole(dtype, batch_first)
-    assert {layer.kind for layer in network.layers} == set(LAYERS) == set(RUNTIME_LAYERS)
+    assert {layer.kind for layer in network.layers} == set(LAYERS) - {"flatten"}  # whose samples have no lengths
+    assert set(LAYERS) == set(RUNTIME_LAYERS)
     sides = (3, 6) if batch_first else (6, 3)
     given = {"tokens": RANDOM.integers(9, size=sides), "x": normal(*sides, 3, dtype=dtype)}
     check(network, given)

@@ -459,3 +459,15 @@ def test_streams_are_not_copied():
         for make in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="cannot be copied"):
                 make(stream)
+
+
+def test_all_steps_side_by_side(tmp_path):
+    network = runtime.Network(3, [runtime.Flatten("flat", "x", 4)], batch_first=True)
+    x = draw(2, 4, 3)
+    network.save(tmp_path / "n.safetensors")
+    for one in (network, runtime.load(tmp_path / "n.safetensors")):
+        assert np.array_equal(one.run(x)[0], x.reshape(2, 12))
+        with pytest.raises(ValueError, match="flat: samples should have 4 steps"):
+            one.run(draw(2, 5, 3))
+        with pytest.raises(ValueError, match="flat: samples should have 4 steps"):
+            one.run(x, lengths=[4, 3])

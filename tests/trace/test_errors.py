@@ -476,6 +476,22 @@ def gives_affine_no_heads(x, h):
     return h, State(h=h)
 
 
+def gives_gates_heads_together(x, h):
+    a = affine("a b", h, heads=2)  # HERE
+    return h, State(h=a)
+
+
+def asks_for_gates_together_and_apart(x, h):
+    a, b = split(affine("a b", x, h), 2)
+    c = affine("a", x, h)  # HERE
+    return h, State(h=a + b + c)
+
+
+def names_a_gate_twice(x, h):
+    a = affine("a a", x, h)  # HERE
+    return h, State(h=a)
+
+
 def gives_affine_half_a_head(x, h):
     h = affine("a", h, heads=0.5)  # HERE
     return h, State(h=h)
@@ -599,6 +615,9 @@ MISTAKES: dict[Callable[..., Any], str] = {
     splits_a_test: r"what split takes apart should be a number, not a test",
     joins_tests: r"what concat joins should be a number, not a test",
     gives_affine_no_heads: r"affine needs a whole number of heads, at least 1; got 0",
+    gives_gates_heads_together: r"affine\('a b'\) with heads: ask for each gate by itself",
+    asks_for_gates_together_and_apart: r"affine\('a'\) after affine\('a b'\): each gate has its rows in weight_ih once",
+    names_a_gate_twice: r"affine\('a a'\) names a gate twice",
     gives_affine_half_a_head: r"affine needs a whole number of heads, at least 1; got 0\.5",
     calls_a_parameter_oddly: r"the name of a parameter should be that of a Python variable, got 'my\.bias'",
     declares_a_weight_of_affine: r"parameter 'bias_ih' is declared by the cell and is affine's too; give it another name",

@@ -1,15 +1,21 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import safetensors
 import safetensors.torch
+import torch
 
 import anyrnn
+from anyrnn import convert, runtime
 from anyrnn.datasets import digits
 from anyrnn.train.errors import UsageError
+from anyrnn.train.layers import find_layers
+from anyrnn.train.model import build
 from anyrnn.train.options import Options
 from anyrnn.train.pictures import confusion_picture
 from anyrnn.train.program import run
@@ -72,10 +78,7 @@ def test_the_summary(options: Callable[..., Options], layers_from: str) -> None:
 
 
 def test_the_weights_read_the_digits_again(options: Callable[..., Options]) -> None:
-    from anyrnn.datasets import digits
     from anyrnn.train import loop
-    from anyrnn.train.layers import find_layers
-    from anyrnn.train.model import build
 
     choice = options(steps=30, layers=2)
     summary = run(choice)
@@ -98,6 +101,42 @@ def test_the_weights_read_the_digits_again(options: Callable[..., Options]) -> N
     }
     assert {key: metadata[key] for key in expected} == expected
     assert metadata["anyrnn"] == anyrnn.__version__
+
+
+OWN = """
+from anyrnn import State, affine, cell, sigmoid, tanh
+
+@cell
+def four(x, h):
+    a, b, c, d = (affine(name, x, h) for name in "abcd")
+    h = sigmoid(a) * h + sigmoid(b) * tanh(c) + 0.1 * tanh(d)
+    return h, State(h=h)
+"""
+
+
+@pytest.mark.parametrize("given", [
+    {"head": "all"}, {"head": "last"}, {"head": "last", "bidirectional": True, "layers": 2}, {"cell": "rnn_tanh"},
+    {"layers_from": "torch", "cell": "gru", "layers": 2}, {"cell": "own"},
+])  # fmt: skip
+def test_the_network_runs_without_torch(options: Callable[..., Options], tmp_path: Path, given: dict[str, Any]) -> None:
+    """Also that of a cell of one's own, whose parameters have the names and shapes of an LSTM's."""
+    if given == {"cell": "own"}:
+        (tmp_path / "four.py").write_text(OWN)
+        given = {"cell": f"{tmp_path / 'four.py'}:four"}
+    choice = options(steps=5, **given)
+    run(choice)
+    file, images = choice.output / "model.safetensors", digits().test.inputs[:7]
+    model = build(find_layers(choice), digits(), choice)
+    model.load_state_dict(safetensors.torch.load_file(file))
+    expected = model.eval()(torch.from_numpy(images)).detach().numpy()
+    network = runtime.load(file)
+    assert network.recurrent["recurrent"].network.graph.name == choice.cell.rpartition(":")[2]
+    np.testing.assert_allclose(network.run(images)[0], expected, rtol=1e-5, atol=1e-5)
+    exported = tmp_path / "exported.onnx"
+    convert.save(network, exported)
+    session = onnxruntime.InferenceSession(exported)
+    (logits,) = session.run(["linear"], {"x": images})
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_second_run_replaces_the_first(options: Callable[..., Options]) -> None:

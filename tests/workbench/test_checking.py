@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anyrnn import Step, cell, cells
+from anyrnn import Scalar, Step, cell, cells, sqrt
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
 from anyrnn.workbench import check, checking
@@ -148,7 +148,7 @@ def test_kernels_that_give_nan_are_wrong(monkeypatch: pytest.MonkeyPatch, quick_
     [
         ({"hidden_size": -1}, "hidden_size must be greater than zero"),
         ({"input_size": 0}, "input_size must be greater than zero"),
-        ({"hidden": 3}, "cell 'lstm' has no size 'hidden'; it has no others"),
+        ({"hidden": 3}, r"cell 'lstm' has no size 'hidden' \(did you mean 'hidden_size'\?\); it has no others"),
     ],
     ids=["hidden", "input", "name"],
 )
@@ -193,3 +193,23 @@ def test_heads_that_do_not_divide_16(quick_compile: None) -> None:
         return h, State(h=h)
 
     assert check(three, timed=False).faults == []
+
+
+def test_a_number_that_doubles(quick_compile: None) -> None:
+    @cell
+    def doubling(x, h, t: Scalar(1.0)):  # type: ignore[no-untyped-def,valid-type]
+        h = tanh(affine("u", x, h)) * (t / (t + 1))
+        return h, State(h=h, t=2 * t)
+
+    (fault,) = check(doubling, timed=False).faults
+    assert re.search(r"state 't' grows: its norm is over 1e\+06 after 20 steps", fault.what)
+
+
+def test_a_state_that_is_nan_after_a_while(quick_compile: None) -> None:
+    @cell
+    def rooted(x, h, t: Scalar(0.0)):  # type: ignore[no-untyped-def,valid-type]
+        h = tanh(affine("u", x, h)) + 0 * sqrt(50.5 - t)
+        return h, State(h=h, t=t + 1)
+
+    (fault,) = check(rooted, timed=False).faults
+    assert re.search(r"state 'h' is NaN after 52 steps", fault.what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anyrnn.cells import wrappers as wrappers
 from anyrnn.cells.antisymmetric import antisymmetric_rnn as antisymmetric_rnn
 from anyrnn.cells.antisymmetric import gated_antisymmetric_rnn as gated_antisymmetric_rnn
 from anyrnn.cells.atr import atr as atr

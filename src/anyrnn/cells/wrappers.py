@@ -17,6 +17,7 @@ from typing import Any, Literal
 from anyrnn.errors import CellError
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, shape_text
+from anyrnn.ir.graph import reachable
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.cell import Cell, State
 from anyrnn.trace.language import affine, concat, norm, products, rms_norm, scope, sigmoid, vector
@@ -66,6 +67,8 @@ def multiplicative_integration(cell: Cell) -> Cell:
         if len(made) != 2 or INPUT not in made:
             return None
         ((key, of_state),) = [(key, product) for key, product in made.items() if key != INPUT]
+        if not _depends_on_state(of_state):
+            return None
         of_input, size = made[INPUT], of_state.shape[0]
         both = vector(f"alpha_{gate}", size, init=1.0) * of_input * of_state
         return both + vector(f"beta_{key}_{gate}", size, init=1.0) * of_state + vector(f"beta_{gate}", size, init=1.0) * of_input
@@ -74,15 +77,20 @@ def multiplicative_integration(cell: Cell) -> Cell:
     return _with_rule(multiplicative_integration, cell, ProductRule(combined=combined), changes)
 
 
+def _depends_on_state(value: Symbol) -> bool:
+    nodes = value.builder.nodes
+    return any(nodes[i].op == "state" for i in reachable(nodes, [value.index]))
+
+
 def independent(cell: Cell) -> Cell:
-    """Each feature of a state meets itself alone: in place of matrices for states there is a vector for each gate of the state's
-    size.
+    """Each feature of a state meets itself alone: in place of matrices for states and what depends on them there is a vector for
+    each gate of the state's size.
 
     Source: Li et al. 2018, Independently Recurrent Neural Network, arXiv 1803.04831.
     """
 
     def product(gate: str, key: str, operand: Symbol, gates: int) -> Symbol | None:
-        if key == INPUT:
+        if key == INPUT or not _depends_on_state(operand):
             return None
         repeated = operand if gates == 1 else concat(*[operand] * gates)
         return vector(f"recurrent_{key}_{gate}", operand.shape[0] * gates) * repeated

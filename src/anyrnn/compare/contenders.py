@@ -129,8 +129,11 @@ def find(options: Options, task: Task) -> list[Contender]:
 def _loaded(cell: Cell | str) -> Cell:
     try:
         found = cells.load(cell)
-        graph = found.trace()
     except (ValueError, TypeError, FileNotFoundError) as error:
+        raise UsageError(f"--cells: {error}") from error
+    try:
+        graph = found.trace()
+    except CellError as error:
         raise UsageError(f"--cells: {error}") from error
     further = [name for name, _ in graph.inputs[1:]]
     if further:

@@ -45,7 +45,8 @@ class Stack:
     @property
     def cell(self) -> str:
         """The cell that torch has with such parameters; empty if there is none, or two."""
-        found = BY_GATES.get(self.gates, "")
+        of_torch = {"weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"}
+        found = BY_GATES.get(self.gates, "") if {name.partition("_l")[0] for name in self.parameters} <= of_torch else ""
         return "lstm_projected" if found == "lstm" and "weight_hr_l0" in self.parameters else found
 
     def __str__(self) -> str:

@@ -73,6 +73,7 @@ class Notation(Protocol):
     def transpose(self, matrix: Piece) -> Piece: ...
     def features(self, vector: Piece, offset: Dim, size: Dim) -> Piece: ...
     def concat(self, parts: Sequence[Piece]) -> Piece: ...
+    def zeros(self, size: Dim) -> Piece: ...
 
 
 SIGNS = {"less": "<", "equal": "==", "add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -140,6 +141,9 @@ class Text:
 
     def concat(self, parts: Sequence[Piece]) -> Piece:
         return Piece(f"concat({', '.join(p.text for p in parts)})")
+
+    def zeros(self, size: Dim) -> Piece:
+        return Piece(f"zeros({size})")
 
 
 GREEK = {
@@ -266,3 +270,6 @@ class Latex:
 
     def concat(self, parts: Sequence[Piece]) -> Piece:
         return Piece("[" + ";\\, ".join(p.text for p in parts) + "]")
+
+    def zeros(self, size: Dim) -> Piece:
+        return Piece(f"0_{{{self.size(size).text}}}")

@@ -7,7 +7,7 @@ unnamed is written where it is used. They come from the trace, so they say what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyrnn.ir.graph import SINGLE, Graph, Node, affine_parts
@@ -32,6 +32,17 @@ def latex(graph: Graph) -> str:
     lines = equations(graph, Latex(graph.inputs[0][0]))
     body = " \\\\\n".join(f"  {line.left} &= {line.right}" for line in lines)
     return f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}"
+
+
+def with_single_names(graph: Graph) -> Graph:
+    """The same with the names that its lines have: where several values have one name, each has its own."""
+    found = Names(graph.nodes, graph.outputs, [s.name for s in graph.states])
+    versions = {i: name for i, name in found.names.items() if name.version and found.is_given(i)}
+    nodes = (
+        replace(n, name=Text.plain(versions[i].base, versions[i].version)) if i in versions else n
+        for i, n in enumerate(graph.nodes)
+    )
+    return replace(graph, nodes=tuple(nodes))
 
 
 def gradient_text(adjoint: Adjoint, traced: Graph) -> str:
@@ -142,7 +153,7 @@ class Writer:
         if node.op == "slice":
             return notation.features(arguments[0], *node.attributes)
         if node.op == "concat":
-            return notation.concat(arguments)
+            return notation.concat([self._part(s) for s in node.inputs])
         if node.op == "transpose":
             return notation.transpose(arguments[0])
         if node.op == "neg":
@@ -156,6 +167,13 @@ class Writer:
             featurewise = bool(self.nodes[left].shape and self.nodes[right].shape)
             return notation.infix(row, arguments[0], arguments[1], featurewise)
         return notation.call(node.row, arguments)
+
+    def _part(self, i: int) -> Piece:
+        """What a vector is put together of: of zeros it must be said how many."""
+        node = self.nodes[i]
+        if i not in self.names and node.op == "fill" and self.nodes[node.inputs[0]].attributes == (0.0,):
+            return self.notation.zeros(node.shape[0])
+        return self.piece(i)
 
     def _affine(self, node: Node) -> Piece:
         terms, biases = affine_parts(node)

@@ -180,6 +180,12 @@ def _max(writer: Writer, layer: runtime.Max, call: Call, kinds: Any, x: str) -> 
     return writer.node("Where", writer.reshaped(call.lengths.any, -1, 1), found, writer.constant(0.0), hint=layer.name)
 
 
+def _flatten(writer: Writer, layer: runtime.Flatten, call: Call, kinds: Any, x: str) -> str:
+    (kind,) = kinds
+    by_sample = writer.node("Transpose", x, hint="by_sample", perm=[1, 0, 2])
+    return writer.reshaped(by_sample, -1, layer.steps * kind.size)
+
+
 def _attention(writer: Writer, layer: runtime.AttentionAverage, call: Call, kinds: Any, x: str) -> str:
     products = writer.node("MatMul", x, writer.constant(layer.weight[:, None], "weight"), hint="scores")  # [T, N, 1]
     scores = _there(writer, products, call, -np.inf)
@@ -198,6 +204,7 @@ LAYERS: dict[str, Callable[..., str]] = {
     "embedding": _embedding,
     "layer_norm": _layer_norm,
     "activation": _activation,
+    "flatten": _flatten,
     "concatenate": _joined,
     "add": _folded("Add"),
     "multiply": _folded("Mul"),

@@ -68,6 +68,14 @@ def _may_change(array: Array) -> bool:
     return below is not None and not memoryview(below).readonly
 
 
+def let_nobody_write(array: Array) -> None:
+    """To an array, nor to those that it is a view of."""
+    below: Any = array
+    while isinstance(below, np.ndarray):
+        below.flags.writeable = False
+        below = below.base
+
+
 class Layer(ABC):
     """One layer. Its parameters are its own: arrays and tensors that it is given are copied.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyrnn.runtime.layer import Call, Kind, Layer
 from anyrnn.runtime.recurrent import Dense, Formula, Recurrent, elementwise
 from anyrnn.runtime.steps import Activation, Add, Concatenate, Embedding, LayerNorm, Multiply
-from anyrnn.runtime.whole import AttentionAverage, Last, Max, Mean
+from anyrnn.runtime.whole import AttentionAverage, Flatten, Last, Max, Mean
 
 __all__ = [
     "Activation",
@@ -15,6 +15,7 @@ __all__ = [
     "Concatenate",
     "Dense",
     "Embedding",
+    "Flatten",
     "Formula",
     "Kind",
     "Last",
@@ -28,7 +29,8 @@ __all__ = [
 ]
 
 _KINDS: tuple[type[Layer], ...] = (
-    Recurrent, Dense, Embedding, LayerNorm, Activation, Formula, Concatenate, Add, Multiply, Last, Mean, Max, AttentionAverage,
+    Recurrent, Dense, Embedding, LayerNorm, Activation, Formula, Concatenate, Add, Multiply, Last, Mean, Max, Flatten,
+    AttentionAverage,
 )  # fmt: skip
 LAYERS = {layer.kind: layer for layer in _KINDS}
 """By what files call them."""

@@ -15,7 +15,19 @@ from anyrnn import files
 from anyrnn.errors import UnsupportedError
 from anyrnn.files import limits, safetensors, structured
 from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data
-from anyrnn.runtime.layers import LAYERS, Activation, AttentionAverage, Dense, Embedding, Formula, Layer, LayerNorm, Recurrent
+from anyrnn.runtime.layer import let_nobody_write
+from anyrnn.runtime.layers import (
+    LAYERS,
+    Activation,
+    AttentionAverage,
+    Dense,
+    Embedding,
+    Flatten,
+    Formula,
+    Layer,
+    LayerNorm,
+    Recurrent,
+)
 from anyrnn.runtime.network import Input, Network
 from anyrnn.sequence.network import Network as Cells
 from anyrnn.sequence.network import check_sizes
@@ -35,8 +47,12 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     others = [suffix for suffix in files.SUFFIXES if suffix != ".safetensors"]
     if Path(path).suffix.lower() in others:
         raise ValueError(f"{path}: networks are kept in .safetensors files; anyrnn.convert.save writes others")
-    text = json.dumps(_to_data(network), ensure_ascii=False, allow_nan=False)
-    safetensors.write(path, network.parameters, {FORMAT: text})
+    safetensors.write(path, network.parameters, metadata(network))
+
+
+def metadata(network: Network) -> dict[str, str]:
+    """What a safetensors file with a network's parameters has beside them."""
+    return {FORMAT: json.dumps(_to_data(network), ensure_ascii=False, allow_nan=False)}
 
 
 def with_backend(network: Network, backend: str) -> Network:
@@ -68,13 +84,13 @@ def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Ne
     name = "the bytes" if isinstance(source, bytes) else str(Path(source))
     if not isinstance(source, bytes) and (kind := files.kind(source)) != "safetensors":
         raise ValueError(f"{name}: a file of kind {kind}; `anyrnn convert` makes a network of it where it can")
-    arrays, metadata = safetensors.read(source)
-    if FORMAT not in metadata:
+    arrays, found = safetensors.read(source)
+    if FORMAT not in found:
         raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}")
     for array in arrays.values():
-        array.flags.writeable = False  # so that layers need no copies
+        let_nobody_write(array)  # so that layers need no copies
     try:
-        return _network(structured.parsed(f"{FORMAT} of the metadata", metadata[FORMAT].encode()), arrays, backend)
+        return _network(structured.parsed(f"{FORMAT} of the metadata", found[FORMAT].encode()), arrays, backend)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -147,6 +163,9 @@ def _layer(found: Record, of_layers: dict[str, dict[str, Array]], backend: str, 
         return LayerNorm(name, inputs, *taken("weight", "bias", may_lack=("weight", "bias")), epsilon=found.of("epsilon", float))
     if kind == AttentionAverage.kind:
         return AttentionAverage(name, inputs, *taken("weight"), epsilon=found.of("epsilon", float))
+    if kind == Flatten.kind:
+        taken()
+        return Flatten(name, inputs, found.of("steps", int))
     taken()
     return Activation(name, inputs, found.text("function")) if kind == Activation.kind else LAYERS[kind](name, inputs)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
+from anyrnn.sequence.network import check_size
 
 
 class _Whole(Layer):
@@ -59,6 +60,32 @@ class Max(_Whole):
         if there is None:
             return np.asarray(x.max(0))
         return np.where(there.any(0), np.where(there, x, -np.inf).max(0), 0).astype(x.dtype)
+
+
+class Flatten(_Whole):
+    """The features of all steps of a sample side by side, the first step first. Samples have so many steps, all of them.
+
+    Args: steps: T.
+    """
+
+    kind = "flatten"
+
+    def __init__(self, name: str, inputs: Sequence[str] | str, steps: int) -> None:
+        super().__init__(name, inputs)
+        check_size(f"{name}: steps", steps)
+        self.steps = steps
+
+    def settings(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def gives(self, *given: Kind) -> Kind:
+        return Kind(self._sequence(given) * self.steps, steps=False)
+
+    def run(self, call: Call, *given: Array) -> Array:
+        (x,) = given
+        if len(x) != self.steps or (call.lengths is not None and (call.lengths < self.steps).any()):
+            raise ValueError(f"{self.name}: samples should have {self.steps} steps, as all of them are read at once")
+        return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(x.shape[1], -1)
 
 
 class AttentionAverage(_Whole):

@@ -155,8 +155,7 @@ class Cell:
         }
         shapes = dict(signature.inputs) | {state.name: state.shape for state in signature.states}
         tracer.note_call(self.name)
-        tracer.inits.append((tracer.prefix, self.init))
-        with tracer.called(self.name, given, shapes):
+        with tracer.called(self.name, given, shapes, self.init):
             return _returned(self, signature, self.function(*given.values(), **values))
 
     def signature_with(self, hypers: Mapping[str, Any]) -> Signature:

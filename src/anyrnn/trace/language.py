@@ -35,7 +35,7 @@ def affine(
         operands: the input, a state, or a value that has been assigned to a variable, each a vector. None is left out; the sum of
             none is zero.
         size: features of the gate: a named size, a number, a sum such as `"hidden - 1"`, or `hidden` by default.
-        heads: the matrices are block-diagonal with this many blocks.
+        heads: the matrices are block-diagonal with this many blocks; for one gate at a time.
         bias: False for products alone.
         named: operands under another weight's name: `h=r * h` uses rows of `weight_hh`.
 
@@ -43,7 +43,7 @@ def affine(
 
     The rows of all gates of an operand are stacked in order of first use: `weight_ih` and `bias_ih` for the input, `weight_hh`
     and `bias_hh` for the state h, `weight_<name>h` for anything else. The same gate of the same operand, asked for again, is the
-    same weight.
+    same weight; gates that are named together are asked for together.
     """
     tracer = current("affine")
     gates = gate.split() if isinstance(gate, str) else []
@@ -51,6 +51,8 @@ def affine(
         raise CellError(tracer.located(f"affine's first argument is the gate's name; got {gate!r}"))
     if not isinstance(heads, int) or heads < 1:
         raise CellError(tracer.located(f"affine needs a whole number of heads, at least 1; got {heads!r}"))
+    if heads > 1 and len(gates) > 1:
+        raise CellError(tracer.located(f"affine({gate!r}) with heads: ask for each gate by itself"))
     tracer.look_up()
     given = [tracer.lift(value, f"an operand of affine({gate!r})") for value in operands if value is not None]
     pairs = [(tracer.operand_key(value), value) for value in given]

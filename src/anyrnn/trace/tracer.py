@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -47,11 +48,28 @@ def user_frames() -> list[FrameType]:
         path = frame.f_code.co_filename
         if path.startswith(PACKAGE) and frame.f_code.co_name == "_trace":
             return found
-        foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
-        if path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE)):
+        if _is_users(frame):
             found.append(frame)
         frame = frame.f_back
     return found
+
+
+def place_of_error(error: BaseException) -> str | None:
+    """The file and line of a cell's code in which Python's own error was raised; None if it was raised elsewhere."""
+    found, inside = None, False
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = frame.f_code.co_filename
+        inside = inside or (path.startswith(PACKAGE) and frame.f_code.co_name == "_trace")
+        if inside and _is_users(frame):
+            found = f"{path}:{line}"
+    return found
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Whether it is of a cell's code, or of what that calls, and not of this package or of those that it is made of."""
+    path = frame.f_code.co_filename
+    foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
+    return path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE))
 
 
 def _place(frame: FrameType) -> str:
@@ -84,17 +102,30 @@ class Stack:
 
     offset: Dim = field(default_factory=Dim)
     gates: dict[str, tuple[Dim, Dim]] = field(default_factory=dict)
+    inits: dict[str, list[tuple[str, Mapping[str, Any]]]] = field(default_factory=dict)
+    """By gate, what the cells say of first values in which it was asked for, the outermost first; each with its prefix."""
 
-    def rows(self, gate: str, size: Dim) -> tuple[Dim, Dim]:
+    def rows(self, gate: str, size: Dim, inits: list[tuple[str, Mapping[str, Any]]]) -> tuple[Dim, Dim]:
         """Offset and size of a gate's rows; a new gate is put below the others."""
         if gate not in self.gates:
             self.gates[gate] = (self.offset, size)
             self.offset = self.offset + size
+        self.inits.setdefault(gate, []).extend(one for one in inits if one not in self.inits[gate])
         return self.gates[gate]
 
     def each(self) -> tuple[tuple[str, Dim], ...]:
         """The gates from top to bottom, with their sizes."""
         return tuple((name, size / len(names.split())) for names, (_, size) in self.gates.items() for name in names.split())
+
+
+def _begins(name: str, gate: str, inits: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+    """What a gate's rows of a stacked parameter begin as; None for the layer's default."""
+    for prefix, init in inits:
+        own = name.removeprefix(prefix)
+        for key in (f"{own} {gate}", own):
+            if name.startswith(prefix) and key in init:
+                return init[key]
+    return None
 
 
 @dataclass
@@ -164,9 +195,12 @@ class Tracer(Builder):
             CURRENT.reset(token)
 
     @contextmanager
-    def called(self, cell: str, arguments: Mapping[str, Symbol | None], shapes: Mapping[str, Shape]) -> Iterator[None]:
-        """Weights call a cell's arguments as that cell does, whatever they are here, and its named sizes are those of what it is
-        given. `shapes` are those of its arguments, as it declares them; the first one is the input.
+    def called(
+        self, cell: str, arguments: Mapping[str, Symbol | None], shapes: Mapping[str, Shape], init: Mapping[str, Any]
+    ) -> Iterator[None]:
+        """Weights call a cell's arguments as that cell does, whatever they are here, its named sizes are those of what it is
+        given, and its gates begin as its `init` says. `shapes` are those of its arguments, as it declares them; the first one is
+        the input.
         """
         keys: dict[int, str] = {}
         sizes: dict[str, Dim] = {}
@@ -183,10 +217,12 @@ class Tracer(Builder):
                     both = f"{sizes[str(size)]} and {dim}"
                     raise CellError(self.located(f"cell {cell!r} is given {both} features for what is all of size {size}"))
         before, self.operand_keys, self.sizes = (self.operand_keys, self.sizes), keys, sizes
+        self.inits.append((self.prefix, init))
         try:
             yield
         finally:
             self.operand_keys, self.sizes = before
+            self.inits.pop()
 
     def make(self, *args: Any, **kwargs: Any) -> Symbol:
         self.look_up()
@@ -303,6 +339,7 @@ class Tracer(Builder):
             there = f"{weight_name} has {stacks.columns} columns for {stacks.heads} heads"
             kept_apart = "parameters used twice need the same sizes, or a `scope` around one of them"
             raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}; {kept_apart}"))
+        self._keep_whole(gate, stacks, weight_name)
         known = stacks.sizes.setdefault(gate, size)
         if known != size:
             raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
@@ -312,10 +349,18 @@ class Tracer(Builder):
             self._rows_of(bias_name, (Dim(),), stacks.bias, gate, size) if has_bias else None,
         )
 
+    def _keep_whole(self, gate: str, stacks: Stacks, name: str) -> None:
+        """A gate has one place: refuse it by itself, or with others, where it was asked for otherwise."""
+        names = gate.split()
+        other = next((known for known in stacks.sizes if known != gate and not {*known.split()}.isdisjoint(names)), None)
+        if len({*names}) < len(names) or other is not None:
+            twice = f"affine({gate!r}) names a gate twice" if other is None else f"affine({gate!r}) after affine({other!r})"
+            raise CellError(self.located(f"{twice}: each gate has its rows in {name} once; ask for the same gates together"))
+
     def _rows_of(self, name: str, shape: Shape, stack: Stack, gate: str, size: Dim) -> Symbol:
         """A gate's rows of a stacked parameter, whose full shape is known when all gates are."""
         stacked = self.leaf("parameter", name, shape, per_sample=False)
-        return self.make("slice", [stacked], (size, *shape[1:]), stack.rows(gate, size))
+        return self.make("slice", [stacked], (size, *shape[1:]), stack.rows(gate, size, self.inits))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All of them: weights, then biases, then what the cell declared."""
@@ -329,18 +374,9 @@ class Tracer(Builder):
         return (*weights, *biases, *self.declared.values())
 
     def _stacked_parameter(self, name: str, shape: tuple[Dim, ...], stack: Stack) -> Parameter:
-        begins = {gate: self._begins(name, gate) for gate, _ in stack.each()}
+        begins = {gate: _begins(name, gate, inits) for names, inits in stack.inits.items() for gate in names.split()}
         init = begins if any(value is not None for value in begins.values()) else None
         return Parameter(name, shape, init, stack.each())
-
-    def _begins(self, name: str, gate: str) -> Any:
-        """What a gate's rows of a stacked parameter begin as; None for the layer's default."""
-        for prefix, init in self.inits:
-            own = name.removeprefix(prefix)
-            for key in (f"{own} {gate}", own):
-                if name.startswith(prefix) and key in init:
-                    return init[key]
-        return None
 
     def finish(self) -> None:
         """Give the stacked tensors their full shapes; name what the cell's function has not named after its gate, or as a

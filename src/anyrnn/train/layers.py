@@ -52,6 +52,8 @@ def _our_layer(options: Options) -> Callable[..., nn.Module]:
         graph = cell.trace()
     except CellError as error:
         raise UsageError(f"--cell {options.cell}: {error}") from error
+    if further := [name for name, _ in graph.inputs[1:]]:
+        raise UsageError(f"--cell {options.cell}: it needs the per-step input {further[0]}, which no data here have")
     if graph.input_size_name == "hidden":
         widened = "`anyrnn compare` puts a linear layer before such cells"
         raise UsageError(f"--cell {options.cell}: its input has the size of its state, and no data here have; {widened}")

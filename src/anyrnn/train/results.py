@@ -11,9 +11,11 @@ import numpy as np
 import safetensors.torch
 import torch
 
-import anyrnn
+import anyrnn.torch
+from anyrnn import runtime
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
+from anyrnn.runtime import saved
 from anyrnn.train.checkpoint import CHECKPOINT
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
@@ -36,7 +38,9 @@ def check_output(folder: Path) -> None:
 
 
 def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
-    """`model.safetensors`: the state dict, with the cell and the sizes as metadata."""
+    """`model.safetensors`: the state dict, with the cell and the sizes as metadata, and the network that `anyrnn.runtime` runs,
+    whose parameters have the same names.
+    """
     metadata = {
         "format": "pt",
         "anyrnn": anyrnn.__version__,
@@ -50,10 +54,26 @@ def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
         "steps": str(dataset.steps),
         "classes": str(dataset.classes),
         "dataset": dataset.name,
+        **saved.metadata(network_of(model, dataset, options)),
     }
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     with written_aside(options.output / WEIGHTS) as aside:
         aside.write_bytes(safetensors.torch.save(tensors, metadata))
+
+
+def network_of(model: Reader, dataset: Dataset, options: Options) -> runtime.Network:
+    """The same as a network at run time, of inputs x [N, T, features]; its output are the logits [N, classes]."""
+    recurrent, last = model.recurrent, options.head == "last"
+    if options.layers_from == "torch":
+        sizes = (dataset.features, options.hidden, options.layers)
+        recurrent = anyrnn.torch.Recurrent(options.cell, *sizes, bidirectional=options.bidirectional)
+        recurrent.load_state_dict(model.recurrent.state_dict())
+    layers: list[runtime.Layer] = [runtime.Recurrent.of("recurrent", "x", recurrent, last=last)]
+    if not last:
+        layers.append(runtime.Flatten("flatten", "recurrent", dataset.steps))
+    weight, bias = (parameter.detach().cpu().numpy() for parameter in (model.linear.weight, model.linear.bias))
+    layers.append(runtime.Dense("linear", layers[-1].name, weight, bias))
+    return runtime.Network(dataset.features, layers, batch_first=True)
 
 
 def save_summary(model: Reader, dataset: Dataset, options: Options, record: Record) -> dict[str, Any]:

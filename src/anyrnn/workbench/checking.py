@@ -130,12 +130,12 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
         report.faults.append(_told(error) if isinstance(error, CellError) else _raised(cell, error))
         return report
     others = list(graph.other_sizes(hidden_size))
-    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), *sizes.items()):
-        check_size(name, size)
     for name in sizes:
         if name not in others:
-            known = ", ".join(others) or "no others"
-            raise ValueError(f"cell {cell.name!r} has no size {name!r}{meant(name, others)}; it has {known}")
+            known, slip = ", ".join(others) or "no others", meant(name, [*others, "timed", "input_size", "hidden_size"])
+            raise ValueError(f"cell {cell.name!r} has no size {name!r}{slip}; it has {known}")
+    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), *sizes.items()):
+        check_size(name, size)
     report.faults = list(faults(cell, graph))
     try:
         trial = Trial(cell, graph, sizes)

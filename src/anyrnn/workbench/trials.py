@@ -123,19 +123,20 @@ class Trial:
         return None
 
     def _long_run(self) -> Iterator[Fault]:
-        """Step by step over unit noise; numbers of a sample (counters) may grow."""
+        """Step by step over unit noise."""
         layer, states = self.layer, self.graph.states
         x, further = self.noise(STEPS)
         with np.errstate(all="ignore"):
             y, every = layer(x, **further, return_states="all")
             by_state = [every] if len(states) == 1 else every
-            norms = [np.linalg.norm(a, axis=-1).max(-1) if s.shape else None for s, a in zip(states, by_state, strict=True)]
+            norms = [np.linalg.norm(a[0], axis=-1).max(-1) for a in by_state]
         for state, norm in zip(states, norms, strict=True):
-            over = np.flatnonzero(~(norm <= LARGEST)) if norm is not None else np.array([])
+            largest = LARGEST if state.shape else STEPS * LARGEST  # numbers may count
+            over = np.flatnonzero(~(norm <= largest))
             if over.size:
                 after = f"after {int(over[0]) + 1} steps of unit noise ({self.hidden} features)"
-                what = f"state {state.name!r} grows: its norm is over {LARGEST:g} {after}"
-                yield Fault("error", self.graph.nodes[self.graph.output(state.name)].source, what)
+                what = f"grows: its norm is over {largest:g} {after}" if norm[over[0]] > largest else f"is NaN {after}"
+                yield Fault("error", self.graph.nodes[self.graph.output(state.name)].source, f"state {state.name!r} {what}")
                 return
         if float(np.ptp(y[STEPS // 2 :], axis=0).max()) < STUCK:
             where = self.graph.nodes[self.graph.output("y")].source
