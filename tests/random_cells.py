@@ -81,6 +81,11 @@ class Program:
     def pick(self, choices: Any) -> Any:
         return self.draw(st.sampled_from(list(choices)))
 
+    def two_gates(self, size: str, *operands: str) -> str:
+        """A product for two gates at once."""
+        number = next(self.counter)
+        return f'affine("a{number} b{number}", {", ".join(operands)}, size="{size}")'
+
     def affine(self, size: str, *operands: str) -> str:
         heads = f', size="{size}"' if size != "hidden" else ""
         bias = ", bias=False" if self.pick([False, False, True]) else ""
@@ -121,7 +126,7 @@ class Program:
             activation = self.pick(["tanh", "sigmoid", "sin"])
             return self.new(f"{activation}({self.affine(size, *self.operands())})", size, 1.0)
         if kind == "gates":
-            self.lines.append(f"q{number} = {self.affine(size, 'x', value.name).replace('g', 'a b', 1)}")
+            self.lines.append(f"q{number} = {self.two_gates(size, 'x', value.name)}")
             return self.new(f"tanh(split(q{number}, 2)[0]) * sigmoid(split(q{number}, 2)[1])", size, 1.0)
         if kind == "matrix":
             return self.new(f'tanh(matrix("W{number}", "{size}", "{value.size}") @ {value.name})', size, 1.0)

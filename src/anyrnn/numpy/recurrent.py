@@ -314,8 +314,7 @@ class Recurrent(Layer):
         own, names = own_states(self.network, self.parameters, self.dtype), self.network.graph.state_names
         if batch_size is None:
             return RecurrentState(names, tuple(a[:, 0].copy() for a in own))
-        if batch_size != 0 or isinstance(batch_size, bool):
-            check_size("batch_size", batch_size)
+        check_size("batch_size", batch_size)
         return RecurrentState(names, tuple(np.repeat(a, batch_size, 1) for a in own))
 
     def stream(self, rows: int = 1) -> Stream:

@@ -84,7 +84,8 @@ class Recurrent(Layer):
 
     def _called(self, call: Call, given: Sequence[Array], rows: int, **which: Any) -> Any:
         state = call.before.get(self.name)
-        state = self.runner.initial_state(rows) if state is None else state
+        if state is None:
+            state = self.runner.initial_state(rows) if rows else self.runner.initial_state(1).index([])
         outputs: Any = "none" if self.name in call.unread else "last" if self.last else "all"
         further = _further(self.network, given)
         output, call.after[self.name] = self.runner(given[0], state, return_outputs=outputs, **which, **further)
