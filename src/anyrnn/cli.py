@@ -201,7 +201,7 @@ def _cells(chosen: argparse.Namespace) -> int:
         found = catalogue(chosen.cells, **sizes)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
-    print(json.dumps(found.records(), indent=1) if chosen.json else found)
+    print(json.dumps(found.records(), indent=1, default=float) if chosen.json else found)
     return 0
 
 

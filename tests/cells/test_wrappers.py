@@ -390,3 +390,16 @@ def test_what_depends_on_no_state_keeps_its_matrix() -> None:
 
     with pytest.raises(CellError, match="multiplicative_integration changes nothing"):
         wrappers.multiplicative_integration(without_state).trace()
+
+
+def test_a_wrapper_has_as_many_states_as_the_cell_has_by_default() -> None:
+    made = wrappers.residual(cells.tau_gru)
+    assert "delay" not in dict(made.signature.hypers)
+    assert len(anyrnn.Recurrent(made, 4, 4).network.graph.states) == len(cells.tau_gru.signature.states)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'delay'"):
+        anyrnn.Recurrent(made, 4, 4, delay=3)
+
+
+def test_a_depth_that_is_no_number() -> None:
+    with pytest.raises(TypeError, match="depth should be a whole number"):
+        wrappers.fast_slow(cells.lstm, cells.gru, "a")  # type: ignore[arg-type]

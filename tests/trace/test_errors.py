@@ -1181,3 +1181,9 @@ def test_outputs_and_states_have_one_size_in_all_layers(bidirectional: bool) -> 
                 anyrnn.Recurrent(echo, 3, 5, **options)
         else:
             assert anyrnn.Recurrent(echo, 3, 5, **options)(np.ones((2, 1, 3), "f"))[0].shape == (2, 1, 3)
+
+
+@pytest.mark.parametrize("given", ["paper", 3, len])
+def test_what_is_no_function(given: Any) -> None:
+    with pytest.raises(TypeError, match="@cell stands above a function"):
+        cell(given)

@@ -145,10 +145,10 @@ def fast_slow(fast: Cell, slow: Cell, depth: int = 4) -> Cell:
     Source: Mujika, Meier & Steger 2017, Fast-Slow Recurrent Neural Networks, arXiv 1705.08639.
     Raises: ValueError for a depth below 2.
     """
-    if depth < 2:
-        raise ValueError(f"depth should be at least 2: the slow cell is between the first and the second fast one; got {depth}")
     if not isinstance(depth, int):
         raise TypeError(f"depth should be a whole number, got {depth!r}")
+    if depth < 2:
+        raise ValueError(f"depth should be at least 2: the slow cell is between the first and the second fast one; got {depth}")
     both = [*_named(_states(fast_slow, fast), "fast"), *_named(_states(fast_slow, slow, above=True), "slow")]
     names = [state.name for state in fast.signature.states]
     own = len(names)
@@ -230,7 +230,7 @@ def _made(
     """`like` gives the order of inputs and states, and the hyper-parameters."""
     described = [a.name if isinstance(a, Cell) else repr(a) for a in arguments]
     order = like.signature.order if like else (inputs[0][0], *(state.name for state in states))
-    hypers = like.signature.hypers if like else ()
+    hypers = tuple(pair for pair in like.signature.hypers if not _counts(like, *pair)) if like else ()
     papers = [a.paper for a in arguments if isinstance(a, Cell) and a.paper]
     source = (inspect.getdoc(wrapper) or "").partition("Source: ")[2].splitlines()[0]
     return Cell(
@@ -240,6 +240,14 @@ def _made(
         Signature(tuple(inputs), tuple(states), hypers, order),
         made_by=(wrapper, tuple(arguments)),
     )
+
+
+def _counts(cell: Cell, name: str, value: Any) -> bool:
+    """Whether a hyper-parameter says how many states a cell has: a wrapper has as many as it has by default."""
+    if not cell.signature.counted or type(value) is not int:
+        return False
+    more = {**dict(cell.signature.hypers), name: value + 1}
+    return cell.signature_with(more).states != cell.signature.states
 
 
 def _states(wrapper: Callable[..., Cell], cell: Cell, above: bool = False) -> list[ir.State]:

@@ -302,12 +302,12 @@ def sqrt(a: Any) -> Symbol:
 
 
 def sin(a: Any) -> Symbol:
-    """Sine."""
+    """Sine. Kernels of float32 lose the digits of arguments beyond some 1e5."""
     return apply("sin", a)
 
 
 def cos(a: Any) -> Symbol:
-    """Cosine."""
+    """Cosine; see `sin`."""
     return apply("cos", a)
 
 
