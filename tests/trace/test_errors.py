@@ -1187,3 +1187,12 @@ def test_outputs_and_states_have_one_size_in_all_layers(bidirectional: bool) -> 
 def test_what_is_no_function(given: Any) -> None:
     with pytest.raises(TypeError, match="@cell stands above a function"):
         cell(given)
+
+
+def test_a_method_is_a_function() -> None:
+    class Equations:
+        def step(self, x, h):
+            h = tanh(affine("a", x, h))
+            return h, State(h=h)
+
+    assert cell(Equations().step).trace().name == "step"

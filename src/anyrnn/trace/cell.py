@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any
 
 from anyrnn.errors import CellError
@@ -200,7 +199,7 @@ def cell(
         >>> minimal.trace().size_names
         ['input', 'hidden']
     """
-    if function is not None and not isinstance(function, FunctionType):
+    if function is not None and not hasattr(function, "__code__"):
         raise TypeError(f"@cell stands above a function, with options by name (`@cell(paper=...)`); got {function!r}")
     if function is None:
         return lambda f: cell(f, paper=paper, name=name, init=init)
