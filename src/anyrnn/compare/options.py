@@ -204,7 +204,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the folder for results; what is there already is kept (default: runs/compare-TASK)",
     )
-    parser.add_argument("--hidden", type=count, metavar="H", help=f"hidden features (default: {default('hidden')})")
+    parser.add_argument(
+        "--hidden", "--hidden-size", type=count, metavar="H", help=f"hidden features (default: {default('hidden')})"
+    )
     parser.add_argument(
         "--equal",
         choices=get_args(Equal),
@@ -220,6 +222,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--learning-rate",
+        "--lr",
         type=_rates,
         metavar="RATE,...",
         help="of Adam. Of several each cell gets the one that is best for it on data to choose by "

@@ -95,7 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a built-in cell's name, one in wrappers such as 'normalised(gru)', or my_file.py:my_cell (default: %(default)s)",
     )
     parser.add_argument("--size", action="append", metavar="NAME=N", help="another named size of the cell (default: half of H)")
-    parser.add_argument("--hidden", type=positive, metavar="H", help=f"hidden features (default: {default('hidden')})")
+    parser.add_argument(
+        "--hidden", "--hidden-size", type=positive, metavar="H", help=f"hidden features (default: {default('hidden')})"
+    )
     parser.add_argument("--layers", type=positive, metavar="L", default=1, help="stacked layers (default: %(default)s)")
     parser.add_argument(
         "--bidirectional",
@@ -106,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, metavar="STEPS", help=f"training steps (default: {default('steps')})")
     parser.add_argument(
         "--lr",
+        "--learning-rate",
         type=rate,
         metavar="RATE",
         help=f"learning rate of Adam; at step i it is RATE * (1 + 0.0001 * i) ** -0.85 (default: {default('learning_rate')})",
