@@ -92,7 +92,7 @@ def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["dance"], "invalid choice: 'dance'"),
         (["show"], "the following arguments are required: CELL"),
         (["show", "lstm", "--plan", "--latex"], "argument --latex: not allowed with argument --plan"),
-        (["train", "digits", "--hidden", "0"], "anyrnn train: error: argument --hidden/--hidden-size: expected a whole number from 1"),
+        (["train", "digits", "--hidden", "0"], "error: argument --hidden/--hidden-size: expected a whole number from 1"),
         (["doctor", "now"], "unrecognized arguments: now"),
     ],
 )

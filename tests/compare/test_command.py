@@ -95,7 +95,7 @@ def test_a_mistake_of_the_user_is_one_line(
         (["--task", "digits"], "the following arguments are required: --cells"),
         (["--cells", "gru", "--task", "dance"], "argument --task: invalid choice: 'dance'"),
         (["--cells", "gru", "--task", "digits", "--seeds", "0"], "argument --seeds: expected a whole number from 1"),
-        (["--cells", "gru", "--task", "digits", "--learning-rate", "0.1,x"], "--learning-rate: expected a number, got 'x'"),
+        (["--cells", "gru", "--task", "digits", "--learning-rate", "0.1,x"], "--learning-rate/--lr: expected a number, got 'x'"),
         (["--cells", "gru", "--task", "digits", "--equal", "size"], "argument --equal: invalid choice: 'size'"),
     ],
 )
