@@ -94,3 +94,16 @@ def test_annotations_that_fail(write: Write, argument: str, message: str) -> Non
 def test_slips(name: str, meant: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown cell '{name}' \(did you mean '{meant}'\?\); `anyrnn cells` lists"):
         cells.load(name)
+
+
+def test_a_folder_with_brackets(tmp_path: Path) -> None:
+    (tmp_path / "project(copy)").mkdir()
+    file = tmp_path / "project(copy)" / "of_mine.py"
+    file.write_text(MINE)
+    assert cells.load(f"{file}:mine").name == "mine"
+
+
+def test_a_file_alone_is_answered_with_a_cell_of_its_own(write: Write) -> None:
+    file = write("from anyrnn.cells import gru\n" + MINE)
+    with pytest.raises(ValueError, match=r"write .*of_mine.py:mine$"):
+        cells.load(str(file))

@@ -339,6 +339,7 @@ def test_by_name(spec: str, name: str) -> None:
         ("residual(lstm", r"cell 'residual\(lstm' is not written as wrapper\(cell\)"),
         ("residual(open('x'))", r"unknown wrapper 'open'"),
         ("residual(lstm.function)", r"is not written as wrapper\(cell\)"),
+        ("residual(cell=lstm, cell=gru)", r"an argument is given twice"),
         ("residual(lstm, 3)", r"residual\(lstm, 3\)': residual\(\) takes 1 positional argument"),
     ],
 )

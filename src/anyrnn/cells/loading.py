@@ -32,9 +32,9 @@ def load(spec: Any, built_in: Mapping[str, Cell]) -> Cell:
     if not isinstance(spec, str):
         who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
         raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
-    if "(" in spec:
-        return _wrapped(spec, built_in)
     path, colon, name = spec.rpartition(":")
+    if "(" in spec and not Path(path).is_file():
+        return _wrapped(spec, built_in)
     return _of_file(path, name) if colon else _of_name(spec, built_in)
 
 
@@ -42,8 +42,10 @@ def _of_name(name: str, built_in: Mapping[str, Cell]) -> Cell:
     if name in built_in:
         return built_in[name]
     if name.endswith(".py"):
-        held = [k for k, v in vars(_module(name, name)).items() if isinstance(v, Cell)] if Path(name).is_file() else []
-        raise ValueError(f"cell {name!r} is a file: write {name}:{held[0] if held else 'my_cell'}")
+        held = {k: v for k, v in vars(_module(name, name)).items() if isinstance(v, Cell)} if Path(name).is_file() else {}
+        imported = {id(cell) for cell in built_in.values()}
+        own = next((k for k, v in held.items() if id(v) not in imported), "my_cell")
+        raise ValueError(f"cell {name!r} is a file: write {name}:{own}")
     hint = f" (did you mean {name.lower()!r}?)" if name.lower() in built_in else meant(name, built_in)
     known = "`anyrnn cells` lists the built-in ones, one of your own is my_file.py:my_cell"
     raise ValueError(f"unknown cell {name!r}{hint}; {known}")
@@ -74,6 +76,8 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
             raise ValueError(f"cell {spec!r}: unknown wrapper {node.func.id!r}{meant(node.func.id, WRAPPERS)}; {known}")
         arguments = [value(argument) for argument in node.args]
         named = {str(keyword.arg): value(keyword.value) for keyword in node.keywords}
+        if len(named) < len(node.keywords):
+            raise ValueError(f"cell {spec!r}: an argument is given twice")
         try:
             made: Cell = WRAPPERS[node.func.id](*arguments, **named)
         except (TypeError, ValueError) as error:
