@@ -9,7 +9,7 @@ from collections.abc import Callable
 import llvmlite.binding as llvm
 import pytest
 
-from anyrnn import cells, show
+from anyrnn import UnsupportedError, cells, show
 from anyrnn.passes.adjoint import differentiable
 from anyrnn.passes.compile import plan
 from anyrnn.trace import Scalar, State, Step, Vec, cell
@@ -161,3 +161,14 @@ def test_a_gradient_reads_the_values_that_the_forward_lines_name() -> None:
     assert any(re.fullmatch(r" *u_3 *= tanh\(u_2\)", line) for line in lines)
     assert any(re.fullmatch(r" *d_u_2 *= d_u_3 \* \(1 - u_3\*\*2\)", line) for line in lines), lines
     assert any(re.fullmatch(r" *d_g *= sum of .* \* u_3", line) for line in lines), lines
+
+
+def test_an_equation_without_end() -> None:
+    @cell
+    def endless(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("u", x, h) + sum([h * (0.001 * k) for k in range(1, 1000)]))
+        return h, State(h=h)
+
+    for what in ("text", "latex"):
+        with pytest.raises(UnsupportedError, match="give some of its values names"):
+            show.render(endless, what)

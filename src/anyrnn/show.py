@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from anyrnn.errors import UnsupportedError
 from anyrnn.ir import show
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.graph import Graph, Node, reachable
@@ -25,7 +26,7 @@ def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm", "assembly"
         what: `text` for its sizes, parameters, states and equations, `latex` for the equations as a LaTeX block, `plan` for the
             stages of its programs, `llvm` for the code of its float32 kernels on this machine, `assembly` for their instructions.
 
-    Raises: CellError when the cell cannot be traced.
+    Raises: CellError when the cell cannot be traced; UnsupportedError for an equation of too many ops.
 
     Example:
         >>> from anyrnn import cells
@@ -36,13 +37,15 @@ def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm", "assembly"
         \\end{aligned}
     """
     graph = cell.trace()
-    if what == "latex":
-        return show.latex(graph)
     if what == "plan":
         return plan_text(plan(graph))
     if what in ("llvm", "assembly"):
         return code_text(plan(graph), what == "assembly")
-    return _description(cell, graph)
+    try:
+        return show.latex(graph) if what == "latex" else _description(cell, graph)
+    except RecursionError:
+        long = "has an equation of too many ops to be written: give some of its values names"
+        raise UnsupportedError(f"cell {cell.name!r} {long}") from None
 
 
 def _description(cell: Cell, graph: Graph) -> str:
