@@ -497,3 +497,11 @@ def test_a_reserve_from_elsewhere_is_refused():
 def test_states_that_are_no_arrays(state: Any) -> None:
     with pytest.raises(TypeError, match="state should be an array, a tuple of them or a RecurrentState"):
         anyrnn.Recurrent("lstm", 3, 4)(np.zeros((2, 1, 3), np.float32), state)
+
+
+def test_gradients_of_numbers_are_numbers() -> None:
+    layer = anyrnn.Recurrent("fastrnn", 3, 4)
+    y, _, reserve = layer.forward_training(np.ones((5, 2, 3), np.float32))
+    gradients = layer.backward(reserve, y)[2]
+    assert {name: d.shape for name, d in gradients.items()} == {name: p.shape for name, p in layer.parameters.items()}
+    assert gradients["alpha_l0"].shape == ()

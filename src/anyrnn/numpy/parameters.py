@@ -135,7 +135,7 @@ def sources(
             interpreter = Interpreter(np, dtype.type, network.layer_sizes(layer), chances)
             interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
         computed = {w.name: values[w.node] for w in phase.computed}
-        found += [np.ascontiguousarray(own.get(name, computed.get(name)), dtype) for name in network.sources]
+        found += [np.asarray(own.get(name, computed.get(name)), dtype, "C") for name in network.sources]
     return found
 
 

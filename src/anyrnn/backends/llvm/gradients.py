@@ -4,7 +4,8 @@ outer products are made where the caller wants the gradient, the others in a pla
 The sum is made of blocks of steps, the latest first; where a step has many rows, a block is a part of them. Within a block it
 goes through the rows in order, in registers; each block's sum is then added to the whole. What no product needs is added up over
 `SUM_STEPS` steps of `SUM_ROWS` samples by the kernels that make it. Blocks depend on the number of rows alone, or on nothing, so
-neither threads nor chunks change a bit.
+neither threads nor chunks change a bit. Where a gradient has several terms, each is added for a chunk before the next: there
+chunks, which depend on the number of samples alone, fix the order.
 """
 
 from __future__ import annotations
