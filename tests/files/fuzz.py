@@ -206,10 +206,11 @@ def zipped(*inner: Callable[[random.Random], tuple[str, bytes]]) -> Maker:
                 name, data = member(draw)
                 if draw.random() < 0.05:
                     name = draw.choice(("../" + name, "/" + name, name + "x", "x/" * 3000 + name, "n\x00" + name))
+                timeless = zipfile.ZipInfo(name)  # so that a number always gives the same bytes
                 if draw.random() < 0.95:
-                    archive.writestr(name, data)
+                    archive.writestr(timeless, data, archive.compression)
                 if draw.random() < 0.02:
-                    archive.writestr(name, data)
+                    archive.writestr(timeless, data, archive.compression)
         return packed.getvalue()
 
     return make
