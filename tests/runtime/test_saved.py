@@ -190,6 +190,12 @@ def test_infinite_first_values_are_kept(tmp_path):
     assert np.isneginf(found.initial_state()["rnn"].m).all()
 
 
+def test_infinite_hyper_parameters_are_kept(tmp_path):
+    limited = anyrnn.Recurrent(own, 3, 5, memory=4, rate=float("inf"), seed=0)
+    runtime.Network(3, [runtime.Recurrent.of("rnn", "x", limited)]).save(tmp_path / "a.safetensors")
+    assert dict(runtime.load(tmp_path / "a.safetensors").recurrent["rnn"].network.hypers) == {"rate": float("inf")}
+
+
 def test_what_cannot_be_read_is_not_written(tmp_path):
     layers = [runtime.Add(f"l{k}", [f"l{k - 1}" if k else "x"]) for k in range(1001)]
     with pytest.raises(ValueError, match="a network of more than 1000 layers cannot be kept"):

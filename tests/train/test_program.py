@@ -65,6 +65,15 @@ def test_an_error_in_a_cell_of_the_user_comes_before_any_work(options: Callable[
     assert not options().output.exists()
 
 
+def test_what_a_file_cannot_keep_is_refused_before_any_work(
+    options: Callable[..., Options], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anyrnn.runtime.saved.MOST_LAYERS", 1)
+    with pytest.raises(UsageError, match="--cell lstm: a file cannot keep this network: a network of more than 1 layers"):
+        run(options(layers=2))
+    assert not options().output.exists()
+
+
 def test_too_large_a_batch(options: Callable[..., Options]) -> None:
     with pytest.raises(UsageError, match="--batch 1443: there are only 1442 training images"):
         run(options(batch=1443))

@@ -29,7 +29,7 @@ def graph_to_data(graph: Graph) -> dict[str, Any]:
     return {
         "name": graph.name,
         "inputs": [[name, _shape_to_data(shape)] for name, shape in graph.inputs],
-        "states": [[state.name, _shape_to_data(state.shape), _number_to_data(state.init)] for state in graph.states],
+        "states": [[state.name, _shape_to_data(state.shape), number_to_data(state.init)] for state in graph.states],
         "parameters": [
             [p.name, _shape_to_data(p.shape), [[gate, str(rows)] for gate, rows in p.gates]] for p in graph.parameters
         ],
@@ -53,7 +53,7 @@ def graph_from_data(data: Any) -> Graph:
         inputs=tuple([(name, _shape("graph.inputs", dims)) for name, dims in found.rows("inputs", (str, list))]),
         states=tuple(
             [
-                State(name, _shape("graph.states", dims), _number("graph.states", init))
+                State(name, _shape("graph.states", dims), number_from_data("graph.states", init))
                 for name, dims, init in found.rows("states", (str, list, object))
             ]
         ),
@@ -128,8 +128,9 @@ def _kind(value: Any) -> str:
     return f"a list of {len(value)} values" if isinstance(value, list) else NAMES[type(value)]
 
 
-def _number_to_data(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))  # JSON has no infinities
+def number_to_data(value: float) -> float | str:
+    """As JSON has it, which has no infinities: these are text."""
+    return float(value) if math.isfinite(value) else str(float(value))
 
 
 # sizes
@@ -168,7 +169,7 @@ def _attributes_to_data(node: Node) -> list[Any]:
     if node.op == "affine":
         return [list(term) for term in node.attributes]
     if node.op == "constant":
-        return [_number_to_data(node.attributes[0])]
+        return [number_to_data(node.attributes[0])]
     return [str(value) if isinstance(value, Dim) else value for value in node.attributes]
 
 
@@ -199,13 +200,14 @@ def _text(where: str, data: Any) -> Any:
     return _checked(data, (str,), where)
 
 
-def _number(where: str, data: Any) -> Any:
+def number_from_data(where: str, data: Any) -> Any:
+    """What `number_to_data` made. Raises BadDataError for anything else."""
     return float(data) if data in ("inf", "-inf", "nan") else _checked(data, (float,), where)
 
 
 _ATTRIBUTES: Mapping[str, tuple[Callable[[str, Any], Any], ...]] = {
     **dict.fromkeys(("input", "state", "parameter", "hyper"), (_text,)),
-    "constant": (_number,),
+    "constant": (number_from_data,),
     "size": (_dim,),
     "slice": (_dim, _dim),
 }

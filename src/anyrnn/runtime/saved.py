@@ -14,7 +14,7 @@ import numpy.typing as npt
 from anyrnn import files
 from anyrnn.errors import UnsupportedError
 from anyrnn.files import limits, safetensors, structured
-from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data
+from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data, number_from_data, number_to_data
 from anyrnn.runtime.layer import let_nobody_write
 from anyrnn.runtime.layers import (
     LAYERS,
@@ -175,7 +175,7 @@ def _cells_to_data(layer: Recurrent | Formula) -> dict[str, Any]:
     return {
         "cell": graph_to_data(network.graph),
         "sizes": dict(network.sizes),
-        "hypers": dict(network.hypers),
+        "hypers": {name: number_to_data(value) for name, value in network.hypers},
         "layers": network.layers,
         "bidirectional": network.bidirectional,
         "reverse": network.reverse,
@@ -204,9 +204,9 @@ def _cells(found: Record, most: int) -> Cells:
     for name, size in sizes.items():
         if type(size) is not int or not 1 <= size < 2**31:
             raise BadDataError(f"{found.where}.sizes: {name} should be a number of features, got {limits.shown(size)}")
-    numbers = Record(hypers, f"{found.where}.hypers")
+    where = f"{found.where}.hypers"
     if hypers.keys() != set(graph.hypers):
-        raise BadDataError(f"{numbers.where}: expected {', '.join(graph.hypers) or 'none'}, got {_few(list(hypers))}")
+        raise BadDataError(f"{where}: expected {', '.join(graph.hypers) or 'none'}, got {_few(list(hypers))}")
     merge, both, reverse = found.text("merge"), found.of("bidirectional", bool), found.of("reverse", bool)
     if merge not in ("concat", *(BY_FEATURE if both else ())) or (both and reverse):
         raise BadDataError(f"{found.where}: no layer has merge {limits.shown(merge)}, bidirectional {both} and reverse {reverse}")
@@ -215,7 +215,7 @@ def _cells(found: Record, most: int) -> Cells:
         tuple(sorted(sizes.items())),
         layers,
         both,
-        tuple((name, numbers.of(name, float)) for name in graph.hypers),
+        tuple((name, number_from_data(f"{where}.{name}", hypers[name])) for name in graph.hypers),
         reverse=reverse,
         learned_state=found.of("learned_state", bool),
         merge=merge,

@@ -39,6 +39,7 @@ def run(options: Options) -> dict[str, Any] | None:
         if options.batch < processes.count:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         model = build(layers, dataset, options)
+        described = results.description(model, dataset, options)
         checkpoints = checkpoint.of_run(model, dataset, options)
         before = None if content is None else checkpoints.checked(content)
         with stop_requests() as stop:
@@ -48,7 +49,7 @@ def run(options: Options) -> dict[str, Any] | None:
             if record.interrupted:
                 done = f"{len(record.losses)} of {options.steps} steps"
                 print(f"interrupted after {done}: saving what there is in {options.output}", file=sys.stderr)
-            results.save_weights(model, dataset, options)
+            results.save_weights(model, options, described)
             loop.evaluate(model, dataset.test, record)
             return results.save_summary(model, dataset, options, record)
 

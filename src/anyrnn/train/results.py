@@ -15,8 +15,10 @@ import anyrnn.torch
 from anyrnn import runtime
 from anyrnn._files import written_aside
 from anyrnn.datasets import Dataset
+from anyrnn.errors import UnsupportedError
 from anyrnn.runtime import saved
 from anyrnn.train.checkpoint import CHECKPOINT
+from anyrnn.train.errors import UsageError
 from anyrnn.train.model import Reader
 from anyrnn.train.options import Options
 from anyrnn.train.output import check_folder
@@ -37,11 +39,17 @@ def check_output(folder: Path) -> None:
     check_folder(folder, (*FILES, CHECKPOINT))
 
 
-def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
-    """`model.safetensors`: the state dict, with the cell and the sizes as metadata, and the network that `anyrnn.runtime` runs,
-    whose parameters have the same names.
+def description(model: Reader, dataset: Dataset, options: Options) -> dict[str, str]:
+    """The metadata of `model.safetensors`: the cell and the sizes, and the network that `anyrnn.runtime` runs, whose parameters
+    have the names of the state dict. It has no weights, so it can be made before the training.
+
+    Raises: UsageError when a file cannot keep the cell.
     """
-    metadata = {
+    try:
+        network = saved.metadata(network_of(model, dataset, options))
+    except (UnsupportedError, ValueError) as error:
+        raise UsageError(f"--cell {options.cell}: a file cannot keep this network: {error}") from error
+    return {
         "format": "pt",
         "anyrnn": anyrnn.__version__,
         "cell": options.cell,
@@ -54,11 +62,15 @@ def save_weights(model: Reader, dataset: Dataset, options: Options) -> None:
         "steps": str(dataset.steps),
         "classes": str(dataset.classes),
         "dataset": dataset.name,
-        **saved.metadata(network_of(model, dataset, options)),
+        **network,
     }
+
+
+def save_weights(model: Reader, options: Options, described: dict[str, str]) -> None:
+    """`model.safetensors`: the state dict, described by `description`."""
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     with written_aside(options.output / WEIGHTS) as aside:
-        aside.write_bytes(safetensors.torch.save(tensors, metadata))
+        aside.write_bytes(safetensors.torch.save(tensors, described))
 
 
 def network_of(model: Reader, dataset: Dataset, options: Options) -> runtime.Network:
