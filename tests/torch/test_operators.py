@@ -32,7 +32,7 @@ def arguments(name: str, keep: bool, ragged: bool) -> list[Any]:
     x = torch.randn(T, N, D)
     packing = segments(np.arange(T)[:, None] < np.array([4, 2, 1])).packing if ragged else None
     given = x if packing is None else torch.randn(len(packing.sample), D)
-    sources = [s.detach() for s in layer._sources(mode, seed, x)]
+    sources = [s.detach() for s in layer._sources(mode, seed, x)[0]]
     return [[given], [], sources, seed, *operators.as_arguments(packing), mode.numbers[False, False][0], keep]
 
 

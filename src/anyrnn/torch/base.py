@@ -18,11 +18,9 @@ from torch.nn.utils import parametrize
 
 from anyrnn import backends, cells
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.reference import run as reference
 from anyrnn.backends.triton import run as triton
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen
-from anyrnn.ir.interpret import Interpreter
 from anyrnn.numpy.parameters import own_first_values
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
@@ -31,7 +29,7 @@ from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, interpreted, packed, plain
 from anyrnn.torch.calls import DTYPES, Call, handle
 from anyrnn.torch.explained import seen
-from anyrnn.torch.namespace import NAMESPACE
+from anyrnn.torch.phase import Phase
 from anyrnn.torch.repeated import IS_NESTED, Earlier
 from anyrnn.torch.rows import Scatter
 from anyrnn.torch.tensors import Tensors, is_autocast, is_cast
@@ -75,8 +73,8 @@ class Mode:
     numbers: dict[tuple[bool, bool], list[int]]
     """of the calls that the network is, one after the other: by whether steps give all states, and whether the last call gives
     outputs of ends alone; they hold in this process only"""
-    plain: bool
-    """whether steps read parameters as they are"""
+    phase: Phase | None
+    """what makes that which steps read beside parameters as they are"""
     source_names: list[str]
     source_shapes: list[tuple[int, ...]]
 
@@ -163,13 +161,20 @@ class RecurrentBase(Layer, torch.nn.Module):
         return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        packed.forget(self.parameters())  # torch exchanges no tensor that somebody refers to weakly
+        self._forget()  # torch exchanges no tensor that somebody refers to weakly
         self._as_before, self._earlier = plain.unknown, Earlier()
         super()._apply(fn, recurse)
         return self
 
+    def _forget(self) -> None:
+        """Let go of what is kept of the parameters."""
+        packed.forget(self.parameters())
+        for mode in (*self._modes.values(), *self._held_modes.values()):
+            if mode.phase is not None:
+                mode.phase.forget()
+
     def _load_from_state_dict(self, *given: Any) -> None:
-        packed.forget(self.parameters())  # see `_apply`
+        self._forget()  # see `_apply`
         super()._load_from_state_dict(*given)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -191,8 +196,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         # made now, since torch.compile cannot make a cached property
         _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
-        plain_sources = not network.plan.phase.computed
-        return Mode(network, with_all_states, draws, self._handles(network, with_all_states), plain_sources, names, shapes)
+        phase = Phase(network) if network.plan.phase.computed else None
+        return Mode(network, with_all_states, draws, self._handles(network, with_all_states), phase, names, shapes)
 
     @property
     def _mode(self) -> Mode:
@@ -336,19 +341,19 @@ class RecurrentBase(Layer, torch.nn.Module):
             others = "torch.export and anyrnn.onnx.export do"
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64) if mode.draws else None
-        sources = self._sources(mode, seed, input)
-        plain_sources = mode.plain and not is_compiling() and not any(map(IS_NESTED, sources)) and self._as_before(*sources)
+        sources, lasting = self._sources(mode, seed, input)
+        plain_sources = lasting and not is_compiling() and not any(map(IS_NESTED, sources)) and self._as_before(*sources)
         if not plain_sources:
             if is_autocast(weight):  # parametrisations may have been made in another dtype
                 sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]
-            self._check_sources(mode, sources, weight)
+            self._check_sources(mode, sources, weight, lasting)
         return sources, seed, plain_sources
 
-    def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor) -> None:
-        """Refuse parameters that were replaced by others of another form; remember what they are like."""
+    def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor, lasting: bool) -> None:
+        """Refuse parameters that were replaced by others of another form; remember what those are like that last."""
         dtype = weight.dtype
         if [s.shape for s in sources] == mode.source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
-            if mode.plain and not is_compiling() and self._likenesses:
+            if lasting and not is_compiling() and self._likenesses:
                 self._likenesses -= 1
                 known = plain.direct(*sources) and all(map(Tensor.is_contiguous, sources))
                 self._as_before = plain.likeness(*sources) if known else plain.unknown
@@ -368,34 +373,40 @@ class RecurrentBase(Layer, torch.nn.Module):
             raise ValueError(f"{self._label}: input should be of a floating-point dtype, got {input.dtype}")
         return input
 
-    def _sources(self, mode: Mode, seed: Tensor | None, input: Tensor) -> list[Tensor]:
-        """What the step reads of the parameters, for each unit: as they are, or through the parameter phase."""
-        if mode.plain:
+    def _sources(self, mode: Mode, seed: Tensor | None, input: Tensor) -> tuple[list[Tensor], bool]:
+        """What the step reads of the parameters, for each unit: as they are, or through the parameter phase; and whether these
+        are tensors that last from call to call.
+        """
+        if mode.phase is None:
             parameters: Any = self._parameters
             try:
-                return [parameters[name] for name in mode.source_names]
+                return [parameters[name] for name in mode.source_names], True
             except KeyError:  # a parametrisation has taken a parameter's place
-                return [getattr(self, name) for name in mode.source_names]
-        return [t for unit in mode.network.units for t in self._computed(mode.network, unit, seed, input)]
+                return [getattr(self, name) for name in mode.source_names], True
+        found, lasting = [], True
+        for unit in mode.network.units:
+            of_unit, lasts = self._through_phase(mode.network, mode.phase, unit, seed, input)
+            found += of_unit
+            lasting = lasting and lasts
+        return found, lasting
 
-    def _computed(self, network: Network, unit: tuple[int, int], seed: Any, input: Tensor) -> list[Tensor]:
+    def _through_phase(
+        self, network: Network, phase: Phase, unit: tuple[int, int], seed: Any, input: Tensor
+    ) -> tuple[list[Tensor], bool]:
         layer, direction = unit
         parameters = {p.name: getattr(self, self._named(network, p.name, unit)) for p in network.graph.parameters}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
-        number = interpreted.number_like(like)
-        chances = None
-        if seed is not None:
-            memory = plain.direct(like, seed) and not are_functorch_transforms_active()
-            native = memory and self._why_not_native(like) is None
-            random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
-            chances = None if random is None else random.at(layer, direction, 0)
-        interpreter = Interpreter(NAMESPACE, number, network.layer_sizes(layer), chances)
-        phase = network.plan.phase
-        values = reference.parameter_values(network, number, parameters)
-        with interpreted.without_autocast(like):
-            interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
-        computed = {w.name: values[w.node] for w in phase.computed}
-        return [parameters[name] if name in parameters else computed[name] for name in network.sources]
+        direct = plain.direct(like) and not are_functorch_transforms_active() and forward_ad._current_level < 0
+        made = phase.lasting(unit, parameters, like, self._frozen) if direct else None
+        lasts = made is not None
+        if made is None:
+            chances = None
+            if seed is not None:
+                native = direct and plain.direct(seed) and self._why_not_native(like) is None
+                random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
+                chances = None if random is None else random.at(layer, direction, 0)
+            made = phase.make(unit, parameters, like, chances)
+        return [parameters[name] if name in parameters else made[name] for name in network.sources], lasts
 
     def _run(
         self,

@@ -39,13 +39,13 @@ def seen(module: RecurrentBase, given: Sequence[Any], call: dict[str, Any]) -> S
     return _seen(module, {}, weight.dtype, module.why_not_native)
 
 
-def _sources(module: RecurrentBase, mode: Mode, seed: Tensor | None, input: Tensor) -> list[Tensor]:
+def _sources(module: RecurrentBase, mode: Mode, seed: Tensor | None, input: Tensor) -> tuple[list[Tensor], bool]:
     """What the steps read where that is parameters, else tensors that are like it."""
-    if mode.plain and all(name in module._parameters for name in mode.source_names):
+    if mode.phase is None and all(name in module._parameters for name in mode.source_names):
         return module._sources(mode, seed, input)
     trains = any(p.requires_grad for p in module.parameters())
     like = module._weight(input)
-    return [like.new_empty(shape).requires_grad_(trains) for shape in mode.source_shapes]
+    return [like.new_empty(shape).requires_grad_(trains) for shape in mode.source_shapes], False
 
 
 def _stop(

@@ -62,9 +62,9 @@ def ends(network: Network, sequence: Tensor) -> Tensor:
 
 
 def number_like(x: Tensor) -> Callable[[float], Tensor]:
-    """What makes tensors of Python numbers, in the dtype and on the device of `x`."""
+    """What makes tensors of Python numbers, in the dtype and on the device of `x`, without waiting for it."""
     dtype, device = x.dtype, x.device
-    return lambda value: torch.tensor(value, dtype=dtype, device=device)
+    return lambda value: torch.full((), value, dtype=dtype, device=device)
 
 
 def first_values(network: Network, like: Tensor, rows: int) -> list[Tensor]:

@@ -37,6 +37,8 @@ class Repeated:
     like: Callable[..., bool]
     """whether input, first states and sources are what they were, in all but their numbers"""
     batch_first: bool
+    fixed: Sequence[Tensor | None] | None
+    """the sources that are no parameters, in the places of all, where these follow from no parameter"""
     run: Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, Tensors]]
     """gives the output and the last states, of the input [T, N, D], first states, sources, and the module's promise; of cells
     all without the sides of steps and units
@@ -44,20 +46,26 @@ class Repeated:
 
     def __call__(self, module: RecurrentBase, input: Any, hx: Any) -> tuple[Tensor, Tensors] | None:
         """The output and the last states as the module gives them; None if the call is not like it."""
-        first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
-        sources: Any = list(map(module._parameters.get, self.mode.source_names))
-        try:
-            alike = not any(map(IS_NESTED, (input, *first, *sources))) and self.like(input, *first, *sources)
-        except TypeError:  # another number of states, or what is no tensor
-            return None
         if (
-            not alike
-            or module._modes[module.training] is not self.mode
+            module._modes[module.training] is not self.mode
             or are_functorch_transforms_active()
             or forward_ad._current_level >= 0
             or count_dispatch_modes()
             or module.backend == "reference"
         ):
+            return None
+        first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
+        sources: Any
+        if self.fixed is not None:
+            sources = list(map(module._parameters.get, self.mode.source_names, self.fixed))
+        else:
+            sources, lasting = module._sources(self.mode, None, input)
+            if not lasting:
+                return None
+        try:
+            if any(map(IS_NESTED, (input, *first, *sources))) or not self.like(input, *first, *sources):
+                return None
+        except TypeError:  # another number of states, or what is no tensor
             return None
         x = input.transpose(0, 1) if self.batch_first else input
         output, last = self.run(x, first, sources, module._frozen)
@@ -94,8 +102,8 @@ class Earlier:
     def note(
         self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
     ) -> None:
-        """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
-        tensors have no sides of steps and units.
+        """A call that was just made, of sources that last. Of two in succession that are of one kind, the later is remembered.
+        `of_step`: the tensors have no sides of steps and units.
         """
         if of_step and torch.is_grad_enabled() and any(t.requires_grad for t in (input, *first, *sources)):
             return  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
@@ -115,7 +123,8 @@ def _remembered(
     number = mode.numbers[False, False][0]
     tensors = (input, *first, *sources)
     network = mode.network
-    fits = mode.plain and not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
+    lasting = not mode.draws and (mode.phase is None or module._sources(mode, None, input)[1])
+    fits = lasting and network.is_one_call and network.merge != "separate" and not network.learned_state
     if not (
         fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources)) and module._kernels_run(input)
     ):
@@ -133,7 +142,12 @@ def _remembered(
     if repeat is None:
         return None
     run: Any = TrainingRepeat(repeat, len(first)) if trains else repeat.infer
-    return Repeated(mode, like, module.batch_first, run)
+    fixed = None
+    if mode.phase is None or not mode.phase.reads:
+        made = {w.name for w in network.plan.phase.computed}
+        names = network.sources * len(network.units)
+        fixed = [source if name in made else None for name, source in zip(names, sources, strict=True)]
+    return Repeated(mode, like, module.batch_first, fixed, run)
 
 
 class TrainingRepeat:

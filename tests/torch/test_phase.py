@@ -1,0 +1,239 @@
+"""What the parameter phase makes is kept from call to call, and is never that of other parameters."""
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn import State, affine, cell, matrix, sigmoid, tanh, vector
+from anyrnn.torch.phase import Phase
+
+
+@cell
+def skewed(x, h, *, leak=0.25):  # type: ignore[no-untyped-def]
+    W, rate = matrix("W"), sigmoid(vector("rate"))
+    h = (1 - leak) * h + leak * tanh(affine("h", x) + (W - W.T) @ h) * rate
+    return h, State(h=h)
+
+
+@cell
+def leaky(x, h, *, leak=0.25):  # type: ignore[no-untyped-def]
+    h = (1 - leak) * h + leak * tanh(affine("h", x, h))
+    return h, State(h=h)
+
+
+SIZES = {"num_layers": 2, "bidirectional": True}
+
+
+def layer_of(cell: Any, **options: Any) -> Any:
+    torch.manual_seed(1)
+    return anyrnn.torch.Recurrent(cell, 3, 5, **SIZES, **options)
+
+
+def by_interpreter(layer: Any, x: Tensor) -> Tensor:
+    """What a layer should give with the parameters that it has."""
+    with torch.inference_mode(False), torch.no_grad():
+        fresh = anyrnn.torch.Recurrent(layer.cell, 3, 5, **SIZES, **layer.options, backend="reference", dtype=x.dtype)
+        fresh.load_state_dict({name: p.clone() for name, p in layer.state_dict().items()})
+        output: Tensor = fresh.train(layer.training)(x.clone())[0]
+        return output
+
+
+def check(layer: Any, x: Tensor, times: int = 3) -> None:
+    """That calls give what they should: looked at, remembered, and repeated."""
+    expected = by_interpreter(layer, x)
+    for _ in range(times):
+        torch.testing.assert_close(layer(x)[0].detach(), expected, rtol=1e-5, atol=1e-6)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "in place": lambda layer: layer.W_l1_reverse.mul_(2),
+    "data": lambda layer: layer.W_l0.data.mul_(2),
+    "a single number": lambda layer: layer.rate_l1.data.view(-1)[4].add_(1),
+    "through NumPy": lambda layer: np.multiply(layer.W_l1.detach().numpy(), 2, out=layer.W_l1.detach().numpy()),
+    "another parameter": lambda layer: setattr(layer, "W_l0", torch.nn.Parameter(layer.W_l0 * 2)),
+    "other strides": lambda layer: setattr(layer, "W_l0", torch.nn.Parameter((layer.W_l0 * 2).T.contiguous().T)),
+    "a state dict": lambda layer: layer.load_state_dict({n: p * 2 for n, p in layer.state_dict().items()}),
+    "what is read as it is": lambda layer: layer.weight_ih_l0.data.add_(1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_every_change_of_a_parameter_is_seen(change: str, mode: Callable[[], Any]) -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    with mode():
+        check(layer, x)
+        before = layer(x)[0]
+        with torch.inference_mode(False), torch.no_grad():
+            CHANGES[change](layer)
+        assert not torch.equal(layer(x)[0], before)
+        check(layer, x)
+
+
+@pytest.mark.parametrize("change", ["in place", "another parameter", "a state dict"])
+def test_a_frozen_module_sees_what_torch_counts(change: str) -> None:
+    layer, x = layer_of(skewed).eval().freeze(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        check(layer, x)
+        CHANGES[change](layer)
+        check(layer, x)
+        layer.W_l0.data.mul_(2)
+        layer.freeze()  # a new promise
+        check(layer, x)
+
+
+def test_a_frozen_module_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = layer_of(skewed).eval().freeze(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        check(layer, x)
+        monkeypatch.setattr("anyrnn.torch.phase.bits", lambda _: pytest.fail("the numbers were looked at"))
+        layer(x)
+
+
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The units for which something is made from now on."""
+    found: list[tuple[int, int]] = []
+    make = Phase.make
+
+    def counted(phase: Phase, unit: tuple[int, int], *given: Any) -> Any:
+        found.append(unit)
+        return make(phase, unit, *given)
+
+    monkeypatch.setattr(Phase, "make", counted)
+    return found
+
+
+def test_nothing_is_made_twice_of_the_same_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, found = layer_of(skewed).eval(), torch.randn(4, 2, 3), made(monkeypatch)
+    with torch.no_grad():
+        for _ in range(5):
+            layer(x)
+        assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+        layer.W_l1.add_(1)
+        layer(x)
+    assert found[4:] == [(1, 0)]
+
+
+def test_hyper_parameters_are_made_once_for_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, found = layer_of(leaky), torch.randn(4, 2, 3), made(monkeypatch)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(5):
+        optimiser.zero_grad()
+        layer(x)[0].sum().backward()
+        optimiser.step()
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    check(layer, x)
+
+
+def gradients(layer: Any, x: Tensor) -> list[Tensor]:
+    layer.zero_grad()
+    layer(x)[0].square().sum().backward()
+    return [p.grad.clone() for p in layer.parameters()]
+
+
+@pytest.mark.parametrize("own", [skewed, leaky])
+def test_calls_with_gradients_between_those_without(own: Any) -> None:
+    layer, x = layer_of(own), torch.randn(4, 2, 3)
+    expected = gradients(layer_of(own, backend="reference"), x)
+    for _ in range(4):
+        with torch.no_grad():
+            check(layer, x)
+        with torch.inference_mode():
+            check(layer, x)
+        for d, e in zip(gradients(layer, x), expected, strict=True):
+            torch.testing.assert_close(d, e, rtol=1e-4, atol=1e-5)
+
+
+def test_a_parameter_that_is_to_be_trained_after_all() -> None:
+    layer, x = layer_of(skewed).requires_grad_(False), torch.randn(4, 2, 3)
+    for _ in range(4):
+        layer(x)
+    layer.W_l0.requires_grad_()
+    layer(x)[0].sum().backward()
+    assert layer.W_l0.grad is not None
+    assert layer.W_l0.grad.abs().sum() > 0
+
+
+def test_other_dtypes_and_copies() -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        check(layer, x)
+        double = copy.deepcopy(layer).double()
+        check(double, x.double())
+        double.W_l0.mul_(2)
+        check(double, x.double())
+        check(layer, x)
+        check(layer.double(), x.double())
+
+
+def test_nan_is_kept_as_other_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, found = layer_of(skewed).eval(), torch.randn(4, 2, 3), made(monkeypatch)
+    with torch.no_grad():
+        layer.W_l0[0, 0] = float("nan")
+        for _ in range(3):
+            assert layer(x)[0].isnan().any()
+    assert len(found) == 4
+
+
+def test_transforms_make_it_themselves() -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        check(layer, x)
+        parameters = {n: torch.stack([p, p + 1]) for n, p in layer.named_parameters()}
+        both = torch.vmap(lambda p: torch.func.functional_call(layer, p, (x,))[0])(parameters)
+        torch.testing.assert_close(both[0], layer(x)[0])
+        for p in layer.parameters():
+            p.add_(1)
+        torch.testing.assert_close(both[1], layer(x)[0])
+
+
+def test_a_module_that_was_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+        for _ in range(3):
+            check(layer, x)
+            layer.W_l0.mul_(2)
+
+
+@pytest.mark.parametrize(("own", "name"), [(skewed, "W_l0"), (skewed, "weight_ih_l0"), (leaky, "weight_ih_l0")])
+def test_parametrised_parameters(own: Any, name: str) -> None:
+    layer, x = layer_of(own).eval(), torch.randn(4, 2, 3)
+    torch.nn.utils.parametrizations.weight_norm(layer, name)
+    with torch.no_grad():
+        before = layer(x)[0]
+        for _ in range(3):
+            torch.testing.assert_close(layer(x)[0], before)
+        layer.parametrizations[name].original0.mul_(2)
+        assert not torch.equal(layer(x)[0], before)
+
+
+@pytest.mark.timing
+def test_a_hyper_parameter_costs_little() -> None:
+    """A call of one sample, beside the same cell with the numbers written in."""
+
+    @cell
+    def written(x, h):  # type: ignore[no-untyped-def]
+        h = 0.75 * h + 0.25 * tanh(affine("h", x, h))
+        return h, State(h=h)
+
+    x = torch.randn(20, 1, 64)
+    layers = [anyrnn.torch.Recurrent(c, 64, 64) for c in (leaky, written)]
+    seconds: list[list[float]] = [[], []]
+    with torch.no_grad():
+        for _ in range(20):
+            for layer, found in zip(layers, seconds, strict=True):
+                for _ in range(4):
+                    layer(x)
+                begin = time.perf_counter()
+                for _ in range(10):
+                    layer(x)
+                found.append(time.perf_counter() - begin)
+    given, plain = map(np.median, seconds)
+    assert given < 1.5 * plain, (given, plain)
