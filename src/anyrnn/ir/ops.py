@@ -71,7 +71,7 @@ RANDOM = ("choose", "scale", "probability")
 
 def same_value(op: str, inputs: Sequence[int]) -> int | None:
     """Of the operands of an op, the one that its result is whatever they are."""
-    if op in ("stop_gradient", "clip_gradient"):
+    if op in ("stop_gradient", "clip_gradient", "norm"):
         return inputs[0]
     return inputs[1] if op == "where" and inputs[1] == inputs[2] else None
 

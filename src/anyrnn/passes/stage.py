@@ -74,7 +74,7 @@ class Stager(Levels):
             return 0
         if node.row.kind != "elementwise" or node.row.costly or node.shape == ():
             return AGAIN_OPS + 1
-        made = {s for s in node.inputs if not self.is_leaf(s)}
+        made = {s for s in node.inputs if not self.is_leaf(s) and self.nodes[s].shape != ()}  # numbers of a sample stand there
         if not made:
             return 1
         if len(made) > 1 or any(self._is_state(s) for s in node.inputs):
