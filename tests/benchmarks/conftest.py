@@ -30,7 +30,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def replace_quick(*rows: Row) -> None:
         monkeypatch.setitem(SUITES, "quick", list(rows))
 
-    monkeypatch.setattr(machine, "PRODUCT_SIZE", 64)
+    monkeypatch.setattr(machine, "PRODUCT_SIZES", (64, 32))
     monkeypatch.setattr(machine, "MEMORY_BYTES", 2**16)
     monkeypatch.setattr(reading, "LEAST_SECONDS", 1e-4)
     monkeypatch.setattr(pointwise, "ROUNDS", 10)
