@@ -59,9 +59,7 @@ class Repeated:
         if self.fixed is not None:
             sources = list(map(module._parameters.get, self.mode.source_names, self.fixed))
         else:
-            sources, lasting = module._sources(self.mode, None, input)
-            if not lasting:
-                return None
+            sources = module._sources(self.mode, None, input)[0]
         try:
             if any(map(IS_NESTED, (input, *first, *sources))) or not self.like(input, *first, *sources):
                 return None
@@ -102,8 +100,8 @@ class Earlier:
     def note(
         self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
     ) -> None:
-        """A call that was just made, of sources that last. Of two in succession that are of one kind, the later is remembered.
-        `of_step`: the tensors have no sides of steps and units.
+        """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
+        tensors have no sides of steps and units.
         """
         if of_step and torch.is_grad_enabled() and any(t.requires_grad for t in (input, *first, *sources)):
             return  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
@@ -123,8 +121,7 @@ def _remembered(
     number = mode.numbers[False, False][0]
     tensors = (input, *first, *sources)
     network = mode.network
-    lasting = not mode.draws and (mode.phase is None or module._sources(mode, None, input)[1])
-    fits = lasting and network.is_one_call and network.merge != "separate" and not network.learned_state
+    fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
     if not (
         fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources)) and module._kernels_run(input)
     ):
