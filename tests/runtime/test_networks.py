@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -471,3 +473,35 @@ def test_all_steps_side_by_side(tmp_path):
             one.run(draw(2, 5, 3))
         with pytest.raises(ValueError, match="flat: samples should have 4 steps"):
             one.run(x, lengths=[4, 3])
+
+
+@pytest.mark.parametrize("name", ["lstm", "antisymmetric_rnn", "indrnn", "lstm_heads"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "merge": "sum", "residual": True}])
+def test_calls_of_any_shape_share_packed_weights(name, options):
+    """Whatever calls were before, a call has the bits of a fresh network's first."""
+    made = partial(recurrent, name, size=20, hidden=40, num_layers=2, **options)
+    shared = runtime.Network(20, [made()])
+    for steps, rows in [(1, 1), (3, 1), (9, 2), (2, 30), (1, 3), (3, 1), (1, 1), (40, 9), (9, 2)]:
+        x = draw(steps, rows, 20)
+        assert np.array_equal(shared.run(x)[0], runtime.Network(20, [made()]).run(x)[0]), (steps, rows)
+        lengths = np.arange(rows) % (steps + 1)
+        assert np.array_equal(shared.run(x, lengths=lengths)[0], runtime.Network(20, [made()]).run(x, lengths=lengths)[0])
+
+
+def test_parameters_are_looked_at_once(monkeypatch):
+    network, x = runtime.Network(5, [recurrent("antisymmetric_rnn")]), draw(4, 2, 5)
+    output = network.run(x)[0]
+    monkeypatch.setattr("anyrnn.numpy.recurrent.sources", lambda *_: pytest.fail("the parameter phase was run again"))
+    assert np.array_equal(network.run(x)[0], output)
+    (packed,) = network.layers[0].runner._kept._packed.values()
+    packed.memory[:] = 0
+    assert not np.array_equal(network.run(x)[0], output), "the weights were packed again"
+
+
+def test_a_network_is_called_by_several_threads_at_once():
+    network = small("lstm")
+    inputs = [given(network, 5 + k, 1 + k) for k in range(8)]
+    expected = [small("lstm").run(x)[0] for x in inputs]
+    with ThreadPoolExecutor(4) as threads:
+        for outputs in [list(threads.map(lambda x: network.run(x)[0], inputs)) for _ in range(20)]:
+            assert all(map(np.array_equal, outputs, expected))

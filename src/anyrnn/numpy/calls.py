@@ -14,6 +14,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
 from anyrnn.numpy.arrays import Array, Arrays, strides, strides_of_units
+from anyrnn.numpy.packed import Kept
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
@@ -44,6 +45,8 @@ class Reserve:
 
     budget: int | None = None
     """Of bytes that a training call may keep."""
+    kept: Kept | None = None
+    """Of an inference call of a layer whose parameters nobody changes."""
 
     @property
     def ends(self) -> bool:
@@ -149,10 +152,16 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
         more=strides_of_units(last[states:]),
         ends=reserve.ends,
         windows=windows,
+        packed=reserve.kept is not None,
     )
     arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
-    call = native.forward_in_windows if windows else native.call
-    call(reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness)
+    given = reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness
+    if windows:
+        native.forward_in_windows(*given)
+    elif reserve.kept is None:
+        native.call(*given)
+    else:
+        native.call(*given, reserve.kept.memory(reserve.network), trusting=True)
 
 
 def backward(

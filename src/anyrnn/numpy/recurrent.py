@@ -15,9 +15,11 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
+from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
+from anyrnn.numpy.packed import Kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
@@ -105,11 +107,19 @@ class Recurrent(Layer):
 
     @classmethod
     def of_network(
-        cls, network: Network, parameters: Mapping[str, Array], *, batch_first: bool = False, backend: str = "auto"
+        cls,
+        network: Network,
+        parameters: Mapping[str, Array],
+        *,
+        batch_first: bool = False,
+        backend: str = "auto",
+        constant: bool = False,
     ) -> Recurrent:
         """A layer of a network that is there already, as one read from a file; its `cell` is None.
 
-        Args: parameters: arrays of one dtype, by name; they are the layer's from now on.
+        Args:
+            parameters: arrays of one dtype, by name; they are the layer's from now on.
+            constant: nobody will write to them, or put others in their place.
 
         Raises: ValueError, TypeError for parameters that do not fit; UnsupportedError as the constructor does.
         """
@@ -121,6 +131,7 @@ class Recurrent(Layer):
         layer.parameters = dict(parameters)
         dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
         layer._set_up(partial(_unchanged, network), dtype, batch_first, backend, 0.0, None, None)
+        layer._kept = Kept() if constant else None
         layer.sources()  # which looks whether all parameters are there
         return layer
 
@@ -141,6 +152,7 @@ class Recurrent(Layer):
         self.network: Network = networks(dropout).evaluation
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
+        self._kept: Kept | None = None
 
     def _check_backend(self, name: str) -> None:
         if name not in backends.NAMES:
@@ -326,12 +338,17 @@ class Recurrent(Layer):
         """
         layer = copy(self)
         layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
-        layer.batch_first = False
+        layer.batch_first, layer._kept = False, None
         return Stream(layer, rows)
 
     def sources(self) -> list[Array]:
         """The arrays that the steps of all layers and directions read, of the parameters as they are now."""
         return sources(self.network, self.parameters, self.dtype)
+
+    def _sources_of(self, network: Network, chances: Randomness | None, keep: bool) -> list[Array]:
+        """The same of what a call runs."""
+        make = partial(sources, network, self.parameters, self.dtype, chances)
+        return make() if keep or chances is not None or self._kept is None else self._kept.sources(network, make)
 
     def reserve_size(self, steps: int, rows: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more. Of
@@ -377,7 +394,8 @@ class Recurrent(Layer):
         view, batched = self._sequence(x, joined=which is not None and which.cu_seqlens is not None)
         inputs = [view, *arrays.further(further, view, batched)]
         draw = None if self._why_not_native() else backends.native().draw
-        now = sources(network, self.parameters, self.dtype, network.randomness(operator.index(seed), None, draw))
+        chances = network.randomness(operator.index(seed), None, draw)
+        now = self._sources_of(network, chances, keep)
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
@@ -393,7 +411,7 @@ class Recurrent(Layer):
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places, draw)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
-        reserve.outputs, reserve.budget = return_outputs, self.memory_budget
+        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, None if keep else self._kept
         last, more = self._fill(reserve, output, first, all_states, keep, memory)
         shown = self._shown(reserve, output) if out is None else out
         if return_outputs == "none":

@@ -52,7 +52,7 @@ class Recurrent(Layer):
         self.batch_first: bool | None = None
         """Of the layer that it was made of."""
         own = {name: kept(array) for name, array in parameters.items()}
-        self.runner = Runner.of_network(network, own, backend=backend)
+        self.runner = Runner.of_network(network, own, backend=backend, constant=True)
 
     @classmethod
     def of(cls, name: str, inputs: Sequence[str] | str, layer: Any, **options: Any) -> Recurrent:
@@ -126,7 +126,7 @@ class Formula(Layer):
             raise ValueError(f"{name}: a formula is of one layer that goes forwards and has no states that are vectors")
         self.network = network
         own = {name: kept(array) for name, array in parameters.items()}
-        self.runner = Runner.of_network(network, own, backend=backend)
+        self.runner = Runner.of_network(network, own, backend=backend, constant=True)
 
     @property
     def arrays(self) -> Mapping[str, Array]:

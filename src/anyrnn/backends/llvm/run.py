@@ -221,10 +221,17 @@ def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | 
     return Way(count, abreast, columns, barriers, bytes, again)
 
 
-def call(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None) -> None:
-    """Run a forward or backward call; `Shape` says in which order the addresses come."""
+def call(
+    network: Network,
+    shape: Shape,
+    addresses: Sequence[int],
+    randomness: Randomness | None = None,
+    keep: Callable[[int], Packed] | None = None,
+    trusting: bool = False,
+) -> None:
+    """Run a forward or backward call; `Shape` says in which order the addresses come, `Pool.call` what the rest is."""
     key, pools = (network, shape), POOLS if shape.extent.counts is None else UNEVEN
-    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness)
+    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting)
 
 
 class Repeated:

@@ -1,0 +1,39 @@
+"""What is made of parameters that nobody changes, kept from one inference call of their layer to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anyrnn import backends
+from anyrnn.numpy.arrays import Array
+from anyrnn.sequence.network import Network
+
+
+class Kept:
+    """Of one layer: the arrays that steps read, and these packed for the kernels."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Network, list[Array]] = {}
+        self._packed: dict[Network, Any] = {}
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        """Copies and pickles begin with nothing."""
+        return Kept, ()
+
+    def sources(self, network: Network, make: Callable[[], list[Array]]) -> list[Array]:
+        """The arrays that the steps of a network read, which draws nothing."""
+        if network not in self._sources:
+            self._sources[network] = make()
+        return self._sources[network]
+
+    def memory(self, network: Network) -> Callable[[int], Any]:
+        """What gives the memory of at least so many bytes for a network's packed weights, with what was packed there before."""
+
+        def of_bytes(bytes: int) -> Any:
+            found = self._packed.get(network)
+            if found is None or found.bytes < bytes:
+                found = self._packed[network] = backends.native().Packed(bytes)
+            return found
+
+        return of_bytes
