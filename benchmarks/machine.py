@@ -60,7 +60,7 @@ class Probe:
         if row.samples <= FEW_SAMPLES and row.mode == "inference" and result.step_bytes:
             reading = self.reading.reference(result.once_bytes, result.step_bytes, row.steps - 1)
             return {"product": self.product, "reading": reading}
-        return {"product": self.product} if row.samples > FEW_SAMPLES else {}
+        return {"product": self.product}
 
     @property
     def ceilings(self) -> Ceilings:

@@ -70,12 +70,14 @@ def of_memory(result: Result, run: Run) -> float | None:
 
 def of_bound(result: Result, run: Run) -> float | None:
     """Of the time of its products at an LSTM's rate and of its other arithmetic at the machine's, or of the memory's where arrays
-    take longer.
+    take longer. The LSTM's row may have been an hour earlier, beside other neighbours: both are seen beside the large product.
     """
     lstm, memory = run.lstm_like(result.row), run.ceilings.memory
     if lstm is None or not lstm.rate or not result.seconds or not memory:
         return None
     computed = result.flops / lstm.rate + run.ceilings.pointwise(result.elements)
+    if lstm.product_rate and result.product_rate:
+        computed *= lstm.product_rate / result.product_rate
     return max(computed, result.array_bytes / memory) / result.seconds
 
 

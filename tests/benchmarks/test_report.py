@@ -70,6 +70,14 @@ def test_what_is_below_target(report: Report, monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
+def test_an_lstm_of_another_hour_is_seen_beside_the_large_product(report: Report) -> None:
+    lstm, row = report.results[0], report.results[-1]
+    run = targets.Run((lstm, row), Ceilings(400e9, 50e9), 2, 2**20)
+    share = targets.of_bound(row, run)
+    slow = replace(row, timings={"anyrnn": Timing(((0.160,),))}, product_rate=150e9)
+    assert targets.of_bound(slow, targets.Run((lstm, slow), run.ceilings, 2, 2**20)) == pytest.approx(share)
+
+
 def missed(report: Report, *results: Result, threads: int = 2) -> list[str]:
     settings = replace(report.settings, threads=threads)
     return [line for line in replace(report, results=results, compiles={}, settings=settings).missed if "mean" not in line]
