@@ -39,6 +39,15 @@ class Shape:
     seeded: bool
     packing: Packing | None = None
     scatter: Scatter | None = None
+    of_step: bool = False
+    """Inputs, states and outputs have no sides of steps and units: those of a cell's call."""
+
+    def sequences(self, tensors: Tensors) -> Tensors:
+        """The same arguments, of a step as those of sequences."""
+        if not self.of_step:
+            return tensors
+        middle = self.inputs + self.first
+        return [*[t.unsqueeze(0) for t in tensors[:middle]], *tensors[middle:]]
 
     def parts(self, tensors: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T], T | None]:
         """Inputs, first states, sources, seed; or what is known of each."""
@@ -51,7 +60,8 @@ known_shape = lru_cache(maxsize=1024)(Shape)
 
 def interpreted_shape(shape: Shape, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """What the forward function gives, by torch's own operators."""
-    return interpreted(shape.number, *shape.parts(tensors), shape.packing)
+    found = interpreted(shape.number, *shape.parts(shape.sequences(tensors)), shape.packing)
+    return tuple([t.squeeze(0) for t in found]) if shape.of_step else found
 
 
 def save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
@@ -109,15 +119,16 @@ class Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = shape.parts(shape.sequences(tensors))
         if direct(*tensors):
-            scatter = shape.scatter
-            output, last, reserve = run_forward(*shape.parts(tensors), shape.packing, shape.number, True, scatter=scatter)
+            scatter, of_step = shape.scatter, shape.of_step
+            output, last, reserve = run_forward(*given, shape.packing, shape.number, True, scatter=scatter, of_step=of_step)
         else:
-            output, last, reserve = torch.ops.anyrnn.forward(
-                *shape.parts(tensors), *as_arguments(shape.packing), shape.number, True
-            )
+            output, last, reserve = torch.ops.anyrnn.forward(*given, *as_arguments(shape.packing), shape.number, True)
             if shape.scatter is not None:
                 output = shape.scatter.put(output)
+            if shape.of_step:  # not as views, which nobody could change in place
+                output, last = output.squeeze(0).clone(), [t.squeeze(0).clone() for t in last]
         assert reserve is not None
         save(ctx, shape, tensors, reserve)
         return output, *last
@@ -131,17 +142,22 @@ def _run_gradient(
     shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
-    d_output, d_last = tensors[0], tensors[1 : 1 + states]
+    cotangents = tensors[: 1 + states]
+    if shape.of_step:
+        cotangents = [d if d is None else d.unsqueeze(0) for d in cotangents]
+    d_output, *d_last = cotangents
     *given, reserve = cast("Tensors", tensors[1 + states :])  # only cotangents may be missing
-    inputs, first, sources, seed = shape.parts(given)
+    inputs, first, sources, seed = shape.parts(shape.sequences(given))
     kinds = [any(some) for some in shape.parts(wanted)[:3]]
-    rest = (reserve, d_output, list(d_last), shape.number, kinds)
-    if direct(reserve, *[d for d in tensors[: 1 + states] if d is not None], *inputs, *first, *sources):
+    rest = (reserve, d_output, d_last, shape.number, kinds)
+    if direct(reserve, *[d for d in cotangents if d is not None], *inputs, *first, *sources):
         d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest, shape.scatter)
     else:
         d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(
             inputs, first, sources, seed, *as_arguments(shape.packing), *rest
         )
+    if shape.of_step:
+        d_inputs, d_first = [g.squeeze(0) for g in d_inputs], [g.squeeze(0) for g in d_first]
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
@@ -293,10 +309,12 @@ def call_network(
     plain_sources: bool,
     frozen: int,
     scatter: Scatter | None = None,
+    of_step: bool = False,
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The output and the last states, through the kernels, with whatever gradient is asked for. With a `packing`, inputs and
     output are its rows; with a `scatter` the output is all rows of the caller. `plain_sources`: the sources are known to be plain
-    and contiguous tensors, and nothing compiles; `frozen`: and they have changed in no way that torch does not count.
+    and contiguous tensors, and nothing compiles; `frozen`: and they have changed in no way that torch does not count. `of_step`:
+    inputs and states have no sides of steps and units, nor have results; for calls with a gradient, in eager mode, on the CPU.
     """
     transformed = are_functorch_transforms_active()
     if scatter is not None and (transformed or forward_ad._current_level >= 0 or not CALLS[number].scatters):
@@ -314,7 +332,7 @@ def call_network(
             output = output if scatter is None else scatter.put(output)
         return output, last
     make = Shape if is_compiling() or packing is not None else known_shape
-    shape = make(number, len(inputs), len(first), seed is not None, packing, scatter)
+    shape = make(number, len(inputs), len(first), seed is not None, packing, scatter, of_step)
     seeds = () if seed is None else (seed,)
     if transformed:
         output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)

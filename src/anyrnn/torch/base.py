@@ -468,10 +468,18 @@ class RecurrentBase(Layer, torch.nn.Module):
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._thaw()  # an optimiser may follow
         if reason is None:
-            return autograd.call_network(number, inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter)
+            of_step = self._is_step(*inputs, *first, *sources)
+            if of_step:
+                inputs, first = [t.squeeze(0) for t in inputs], [t.squeeze(0) for t in first]
+            given = (inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter, of_step)
+            return autograd.call_network(number, *given)
         self._check_fallback(reason)
         output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
         return output if scatter is None else scatter.put(output), last
+
+    def _is_step(self, *tensors: Tensor) -> bool:
+        """Whether autograd is to keep tensors, and to give them, without sides of steps and units."""
+        return False
 
     def _check_fallback(self, reason: str) -> None:
         """Refuse the interpreter where kernels were asked for."""

@@ -113,10 +113,18 @@ class RecurrentCell(RecurrentBase):
         dtype = input.dtype
 
         def shown(tensor: Tensor) -> Tensor:
-            of_step = tensor.squeeze(0) if batched else tensor.squeeze(0).squeeze(0)
+            of_step = tensor if tensor.dim() == 2 else tensor.squeeze(0)
+            of_step = of_step if batched else of_step.squeeze(0)
             return of_step if of_step.dtype is dtype else of_step.to(dtype)  # under autocast
 
         return shown(output), [shown(s) for s in last]
+
+    def _is_step(self, *tensors: Tensor) -> bool:
+        """With a gradient, as in calls that are remembered: else a checkpoint whose call goes the one way and then the other
+        would find other shapes.
+        """
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return trains and not is_compiling() and self._kernels_run(tensors[0])
 
     def _checked(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """The input as a sequence of one step, and a parameter."""

@@ -59,11 +59,12 @@ def run_forward(
     contiguous_sources: bool = False,
     frozen: int = 0,
     scatter: Scatter | None = None,
+    of_step: bool = False,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """The output [T, N, S * H], or [N, S * H] of calls for ends; the last states [units, N, size], and behind them what else
     steps give, [units, T, N, size]; the reserve (None unless `keep`). With a `packing`, inputs and output are its rows,
     [rows, features], and with a `scatter` the output is all rows of the caller. `frozen`: the promise that the sources have
-    changed in no way that torch does not count.
+    changed in no way that torch does not count. `of_step`: the output is [N, H], of one step, and the last states [N, size].
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]
@@ -120,6 +121,8 @@ def run_forward(
             run_packed(pool, number, addresses, randomness, sources, at, frozen)
     if scatter is not None:
         output.index_fill_(0, scatter.places.others, scatter.padding)
+    if of_step:  # in place, as views could not be changed in place by the caller
+        output, last = output.squeeze_(0), [t.squeeze_(0) for t in last]
     return output, last, reserve
 
 
@@ -350,15 +353,20 @@ class RepeatBackward:
         return d_inputs, d_first, d_sources
 
 
-def repeat_backward(number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool]) -> RepeatBackward | None:
-    """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`."""
+def repeat_backward(
+    number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
+) -> RepeatBackward | None:
+    """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`;
+    `of_step`: gradients have no sides of steps and units.
+    """
     call, given = CALLS[number], [d for d in cotangents if d is not None]
     strides, absent = [t.stride() for t in (x, *given)], [d is None for d in cotangents]
     pool = llvm.POOLS.get(backward_key(number, x, None, None, wanted, absent, strides))
     if pool is None or any(stride[-1] != 1 for stride in strides):
         return None
     steps, rows, features = x.shape
-    sides = (rows, steps) if call.batch_first else (steps, rows)
+    sides: tuple[int, ...] = (rows, steps) if call.batch_first else (steps, rows)
+    sides, ahead = ((rows,), ()) if of_step else (sides, (call.units,))
     d_input = (*sides, features) if wanted[0] else None
-    d_first = tuple([(call.units, rows, size) for size in call.state_sizes]) if wanted[1] else ()
+    d_first = tuple([(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
     return RepeatBackward(pool, d_input, d_first, call.batch_first, wanted[2], call.summed)

@@ -103,8 +103,6 @@ class Earlier:
         """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
         tensors have no sides of steps and units.
         """
-        if of_step and torch.is_grad_enabled() and any(t.requires_grad for t in (input, *first, *sources)):
-            return  # what autograd keeps of steps would have other shapes than of those that are not repeated: see checkpoints
         kind = torch.is_grad_enabled(), input.requires_grad, first[-1].requires_grad if first else None, input.shape
         if kind == self.latest and self.left:
             self.left -= 1
@@ -138,7 +136,7 @@ def _remembered(
     repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, first, of_step)
     if repeat is None:
         return None
-    run: Any = TrainingRepeat(repeat, len(first)) if trains else repeat.infer
+    run: Any = TrainingRepeat(repeat, len(first), of_step) if trains else repeat.infer
     fixed = None
     if mode.phase is None or not mode.phase.reads:
         made = {w.name for w in network.plan.phase.computed}
@@ -150,9 +148,9 @@ def _remembered(
 class TrainingRepeat:
     """Calls with a gradient like one that was made, and what is known of their backward calls."""
 
-    def __init__(self, forward: kernels.Repeat, first: int) -> None:
+    def __init__(self, forward: kernels.Repeat, first: int, of_step: bool) -> None:
         self.forward, self.first = forward, first
-        self.shape = autograd.known_shape(forward.number, 1, first, False, None, None)
+        self.shape = autograd.known_shape(forward.number, 1, first, False, None, None, of_step)
         self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
 
@@ -192,7 +190,10 @@ class TrainingRepeat:
             middle, wanted = 1 + self.first, ctx.needs_input_grad
             like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
             kinds = (wanted[1], any(wanted[2 : 1 + middle]), any(wanted[1 + middle :]))
-            backward = kernels.repeat_backward(self.forward.number, saved[0], cotangents, kinds)
+            x, given, of_step = saved[0], cotangents, self.shape.of_step
+            if of_step:
+                x, given = x.unsqueeze(0), [d if d is None else d.unsqueeze(0) for d in given]
+            backward = kernels.repeat_backward(self.forward.number, x, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
                 self.known[(wanted, *[d is None for d in cotangents])] = like, backward
         return found
