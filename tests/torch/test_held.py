@@ -102,6 +102,23 @@ def test_cells_drawn_at_random() -> None:
 
 
 @anyrnn.cell
+def shared_operand(x, h):  # type: ignore[no-untyped-def]
+    """A sum whose last operand is also that of another sum before it."""
+    y = -x
+    first = anyrnn.tanh(anyrnn.affine("f", y))
+    h = anyrnn.tanh(anyrnn.affine("g", x, h, y))
+    return first, anyrnn.State(h=h)
+
+
+def test_a_sum_has_its_bits_whatever_sums_are_beside_it() -> None:
+    torch.manual_seed(0)
+    layer = Recurrent(shared_operand, 3, 5, dtype=torch.float64)
+    for k in range(8):
+        mask = some_mask(6, 4, torch.Generator().manual_seed(k))
+        check(layer, torch.randn(6, 4, 3, dtype=torch.float64), (), 1e3, mask=mask)
+
+
+@anyrnn.cell
 def singular(x, h: Vec("hidden", init=0.5)):  # type: ignore[no-untyped-def]
     """Of an input of zeros its values are no numbers, wherever they go: into products, gates, parameters, a mean."""
     size = anyrnn.total(x * x)

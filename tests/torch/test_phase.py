@@ -237,3 +237,21 @@ def test_a_hyper_parameter_costs_little() -> None:
                 found.append(time.perf_counter() - begin)
     given, plain = map(np.median, seconds)
     assert given < 1.5 * plain, (given, plain)
+
+
+@pytest.mark.parametrize("name", ["lmu", "cornn", "gru_decay"])
+def test_calls_of_every_mode_follow_each_other(name: str) -> None:
+    """What they read of the parameters may be another number of tensors: of held states, while training with options."""
+    sizes = {"memory": 4} if name == "lmu" else {}
+    layer = anyrnn.torch.Recurrent(name, 3, 5, **sizes, zoneout=0.1)
+    x, mask = torch.randn(40, 2, 3), torch.ones(40, 2, dtype=torch.bool)
+    further = {f: torch.rand(40, 2, size) for f, size in layer.network.further_inputs}
+    mask[7, 1] = False
+    for _ in range(4):
+        for mode in (layer.eval, layer.train):
+            mode()
+            for grad in (True, False):
+                with torch.set_grad_enabled(grad):
+                    layer(x, **further)
+                    layer(x, mask=mask, **further)
+                    layer(x, lengths=[40, 3], **further)

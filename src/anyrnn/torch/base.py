@@ -78,6 +78,11 @@ class Mode:
     source_names: list[str]
     source_shapes: list[tuple[int, ...]]
 
+    @property
+    def number(self) -> int:
+        """Of its usual call, the first of several."""
+        return self.numbers[False, False][0]
+
 
 def _generator() -> np.random.Generator:
     """Seeded by torch's."""
@@ -150,7 +155,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in DTYPES.items()}
         self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
-        self._as_before, self._likenesses = plain.unknown, MOST_LIKENESSES
+        self._as_before, self._likenesses = dict[int, Callable[..., bool]](), MOST_LIKENESSES
         self._earlier = Earlier()
 
     def _named(self, network: Network, parameter: str, unit: tuple[int, int]) -> str:
@@ -162,7 +167,8 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._forget()  # torch exchanges no tensor that somebody refers to weakly
-        self._as_before, self._earlier = plain.unknown, Earlier()
+        self._earlier = Earlier()
+        self._as_before.clear()
         super()._apply(fn, recurse)
         return self
 
@@ -342,7 +348,9 @@ class RecurrentBase(Layer, torch.nn.Module):
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
         seed = self._drawn_seed() if mode.draws else None
         sources, lasting = self._sources(mode, seed, input)
-        plain_sources = lasting and not is_compiling() and not any(map(IS_NESTED, sources)) and self._as_before(*sources)
+        plain_sources = False
+        if lasting and not is_compiling() and not any(map(IS_NESTED, sources)):
+            plain_sources = self._as_before.get(mode.number, plain.unknown)(*sources)
         if not plain_sources:
             if is_autocast(weight):  # parametrisations may have been made in another dtype
                 sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]
@@ -363,7 +371,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             if lasting and not is_compiling() and self._likenesses:
                 self._likenesses -= 1
                 known = plain.direct(*sources) and all(map(Tensor.is_contiguous, sources))
-                self._as_before = plain.likeness(*sources) if known else plain.unknown
+                self._as_before[mode.number] = plain.likeness(*sources) if known else plain.unknown
             return
         for name, shape, source in zip(mode.source_names, mode.source_shapes, sources, strict=True):
             if source.shape != shape or source.dtype is not dtype:

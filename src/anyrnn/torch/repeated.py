@@ -116,7 +116,7 @@ def _remembered(
     module: RecurrentBase, mode: Mode, grad: bool, input: Tensor, first: Tensors, sources: Tensors, of_step: bool
 ) -> Repeated | None:
     """The call, if one like it needs no look: kernels ran it as one call, on tensors as they are."""
-    number = mode.numbers[False, False][0]
+    number = mode.number
     tensors = (input, *first, *sources)
     network = mode.network
     fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state

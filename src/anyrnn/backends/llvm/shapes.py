@@ -145,10 +145,10 @@ class Shaper:
         width = max(1, 4 // count) if count else 1
         grouped: dict[tuple[str, int, bool, int, int], list[tuple[int, str, bool]]] = {}
         depths: dict[tuple[str, int, bool, int, int], Dim] = {}
-        accumulators = []
+        accumulators, orders = [], []
         for position, i in enumerate(affines):
             terms, biases = affine_parts(kernel.nodes[i])
-            early = []
+            early, order = [], []
             for matrix, operand, transposed, heads in terms:
                 buffer, later = kernel.nodes[operand].attributes
                 weight = kernel.nodes[matrix].attributes[0]
@@ -161,9 +161,14 @@ class Shaper:
                 key = (buffer, later, foldable, heads, copy)
                 grouped.setdefault(key, []).append((position, weight, transposed))
                 depths[key] = kernel.nodes[operand].shape[0]
+                order.append(key)
+            orders.append(order)
             accumulators.append(self._begin(kernel, i, early, tuple(kernel.nodes[b].attributes[0] for b in biases)))
+        # that of the longest sum first: a sum keeps its own order, and its bits, whatever other sums share the kernel
+        in_order = dict.fromkeys(key for order in sorted(orders, key=len, reverse=True) for key in order)
         operands = []
-        for key, uses in sorted(grouped.items(), key=lambda item: not item[0][2]):
+        for key in sorted(in_order, key=lambda key: not key[2]):
+            uses = grouped[key]
             assert kernel.dim is not None
             pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width, key[3])
             zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
