@@ -80,14 +80,19 @@ def test_what_is_missing_is_named(tmp_path):
 
 @pytest.mark.timing
 def test_the_first_import_is_quick(tmp_path):
-    """Other processes can only make it longer, so one quick import of some shows it."""
+    """Other processes can only make it longer, so one quick import of some shows it; or, beside loud ones, one of less than three
+    times what NumPy's takes in the same process, which without them is 0.05 s.
+    """
     small("lstm").save(tmp_path / "network.safetensors")
     np.save(tmp_path / "x.npy", np.zeros((2, 1), int))
-    seconds = []
-    while len(seconds) < 25 and min(seconds, default=1.0) >= 0.15:
-        folder = tmp_path / str(len(seconds))
+    found: list[tuple[float, float]] = []
+    for number in range(25):
+        folder = tmp_path / str(number)
         folder.mkdir()
         for name in ("network.safetensors", "x.npy"):
             (folder / name).symlink_to(tmp_path / name)
-        seconds.append(float(ran(folder, "auto", ["llvmlite"])[0]))
-    assert min(seconds) < 0.15
+        seconds, ours = map(float, ran(folder, "auto", ["llvmlite"])[:2])
+        if seconds < 0.15:
+            return
+        found.append((seconds, seconds / (seconds - ours)))
+    assert min(times for _, times in found) < 3, found
