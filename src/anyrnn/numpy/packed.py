@@ -23,9 +23,10 @@ class Kept:
 
     def sources(self, network: Network, make: Callable[[], list[Array]]) -> list[Array]:
         """The arrays that the steps of a network read, which draws nothing."""
-        if network not in self._sources:
-            self._sources[network] = make()
-        return self._sources[network]
+        found = self._sources.get(network)
+        if found is None:
+            found = self._sources[network] = make()
+        return found
 
     def memory(self, network: Network) -> Callable[[int], Any]:
         """What gives the memory of at least so many bytes for a network's packed weights, with what was packed there before."""

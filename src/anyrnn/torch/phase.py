@@ -1,8 +1,7 @@
 """The parameter phase of a module: what its steps read that is no parameter, but made of them or of hyper-parameters.
 
 Where nobody differentiates it, what is made is kept for the calls to come: it holds while the parameters have the same numbers.
-Torch does not count every change (`p.data`, fused optimisers), so the numbers are looked at, which takes less than to make
-what is made of them, and to pack it for the kernels.
+Torch does not count every change (`p.data`, fused optimisers), so the numbers are looked at.
 """
 
 from __future__ import annotations
