@@ -59,6 +59,8 @@ class Result:
     """Bytes a second of reading `weight_bytes` as the row does, those of the input once and `step_bytes` again and again; timed
     in turn with the row.
     """
+    lstm_rate: float | None = None
+    """Flops a second of an LSTM of the row's sizes, for cells that torch.nn does not have; timed in turn with the row."""
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from benchmarks.check import difference
 from benchmarks.job import Job
 from benchmarks.measure import Blocks, Reference, measure
 from benchmarks.result import OURS, Result
-from benchmarks.suite import Row
+from benchmarks.suite import WITH_RELU, Row
 from benchmarks.systems import System
 
 References = Callable[[Result], Mapping[str, Reference]]
@@ -78,7 +79,9 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
 
     found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops, job.elements)
-    beside = references(found)
+    beside = dict(references(found))
+    if row.cell not in WITH_RELU:
+        beside["lstm"] = _lstm(replace(row, cell="lstm"), settings.dtype, settings.threads)
     calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
     timings = measure(calls, settings.blocks_for(row))
     rates = {name: reference.amount / timings.pop(name).median for name, reference in beside.items()}
@@ -86,7 +89,16 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
     if reason:
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
     found = replace(found, timings=timings, product_rate=rates.get("product"), read_rate=rates.get("reading"))
-    return replace(found, first_seconds=first, notes=tuple(notes))
+    return replace(found, lstm_rate=rates.get("lstm"), first_seconds=first, notes=tuple(notes))
+
+
+@lru_cache(maxsize=8)
+def _lstm(row: Row, dtype: str, threads: int) -> Reference:
+    """A row's call, and its flops."""
+    job = Job(row, DTYPES[dtype], threads)
+    system = peers.ours(job)
+    system.results()
+    return Reference(system.call, job.flops)
 
 
 def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:

@@ -117,9 +117,9 @@ STREAMING = [
 
 
 def custom_rows(cells: Sequence[str]) -> list[Row]:
-    """Of cells that torch.nn does not have; an LSTM's rate is what they are held against."""
+    """Of cells that torch.nn does not have."""
     shapes = (DIGITS, (100, 32, 256, 256), ONE_SAMPLE)
-    return [row for cell in dict.fromkeys(("lstm", *cells)) for shape in shapes for row in both(cell, *shape)]
+    return [row for cell in dict.fromkeys(cells) for shape in shapes for row in both(cell, *shape)]
 
 
 SUITES: dict[str, list[Row]] = {

@@ -10,7 +10,7 @@ from anyrnn import cells
 from anyrnn.passes.compile import plan
 from benchmarks.measure import geometric_mean
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
-from benchmarks.suite import WITH_RELU, Row
+from benchmarks.suite import DIGITS, WITH_RELU
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,6 @@ class Run:
     threads: int
     second_cache_bytes: int
     """Of one core."""
-
-    def lstm_like(self, row: Row) -> Result | None:
-        """The result of an LSTM of a row's sizes."""
-        for found in self.results:
-            if found.row.cell == "lstm" and (found.row.shape, found.row.mode, found.row.loss) == (row.shape, row.mode, row.loss):
-                return found if found.status == "ok" else None
-        return None
 
 
 Figure = Callable[[Result, Run], float | None]
@@ -43,8 +36,8 @@ class Target:
     rows: Rows
     figure: Figure
     least: float
-    explained: bool = False
-    """Whether a miss is told with the shares of the machine's arithmetic that both sides use."""
+    why: Callable[[Result, Run], str] = lambda result, run: ""
+    """What is told of a miss beside its figure."""
 
 
 def to_best(result: Result, run: Run) -> float | None:
@@ -68,17 +61,47 @@ def of_memory(result: Result, run: Run) -> float | None:
     return result.weight_bytes / result.seconds / run.ceilings.memory
 
 
+def parts_of_time(result: Result, run: Run) -> str:
+    """How much of its time the parts are that a row is held against, of which only the longest counts there."""
+    parts = _parts(result, run.ceilings)
+    if parts is None or not result.seconds:
+        return ""
+    products, others, arrays = (part / result.seconds for part in parts)
+    rest = 1 - products - others - arrays
+    shares = f"products {products:.2f}, other arithmetic {others:.2f}, sequences {arrays:.2f}, all else {rest:.2f}"
+    return f"; of its time: {shares}"
+
+
+def share_of_machine(peer: str) -> Callable[[Result, Run], str]:
+    """How much of the machine's arithmetic both sides use: where the peer leaves little unused, a ratio cannot be large."""
+
+    def told(result: Result, run: Run) -> str:
+        timing, ours = result.timings.get(peer), result.arithmetic_fraction(run.ceilings)
+        if timing is None or ours is None or run.ceilings.arithmetic is None:
+            return ""
+        used = result.flops / timing.median / run.ceilings.arithmetic
+        share = f"{used:.2f} of this machine's arithmetic, which leaves {1 / used:.2f} at the most"
+        return f"; {peer} runs at {share}; ours at {ours:.2f}"
+
+    return told
+
+
 def of_bound(result: Result, run: Run) -> float | None:
     """Of the time of its products at an LSTM's rate and of its other arithmetic at the machine's, or of the memory's where arrays
-    take longer. The LSTM's row may have been an hour earlier, beside other neighbours: both are seen beside the large product.
+    take longer.
     """
-    lstm, memory = run.lstm_like(result.row), run.ceilings.memory
-    if lstm is None or not lstm.rate or not result.seconds or not memory:
+    parts = _parts(result, run.ceilings)
+    if parts is None or not result.seconds:
         return None
-    computed = result.flops / lstm.rate + run.ceilings.pointwise(result.elements)
-    if lstm.product_rate and result.product_rate:
-        computed *= lstm.product_rate / result.product_rate
-    return max(computed, result.array_bytes / memory) / result.seconds
+    products, others, arrays = parts
+    return max(products + others, arrays) / result.seconds
+
+
+def _parts(result: Result, ceilings: Ceilings) -> tuple[float, float, float] | None:
+    """The least seconds of products, of other arithmetic, of reading and writing sequences."""
+    if not result.lstm_rate or not ceilings.memory:
+        return None
+    return result.flops / result.lstm_rate, ceilings.pointwise(result.elements), result.array_bytes / ceilings.memory
 
 
 def is_standard(result: Result, mode: str) -> bool:
@@ -150,15 +173,17 @@ TARGETS = (
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=False), to("onnxruntime"), 2.0),
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=True), to("onnxruntime"), 1.0),
     Target("ratio to onnxruntime", lstm_stream("paced"), to("onnxruntime"), 1.0),
-    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=False), of_bound, 1 / 1.3),
-    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=True), of_bound, 1 / 1.6),
-    Target("ratio to equations", own_training(200), to("equations"), 3.0, explained=True),
-    Target("ratio to torch.compile", own_training(200), to("torch.compile"), 2.0, explained=True),
+    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=False), of_bound, 1 / 1.3, parts_of_time),
+    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=True), of_bound, 1 / 1.6, parts_of_time),
+    Target("ratio to equations", own_training(200), to("equations"), 3.0, share_of_machine("equations")),
+    Target("ratio to torch.compile", own_training(200), to("torch.compile"), 2.0, share_of_machine("torch.compile")),
     Target("ratio to equations", own_training(1), to("equations"), 10.0),
     Target("ratio to torch.compile", own_training(1), to("torch.compile"), 5.0),
 )
 MEANS, LEAST_ROWS = {"inference": 1.3, "training": 1.8}, 5
 """Geometric means of the ratios to the best, over the rows of cells that torch.nn has; of how many rows it says something."""
+ZOO_MEAN = 5.0
+"""The same to torchrecurrent, of training the cells that torch.nn does not have on digits row by row."""
 COLD_SECONDS, CACHED_SECONDS = 0.5, 0.02
 """The most that one cell should take, forward and backward, with nothing on disk and with everything."""
 
@@ -182,7 +207,7 @@ def _rows(run: Run) -> Iterator[str]:
     for target, result, value in figures(run):
         if value >= target.least:
             continue
-        why = _shares(result, target.what.removeprefix("ratio to "), run.ceilings) if target.explained else ""
+        why = target.why(result, run)
         yield f"{result.row.name}: {target.what} {value:.2f}, should be at least {target.least:.2f}{why}"
 
 
@@ -193,6 +218,19 @@ def _means(run: Run) -> Iterator[str]:
         mean = geometric_mean(ratios)
         if len(ratios) >= LEAST_ROWS and mean is not None and mean < least:
             yield f"{mode}: geometric mean of the ratios to the best {mean:.2f}, should be at least {least:.2f}"
+    yield from _zoo_mean(run)
+
+
+def _zoo_mean(run: Run) -> Iterator[str]:
+    peer, arithmetic = "torchrecurrent", run.ceilings.arithmetic
+    rows = [r for r in run.results if r.row.shape == DIGITS and r.row.mode == "training" and own(r, run) and peer in r.ratios]
+    mean = geometric_mean([r.ratios[peer] for r in rows])
+    if len(rows) < LEAST_ROWS or mean is None or mean >= ZOO_MEAN:
+        return
+    used = geometric_mean([r.flops / r.timings[peer].median / arithmetic for r in rows if r.flops]) if arithmetic else None
+    share = f"; {peer} runs at {used:.2f} of this machine's arithmetic, which leaves {1 / used:.2f} at the most" if used else ""
+    what = f"training at {'x'.join(map(str, DIGITS))}: geometric mean of the ratios to {peer}"
+    yield f"{what} {mean:.2f}, should be at least {ZOO_MEAN:.2f}{share}"
 
 
 def _compiles(compiles: Mapping[str, tuple[float, float]]) -> Iterator[str]:
@@ -200,13 +238,3 @@ def _compiles(compiles: Mapping[str, tuple[float, float]]) -> Iterator[str]:
         for what, found, most in zip(("cold", "cached"), seconds, (COLD_SECONDS, CACHED_SECONDS), strict=True):
             if found > most:
                 yield f"{cell}: {what} compile {found:.3f} s, should be at most {most:.3f} s"
-
-
-def _shares(result: Result, peer: str, ceilings: Ceilings) -> str:
-    """How much of the machine both use: where the peer leaves little unused, a ratio cannot be large."""
-    timing, ours = result.timings.get(peer), result.arithmetic_fraction(ceilings)
-    if timing is None or ours is None or ceilings.arithmetic is None:
-        return ""
-    used = result.flops / timing.median / ceilings.arithmetic
-    share = f"{used:.2f} of this machine's arithmetic, which leaves {1 / used:.2f} at the most"
-    return f"; {peer} runs at {share}; ours at {ours:.2f}"

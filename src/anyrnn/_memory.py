@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -30,6 +31,13 @@ def _find_madvise() -> Any:
 
 
 _madvise = _find_madvise()
+_memcmp = ctypes.CDLL(None if os.name == "posix" else "msvcrt").memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+def same_bytes(one: int, other: int, count: int) -> bool:
+    """Whether as many bytes from two addresses on are the same."""
+    return not _memcmp(one, other, count)
 
 
 def in_large_pages(address: int, bytes: int) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from anyrnn import cells
 from benchmarks.result import Ceilings, Result
-from benchmarks.suite import SUITES, WITH_RELU, Row, rows_of
+from benchmarks.suite import SUITES, Row, rows_of
 from benchmarks.targets import TARGETS, Run
 
 
@@ -27,12 +27,6 @@ def test_all_is_every_suite() -> None:
 
 def test_the_quick_suite_is_small() -> None:
     assert len({(row.cell, row.shape) for row in rows_of("quick")}) == 10
-
-
-@pytest.mark.parametrize("suite", ["custom", "all"])
-def test_every_custom_row_has_an_lstm_to_be_held_against(suite: str) -> None:
-    run = Run([Result(row, "ok") for row in rows_of(suite)], Ceilings(None, None), 2, 2**20)
-    assert all(run.lstm_like(result.row) for result in run.results if result.row.cell not in WITH_RELU)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

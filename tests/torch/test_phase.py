@@ -93,7 +93,7 @@ def test_a_frozen_module_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = layer_of(skewed).eval().freeze(), torch.randn(4, 2, 3)
     with torch.no_grad():
         check(layer, x)
-        monkeypatch.setattr("anyrnn.torch.phase.bits", lambda _: pytest.fail("the numbers were looked at"))
+        monkeypatch.setattr("anyrnn.torch.phase.same_bytes", lambda *_: pytest.fail("the numbers were looked at"))
         layer(x)
 
 
@@ -102,9 +102,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     make = Phase.make
 
-    def counted(phase: Phase, unit: tuple[int, int], *given: Any) -> Any:
+    def counted(phase: Phase, unit: tuple[int, int], *given: Any, **how: Any) -> Any:
         found.append(unit)
-        return make(phase, unit, *given)
+        return make(phase, unit, *given, **how)
 
     monkeypatch.setattr(Phase, "make", counted)
     return found
@@ -129,6 +129,20 @@ def test_hyper_parameters_are_made_once_for_training_too(monkeypatch: pytest.Mon
         layer(x)[0].sum().backward()
         optimiser.step()
     assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    check(layer, x)
+
+
+def test_what_follows_from_no_parameter_is_made_once_for_training_too() -> None:
+    layer, x = layer_of(skewed), torch.randn(4, 2, 3)
+    with torch.inference_mode():
+        layer(x)
+    _, phase = (mode.phase for mode in layer._modes.values())
+    for _ in range(3):
+        layer(x)[0].sum().backward()  # of tensors that were made in inference mode autograd keeps none
+    kept = list(phase._constants.values())
+    layer(x)
+    assert list(map(bool, kept)) == [True] * 4
+    assert all(made is values for made, values in zip(phase._constants.values(), kept, strict=True))
     check(layer, x)
 
 

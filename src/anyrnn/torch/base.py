@@ -399,19 +399,23 @@ class RecurrentBase(Layer, torch.nn.Module):
             except KeyError:  # a parametrisation has taken a parameter's place
                 return [getattr(self, name) for name in mode.source_names], True
         found, lasting = [], True
-        for unit in mode.network.units:
-            of_unit, lasts = self._through_phase(mode.network, mode.phase, unit, seed, input)
+        for unit, names in zip(mode.network.units, self._parameter_names, strict=True):
+            of_unit, lasts = self._through_phase(mode.network, mode.phase, unit, names, seed, input)
             found += of_unit
             lasting = lasting and lasts
         return found, lasting
 
     def _through_phase(
-        self, network: Network, phase: Phase, unit: tuple[int, int], seed: Any, input: Tensor
+        self, network: Network, phase: Phase, unit: tuple[int, int], names: Sequence[str], seed: Any, input: Tensor
     ) -> tuple[list[Tensor], bool]:
         layer, direction = unit
-        parameters = {p.name: getattr(self, self._named(network, p.name, unit)) for p in network.graph.parameters}
+        own: Any = self._parameters
+        tensors = (own[name] if name in own else getattr(self, name) for name in names)  # a parametrisation may be in its place
+        parameters: dict[str, Tensor] = {p.name: t for p, t in zip(network.graph.parameters, tensors, strict=True)}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         direct = plain.direct(like) and not are_functorch_transforms_active() and forward_ad._current_level < 0
+        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+            direct = False  # what is made now has its numbers only when the graph is replayed
         made = phase.lasting(unit, parameters, like, self._frozen) if direct else None
         lasts = made is not None
         if made is None:
@@ -420,7 +424,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                 native = direct and plain.direct(seed) and self._why_not_native(like) is None
                 random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
                 chances = None if random is None else random.at(layer, direction, 0)
-            made = phase.make(unit, parameters, like, chances)
+            made = phase.make(unit, parameters, like, chances, keep=direct)
         return [parameters[name] if name in parameters else made[name] for name in network.sources], lasts
 
     def _run(

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from anyrnn._memory import same_bytes
 from anyrnn.backends.reference import run as reference
-from anyrnn.ir.graph import reachable
-from anyrnn.ir.interpret import Interpreter
+from anyrnn.ir.interpret import Arrays, Interpreter, evaluation_order
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Chances
 from anyrnn.sequence.network import Network
@@ -26,8 +24,8 @@ from anyrnn.torch.packed import VERSION
 from anyrnn.torch.plain import is_plain
 
 Unit = tuple[int, int]
+Place = tuple[Unit, torch.dtype, torch.device]
 Made = dict[str, Tensor]
-BITS = {torch.float32: np.int32, torch.float64: np.int64}
 
 
 @dataclass
@@ -35,7 +33,7 @@ class Kept:
     """What was made for one unit, and of what."""
 
     made: Made
-    bits: list[np.ndarray[Any, Any]]
+    copies: list[Tensor]
     """of the parameters"""
     promise: int
     """under which the numbers were looked at last (see `freeze`), of these parameters with these versions:"""
@@ -46,7 +44,7 @@ class Kept:
         seen = [(p, VERSION(p)) for p in parameters]
         if promise and promise == self.promise and all(p is q and v == w for (p, v), (q, w) in zip(seen, self.seen, strict=True)):
             return True
-        if not all(map(np.array_equal, map(bits, parameters), self.bits)):
+        if not all(map(_same_bits, parameters, self.copies)):
             return False
         self.promise, self.seen = promise, seen
         return True
@@ -56,12 +54,12 @@ def _has_bits(parameter: Tensor) -> bool:
     """Whether its numbers can be looked at, and torch counts changes of it."""
     if parameter.is_nested or parameter.is_inference():
         return False
-    return parameter.is_cpu and parameter.dtype in BITS and parameter.is_contiguous()
+    return parameter.is_cpu and parameter.dtype in (torch.float32, torch.float64) and parameter.is_contiguous()
 
 
-def bits(parameter: Tensor) -> np.ndarray[Any, Any]:
-    """Those of its numbers; NaN is equal to itself then."""
-    return parameter.detach().numpy().view(BITS[parameter.dtype])
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Of numbers that have bits, as many."""
+    return same_bytes(one.data_ptr(), other.data_ptr(), other.nbytes)
 
 
 class Phase:
@@ -70,24 +68,53 @@ class Phase:
     def __init__(self, network: Network) -> None:
         self.network = network
         nodes, computed = network.plan.phase.nodes, network.plan.phase.computed
-        below = [nodes[i] for i in reachable(nodes, [w.node for w in computed])]
-        self.reads = [n.attributes[0] for n in below if n.op == "parameter"]
+        leaves = reference.leaves(nodes, ("parameter", "hyper"))
+        order = evaluation_order(nodes, {i for i, *_ in leaves}, [w.node for w in computed])
+        below = {*order, *(s for i in order for s in nodes[i].inputs), *(w.node for w in computed)}
+        self._parameters = {i: name for i, op, name in leaves if i in below and op == "parameter"}
+        self._hypers = {i: name for i, op, name in leaves if i in below and op == "hyper"}
+        self.reads = list(self._parameters.values())
         """the parameters that it is made of"""
-        self.draws = any(n.op in RANDOM for n in below)
-        self._kept: dict[tuple[Unit, torch.dtype, torch.device], Kept] = {}
+        self.draws = any(nodes[i].op in RANDOM for i in order)
+        changing = set(self._parameters)
+        for i in order:
+            if nodes[i].op in RANDOM or not changing.isdisjoint(nodes[i].inputs):
+                changing.add(i)
+        self._once, self._each_time = [i for i in order if i not in changing], [i for i in order if i in changing]
+        self._constants: dict[Place, Arrays] = {}
+        self._kept: dict[Place, Kept] = {}
 
     def forget(self) -> None:
         """Let go of all that is kept, and of the parameters."""
+        self._constants.clear()
         self._kept.clear()
 
-    def make(self, unit: Unit, parameters: Mapping[str, Tensor], like: Tensor, chances: Chances | None) -> Made:
-        """By name. `like` tells dtype and device."""
-        number, phase = interpreted.number_like(like), self.network.plan.phase
-        interpreter = Interpreter(NAMESPACE, number, self.network.layer_sizes(unit[0]), chances)
-        values = reference.parameter_values(self.network, number, parameters)
+    def make(
+        self, unit: Unit, parameters: Mapping[str, Tensor], like: Tensor, chances: Chances | None, *, keep: bool = False
+    ) -> Made:
+        """By name. `like` tells dtype and device. `keep`: whether what follows from no parameter may be kept."""
+        phase = self.network.plan.phase
+        interpreter = Interpreter(NAMESPACE, interpreted.number_like(like), self.network.layer_sizes(unit[0]), chances)
         with interpreted.without_autocast(like):
-            interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+            values = self._lasting_constants(interpreter, unit, like) if keep else self._made_constants(interpreter)
+            values = values | {i: parameters[name] for i, name in self._parameters.items()}
+            interpreter.run_in(self._each_time, phase.nodes, values)
         return {w.name: values[w.node] for w in phase.computed}
+
+    def _made_constants(self, interpreter: Interpreter) -> Arrays:
+        """What follows from no parameter, by node."""
+        hypers = dict(self.network.hypers)
+        values = {i: interpreter.number(hypers[name]) for i, name in self._hypers.items()}
+        return interpreter.run_in(self._once, self.network.plan.phase.nodes, values)
+
+    def _lasting_constants(self, interpreter: Interpreter, unit: Unit, like: Tensor) -> Arrays:
+        """The same, made once."""
+        place = unit, like.dtype, like.device
+        found = self._constants.get(place)
+        if found is None:
+            with torch.inference_mode(False), torch.no_grad():
+                found = self._constants[place] = self._made_constants(interpreter)
+        return found
 
     def lasting(self, unit: Unit, parameters: Mapping[str, Tensor], like: Tensor, promise: int) -> Made | None:
         """The same, kept from call to call; None where it has to be made for each. `promise`: that under which the numbers of the
@@ -98,12 +125,12 @@ class Phase:
             return None
         if not (is_plain(*given) and all(map(_has_bits, given))):
             return None
-        key = unit, like.dtype, like.device
-        kept = self._kept.get(key)
+        place = unit, like.dtype, like.device
+        kept = self._kept.get(place)
         if kept is None or not kept.holds(given, promise):
             with torch.inference_mode(False), torch.no_grad():
-                made = self.make(unit, parameters, like, None)
+                made = self.make(unit, parameters, like, None, keep=True)
                 made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
-            seen = [(p, VERSION(p)) for p in given]
-            kept = self._kept[key] = Kept(made, [bits(p).copy() for p in given], promise, seen)
+                copies = [p.detach().clone() for p in given]
+            kept = self._kept[place] = Kept(made, copies, promise, [(p, VERSION(p)) for p in given])
         return kept.made
