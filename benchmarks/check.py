@@ -15,6 +15,10 @@ TURNED = 0.05
 """The same for single numbers of gradients of functions with kinks. Of millions of numbers some lie next to a kink, where
 rounding decides whether one term is part of a gradient or not; so those are held to the norm of all numbers.
 """
+FARTHER, TIMES = 10.0, 3.0
+"""How far rounding alone may carry two systems from the exact results, in what is allowed between them, and ours in the distance
+of the other: some cells make much of a small difference.
+"""
 OTHER_NAMES = ("torchrecurrent",)
 """Peers whose parameters are others than ours, so that of the gradients only the input's can be compared."""
 
@@ -47,3 +51,18 @@ def difference(
             share = apart / largest if largest else float("inf")
             return f"{name} differs from {peer}'s by {share:.1e} of its largest magnitude (allowed: {allowed:.0e})"
     return None
+
+
+def rounding_explains(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], exact: Mapping[str, Tensor], dtype: torch.dtype
+) -> bool:
+    """Whether two systems that differ are both near the exact results, of the same numbers in double precision, and ours about as
+    near as the other.
+    """
+    for name in ours.keys() & theirs.keys():
+        largest = float(exact[name].abs().max())
+        mine, other = (float((a[name].double() - exact[name]).abs().max()) for a in (ours, theirs))
+        allowed = ALLOWED[dtype][name.startswith("d_")] * largest
+        if not (max(mine, other) <= FARTHER * allowed and mine <= max(TIMES * other, allowed)):
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from math import prod
 
@@ -49,6 +50,13 @@ class Job:
         row = self.row
         make = partial(Recurrent, bidirectional=row.bidirectional, backend=backend, dtype=self.dtype)
         return make(row.cell, row.features, row.hidden, row.layers, **other_sizes(row.cell, row.hidden))
+
+    def in_double_precision(self) -> Job:
+        """The same numbers."""
+        other = copy(self)
+        other.dtype, other.data, other.d_output = torch.float64, self.data.double(), self.d_output.double()
+        other.further = {name: values.double() for name, values in self.further.items()}
+        return other
 
     def input(self, data: Tensor) -> Tensor | PackedSequence:
         """What a module is called with, of a tensor like `self.data`."""

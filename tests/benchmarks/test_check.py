@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks.check import difference
+from benchmarks.check import difference, rounding_explains
 
 OUTPUT = torch.tensor([[1.0, -4.0], [2.0, 3.0]])
 
@@ -52,3 +52,12 @@ def test_where_gradients_jump_single_numbers_may_differ() -> None:
 
 def test_double_precision_is_held_to_more() -> None:
     assert difference({"output": OUTPUT}, {"output": OUTPUT + 1e-6}, "torch", torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "explains"),
+    [(1.0002, 1.0001, True), (1.0004, 0.9999, False), (1.00005, 1.0009, True), (1.00005, 1.002, False), (1.0015, 1.0014, False)],
+)
+def test_rounding_explains_what_is_near_the_exact_results(ours: float, theirs: float, explains: bool) -> None:
+    exact, *found = ({"output": torch.tensor([0.5, value], dtype=torch.float64)} for value in (1.0, ours, theirs))
+    assert rounding_explains(found[0], found[1], exact, torch.float32) is explains

@@ -65,6 +65,19 @@ def test_a_row_without_peers_is_checked_against_the_interpreter(settings: Settin
     assert result.ratio_to_best is None
 
 
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_what_rounding_explains_is_no_difference(mode: Mode, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+
+    def strict(ours: Any, theirs: Any, peer: str, *how: Any) -> str | None:
+        judged.append(peer)
+        return None if peer == "the first call" else f"something differs from {peer}'s"
+
+    monkeypatch.setattr("benchmarks.run.difference", strict)
+    assert run_row(Row("lstm_layernorm_stacked", 5, 3, 4, 6, mode), replace(settings, peers=())).status == "ok"
+    assert judged == ["the interpreter", "the first call"]
+
+
 class Slip(torch.nn.Module):
     """torch.nn's layer with something wrong."""
 
