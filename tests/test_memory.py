@@ -1,6 +1,7 @@
 """Memory that is used again, and memory that comes in large pages."""
 
 import mmap
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,28 @@ def test_large_outputs_and_gradients_come_in_large_pages() -> None:
     for tensor in (output, layer.weight_hh_l0.grad):
         assert tensor is not None
         assert "hg" in flags(tensor.data_ptr() + tensor.nbytes // 2)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_outputs_that_are_gone_leave_their_memory_to_the_next_ones() -> None:
+    program = """
+from resource import RUSAGE_SELF, getrusage
+import torch
+from anyrnn.torch import RNN
+
+torch.set_grad_enabled(False)
+layer, x = RNN(2, 256), torch.randn(28, 200, 2)
+for held in (1, 2, 3, 4, 2, 3):
+    faults = []
+    for _ in range(8):
+        before = getrusage(RUSAGE_SELF).ru_minflt
+        outputs = [layer(x)[0] for _ in range(held)]
+        del outputs
+        faults.append(getrusage(RUSAGE_SELF).ru_minflt - before)
+    print(*faults[4:])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert max(map(int, done.stdout.split())) < 100  # each is 1400 pages
 
 
 @pytest.mark.parametrize("hidden", [8, 256])

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ def _find_madvise() -> Any:
 
 
 _madvise = _find_madvise()
-_memcmp = ctypes.CDLL(None if os.name == "posix" else "msvcrt").memcmp
+_c = ctypes.CDLL(None if os.name == "posix" else "msvcrt")
+_memcmp = _c.memcmp
 _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
@@ -48,6 +50,24 @@ def in_large_pages(address: int, bytes: int) -> None:
     whole = (address + bytes - start) // mmap.PAGESIZE * mmap.PAGESIZE
     if _madvise is not None and whole > 0:
         _madvise(start, whole, mmap.MADV_HUGEPAGE)
+
+
+@cache
+def keep_what_is_freed() -> None:
+    """Let the C library keep arrays of some MB that were freed for the next ones. Else it gives them back to the system, which
+    hands them out anew, page by page: at 28x200x28x256 in a tenth to a half of a layer's calls, .8 to 5 ms each.
+
+    glibc learns to (see M_MMAP_THRESHOLD in mallopt's manual page) when a block of up to 32 MB is freed. What a training call
+    keeps would be one, but rests in a `Recycler`. It learns nothing where a user has set its thresholds.
+    """
+    _c.free(_c.malloc(LEARNT))
+
+
+LEARNT = 2**25 - 2**16
+"""Bytes: the most that it learns from."""
+_c.malloc.restype = ctypes.c_void_p
+_c.malloc.argtypes = [ctypes.c_size_t]
+_c.free.argtypes = [ctypes.c_void_p]
 
 
 class Recycler:

@@ -3,6 +3,8 @@
 import copy
 import itertools
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -178,3 +180,19 @@ def test_a_promise_in_another_process_is_another_promise(layer: anyrnn.torch.LST
     loaded.weight_hh_l0.data += 1.0
     loaded.freeze()
     assert torch.equal(run(loaded), fresh(loaded))
+
+
+def test_python_ends_without_a_word_when_a_layer_is_the_last_to_go() -> None:
+    """Something that another module keeps holds this program's names, so that they go after those of our modules."""
+    program = """
+import torch
+import anyrnn.torch.memory as memory
+from anyrnn.torch import RNN
+memory.kept = lambda: layer
+layer = RNN(2, 8)
+with torch.no_grad():
+    for _ in range(2):
+        layer(torch.randn(3, 2, 2))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

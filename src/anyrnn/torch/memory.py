@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anyrnn._memory import LARGE, aligned, in_large_pages
+from anyrnn._memory import LARGE, aligned, in_large_pages, keep_what_is_freed
 
 
 def paged(new: Tensor) -> Tensor:
-    """The same new tensor; if it is large, its memory will come in large pages."""
+    """The same new tensor; if it is large, its memory will come in large pages, and stays with the process."""
     if new.nbytes >= LARGE:
+        keep_what_is_freed()
         in_large_pages(new.data_ptr(), new.nbytes)
     return new
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,11 +32,12 @@ class Weights:
         self.packed: Packed | None = None
         self.looked = 0
         """the last promise under which the numbers were looked at"""
-        self.alive = [weakref.ref(source, lambda _: self._forget(key)) for source in sources]
+        forget = partial(self._forget, KNOWN, key)  # when Python ends, a module's names may be gone before its tensors
+        self.alive = [weakref.ref(source, forget) for source in sources]
 
-    def _forget(self, key: Key) -> None:
-        if KNOWN.get(key) is self:
-            KNOWN.pop(key, None)
+    def _forget(self, known: dict[Key, Weights], key: Key, source: object) -> None:
+        if known.get(key) is self:
+            known.pop(key, None)
 
     def memory(self, bytes: int) -> Packed:
         """Room for the packed weights, with what was packed there before."""
