@@ -215,6 +215,7 @@ def _row(result: Result, ceilings: Ceilings) -> dict[str, Any]:
         "input_flops": result.input_flops,
         "product_gflops": result.product_rate and result.product_rate / 1e9,
         "lstm_gflops": result.lstm_rate and result.lstm_rate / 1e9,
+        "input_gflops": result.input_rate and result.input_rate / 1e9,
         "read_gigabytes_per_second": result.read_rate and result.read_rate / 1e9,
         "peak_fraction": result.peak_fraction,
         "arithmetic_fraction": result.arithmetic_fraction(ceilings),

@@ -61,6 +61,8 @@ class Result:
     """
     lstm_rate: float | None = None
     """Flops a second of an LSTM of the row's sizes, for cells that torch.nn does not have; timed in turn with the row."""
+    input_rate: float | None = None
+    """Flops a second of the products with the input by a library, for the same cells; timed in turn with the row."""
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()

@@ -82,6 +82,7 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
     beside = dict(references(found))
     if row.cell not in WITH_RELU:
         beside["lstm"] = _lstm(replace(row, cell="lstm"), settings.dtype, settings.threads)
+        beside |= {"input": _input_products(job)} if job.input_flops else {}
     calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
     timings = measure(calls, settings.blocks_for(row))
     rates = {name: reference.amount / timings.pop(name).median for name, reference in beside.items()}
@@ -89,7 +90,8 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
     if reason:
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
     found = replace(found, timings=timings, product_rate=rates.get("product"), read_rate=rates.get("reading"))
-    return replace(found, lstm_rate=rates.get("lstm"), first_seconds=first, notes=tuple(notes))
+    found = replace(found, lstm_rate=rates.get("lstm"), input_rate=rates.get("input"))
+    return replace(found, first_seconds=first, notes=tuple(notes))
 
 
 @lru_cache(maxsize=8)
@@ -99,6 +101,23 @@ def _lstm(row: Row, dtype: str, threads: int) -> Reference:
     system = peers.ours(job)
     system.results()
     return Reference(system.call, job.flops)
+
+
+def _input_products(job: Job) -> Reference:
+    """The products with the input by torch, all steps at once; in training those of the gradients too."""
+    row, samples = job.row, job.sample_steps
+    products = 3 if row.mode == "training" else 1
+    x = job.data.reshape(samples, row.features)
+    weight = torch.randn(job.input_flops // (2 * products * samples * row.features), row.features, dtype=job.dtype)
+    made, d_x, d_weight = x.new_empty(samples, len(weight)), torch.empty_like(x), torch.empty_like(weight)
+
+    def call() -> None:
+        torch.mm(x, weight.T, out=made)
+        if products > 1:
+            torch.mm(made, weight, out=d_x)
+            torch.mm(made.T, x, out=d_weight)
+
+    return Reference(call, job.input_flops)
 
 
 def _different(job: Job, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], name: str) -> str | None:
