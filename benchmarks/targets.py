@@ -62,7 +62,7 @@ def of_memory(result: Result, run: Run) -> float | None:
 
 
 def parts_of_time(result: Result, run: Run) -> str:
-    """How much of its time the parts are that a row is held against, of which only the longest counts there."""
+    """How much of its time the parts are. What a row is held against is arithmetic, or sequences where they take longer."""
     parts = _parts(result, run.ceilings)
     if parts is None or not result.seconds:
         return ""

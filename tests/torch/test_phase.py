@@ -1,7 +1,9 @@
 """What the parameter phase makes is kept from call to call, and is never that of other parameters."""
 
 import copy
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, matrix, sigmoid, tanh, vector
+from anyrnn.torch import packed
 from anyrnn.torch.phase import Phase
 
 
@@ -75,6 +79,81 @@ def test_every_change_of_a_parameter_is_seen(change: str, mode: Callable[[], Any
             CHANGES[change](layer)
         assert not torch.equal(layer(x)[0], before)
         check(layer, x)
+
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "longer": lambda rate: torch.cat([rate, torch.ones(3)]),
+    "with a side more": lambda rate: rate[None],
+    "empty": lambda rate: rate[:0],
+    "of other numbers": Tensor.double,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("change", [torch.nn.Parameter, None])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_parameter_of_another_form_is_refused_whatever_its_bits(form: str, change: Any, times: int) -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        for _ in range(times):
+            layer(x)
+        other = FORMS[form](layer.rate_l0.detach().clone())
+        if change is None:
+            layer.rate_l0.data = other
+        else:
+            layer.rate_l0 = change(other)
+        with pytest.raises(RuntimeError, match=r"expected \[5\]|dtype"):
+            layer(x)
+
+
+class Noisy(torch.nn.Module):
+    """A parametrisation that draws."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(weight, 0.5)
+
+
+def test_a_parametrisation_is_computed_once_in_a_call() -> None:
+    found = []
+    for turned in (False, True):
+        layer, x = layer_of(skewed), torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0))
+        parametrize.register_parametrization(layer, "W_l0", Noisy())
+        for _ in range(3):
+            layer(x)
+        torch.manual_seed(7)
+        given = x.permute(2, 1, 0).contiguous().permute(2, 1, 0) if turned else x
+        found.append((layer(given)[0].detach(), torch.rand(1)))
+    (plain, next_plain), (other, next_other) = found
+    torch.testing.assert_close(other, plain)
+    assert next_other == next_plain, "as much was drawn"
+
+
+def test_what_was_packed_of_earlier_numbers_is_freed_at_once() -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    made = []
+    gc.disable()
+    try:
+        with torch.no_grad():
+            for _ in range(5):
+                layer.W_l0.mul_(1.5)
+                layer(x)
+                made += [weakref.ref(w) for w in packed.KNOWN.values() if all(ref() is not w for ref in made)]
+            kept = [ref for ref in made if ref() is not None]
+            assert {id(ref()) for ref in kept} == {id(w) for w in packed.KNOWN.values()}
+            assert len(kept) < len(made)
+    finally:
+        gc.enable()
+
+
+def test_a_parameter_that_was_replaced_is_not_kept() -> None:
+    layer, x = layer_of(skewed).eval(), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        layer(x)
+    gone = weakref.ref(layer.W_l0)
+    layer.W_l0 = torch.nn.Parameter(layer.W_l0.detach().clone())
+    layer.train()(x)[0].sum().backward()
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("change", ["in place", "another parameter", "a state dict"])

@@ -15,7 +15,6 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
-from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import parts
 from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
@@ -345,11 +344,6 @@ class Recurrent(Layer):
         """The arrays that the steps of all layers and directions read, of the parameters as they are now."""
         return sources(self.network, self.parameters, self.dtype)
 
-    def _sources_of(self, network: Network, chances: Randomness | None, keep: bool) -> list[Array]:
-        """The same of what a call runs."""
-        make = partial(sources, network, self.parameters, self.dtype, chances)
-        return make() if keep or chances is not None or self._kept is None else self._kept.sources(network, make)
-
     def reserve_size(self, steps: int, rows: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more. Of
         residual and merged layers the inputs [T, N, width] are kept beside them, each in an array of its own.
@@ -395,7 +389,9 @@ class Recurrent(Layer):
         inputs = [view, *arrays.further(further, view, batched)]
         draw = None if self._why_not_native() else backends.native().draw
         chances = network.randomness(operator.index(seed), None, draw)
-        now = self._sources_of(network, chances, keep)
+        lasting = None if keep or chances is not None else self._kept
+        make = partial(sources, network, self.parameters, self.dtype, chances)
+        now = make() if lasting is None else lasting.sources(network, make)
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
@@ -411,7 +407,7 @@ class Recurrent(Layer):
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places, draw)
         reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
-        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, None if keep else self._kept
+        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
         last, more = self._fill(reserve, output, first, all_states, keep, memory)
         shown = self._shown(reserve, output) if out is None else out
         if return_outputs == "none":

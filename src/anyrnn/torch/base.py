@@ -414,7 +414,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         parameters: dict[str, Tensor] = {p.name: t for p, t in zip(network.graph.parameters, tensors, strict=True)}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         direct = plain.direct(like) and not are_functorch_transforms_active() and forward_ad._current_level < 0
-        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+        if direct and like.is_cuda and torch.cuda.is_current_stream_capturing():
             direct = False  # what is made now has its numbers only when the graph is replayed
         made = phase.lasting(unit, parameters, like, self._frozen) if direct else None
         lasts = made is not None

@@ -32,12 +32,8 @@ class Weights:
         self.packed: Packed | None = None
         self.looked = 0
         """the last promise under which the numbers were looked at"""
-        forget = partial(self._forget, KNOWN, key)  # when Python ends, a module's names may be gone before its tensors
-        self.alive = [weakref.ref(source, forget) for source in sources]
-
-    def _forget(self, known: dict[Key, Weights], key: Key, source: object) -> None:
-        if known.get(key) is self:
-            known.pop(key, None)
+        gone = partial(_gone, KNOWN, key, weakref.ref(self))  # no cycle: what is forgotten is freed at once
+        self.alive = [weakref.ref(source, gone) for source in sources]
 
     def memory(self, bytes: int) -> Packed:
         """Room for the packed weights, with what was packed there before."""
@@ -50,6 +46,12 @@ class Weights:
 Key = tuple[int, torch.dtype, int]
 KNOWN: dict[Key, Weights] = {}
 """By the call's number, the dtype, and the identity of the first source."""
+
+
+def _gone(known: dict[Key, Weights], key: Key, weights: weakref.ref[Weights], source: object) -> None:
+    """One of the tensors is. (When Python ends, this module's names may be too.)"""
+    if known.get(key) is weights():
+        known.pop(key, None)
 
 
 def make_room() -> None:

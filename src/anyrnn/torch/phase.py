@@ -7,7 +7,7 @@ Torch does not count every change (`p.data`, fused optimisers), so the numbers a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -35,13 +35,13 @@ class Kept:
     made: Made
     copies: list[Tensor]
     """of the parameters"""
-    promise: int
+    promise: int = 0
     """under which the numbers were looked at last (see `freeze`), of these parameters with these versions:"""
-    seen: list[tuple[Tensor, int]]
+    seen: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def holds(self, parameters: Sequence[Tensor], promise: int) -> bool:
         """Whether these would give the same."""
-        seen = [(p, VERSION(p)) for p in parameters]
+        seen = [(p, VERSION(p)) for p in parameters] if promise else []
         if promise and promise == self.promise and all(p is q and v == w for (p, v), (q, w) in zip(seen, self.seen, strict=True)):
             return True
         if not all(map(_same_bits, parameters, self.copies)):
@@ -58,8 +58,15 @@ def _has_bits(parameter: Tensor) -> bool:
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Of numbers that have bits, as many."""
-    return same_bytes(one.data_ptr(), other.data_ptr(), other.nbytes)
+    """Of numbers that have bits."""
+    alike = one.shape == other.shape and one.dtype is other.dtype
+    return alike and same_bytes(one.data_ptr(), other.data_ptr(), other.nbytes)
+
+
+def _finish(like: Tensor) -> None:
+    """Wait for what was made on a device: it is kept for calls on other streams too."""
+    if like.is_cuda:
+        torch.cuda.current_stream(like.device).synchronize()
 
 
 class Phase:
@@ -113,24 +120,27 @@ class Phase:
         found = self._constants.get(place)
         if found is None:
             with torch.inference_mode(False), torch.no_grad():
-                found = self._constants[place] = self._made_constants(interpreter)
+                found = self._made_constants(interpreter)
+            _finish(like)
+            self._constants[place] = found
         return found
 
     def lasting(self, unit: Unit, parameters: Mapping[str, Tensor], like: Tensor, promise: int) -> Made | None:
         """The same, kept from call to call; None where it has to be made for each. `promise`: that under which the numbers of the
         parameters are looked at once.
         """
-        given = [parameters[name] for name in self.reads]
+        given, place = [parameters[name] for name in self.reads], (unit, like.dtype, like.device)
         if self.draws or (torch.is_grad_enabled() and any(p.requires_grad for p in given)):
+            self._kept.pop(place, None)  # training changes the parameters
             return None
         if not (is_plain(*given) and all(map(_has_bits, given))):
             return None
-        place = unit, like.dtype, like.device
         kept = self._kept.get(place)
         if kept is None or not kept.holds(given, promise):
             with torch.inference_mode(False), torch.no_grad():
                 made = self.make(unit, parameters, like, None, keep=True)
                 made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
                 copies = [p.detach().clone() for p in given]
-            kept = self._kept[place] = Kept(made, copies, promise, [(p, VERSION(p)) for p in given])
+            _finish(like)
+            kept = self._kept[place] = Kept(made, copies, promise, [(p, VERSION(p)) for p in given] if promise else [])
         return kept.made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class Repeated:
     batch_first: bool
     fixed: Sequence[Tensor | None] | None
     """the sources that are no parameters, in the places of all, where these follow from no parameter"""
+    parameters: frozenset[str]
+    """their names, where `fixed` is None"""
     run: Callable[[Tensor, Tensors, Tensors, int], tuple[Tensor, Tensors]]
     """gives the output and the last states, of the input [T, N, D], first states, sources, and the module's promise; of cells
     all without the sides of steps and units
@@ -58,8 +61,10 @@ class Repeated:
         sources: Any
         if self.fixed is not None:
             sources = list(map(module._parameters.get, self.mode.source_names, self.fixed))
-        else:
+        elif self.parameters <= module._parameters.keys():
             sources = module._sources(self.mode, None, input)[0]
+        else:  # a parametrisation, which computes, and maybe draws, only once in a call
+            return None
         try:
             if any(map(IS_NESTED, (input, *first, *sources))) or not self.like(input, *first, *sources):
                 return None
@@ -142,7 +147,7 @@ def _remembered(
         made = {w.name for w in network.plan.phase.computed}
         names = network.sources * len(network.units)
         fixed = [source if name in made else None for name, source in zip(names, sources, strict=True)]
-    return Repeated(mode, like, module.batch_first, fixed, run)
+    return Repeated(mode, like, module.batch_first, fixed, frozenset(itertools.chain(*module._parameter_names)), run)
 
 
 class TrainingRepeat:

@@ -8,6 +8,7 @@ A single row of a training call may be multiplied by weights that are not packed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
@@ -56,6 +57,23 @@ class Alike:
     kind: Kind
     table: Value
     starts: Value
+
+
+def alike_operands(operands: Sequence[Operand]) -> list[list[int]]:
+    """Those that the same code multiplies, one after the other, in so few groups as leave each sum its order of operands."""
+    groups: list[list[int]] = []
+    for k, operand in enumerate(operands):
+        for group in reversed(groups):
+            latest = operands[group[0]]
+            if (latest.accumulators, latest.stands) == (operand.accumulators, operand.stands):
+                group.append(k)
+                break
+            if not set(latest.accumulators).isdisjoint(operand.accumulators):
+                groups.append([k])
+                break
+        else:
+            groups.append([k])
+    return groups
 
 
 class Products:
@@ -123,10 +141,8 @@ class Products:
     def _alike(self) -> list[Alike]:
         """With room for the tables: see `note`."""
         shaped, found = self.shaped, []
-        together: dict[tuple[tuple[int, ...], str | None], list[int]] = {}
-        for k, operand in enumerate(shaped.operands):
-            together.setdefault((operand.accumulators, operand.stands), []).append(k)
-        for (accumulators, stands), some in together.items():
+        for some in alike_operands(shaped.operands):
+            accumulators, stands = shaped.operands[some[0]].accumulators, shaped.operands[some[0]].stands
             ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
             sums = tuple(a - accumulators[0] for a in accumulators)
             kind = Kind(sums, shaped.width, shaped.heights, stands, ours)

@@ -8,7 +8,8 @@ once (hoisted); the sum then begins from what was stored in an `init` buffer ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
@@ -68,6 +69,38 @@ class BiasPack:
     name: str
     weights: tuple[str, ...]
     size: Dim
+
+
+@dataclass(frozen=True)
+class Key:
+    """What the sums of a kernel may have in common: an operand, which is then read once for all of them."""
+
+    buffer: str
+    later: int
+    early: bool
+    """known before the loop"""
+    heads: int
+    copy: int = 0
+    """above zero where sums want it in different places"""
+
+
+def in_common_order(sums: Sequence[Sequence[Key]]) -> tuple[list[Key], list[list[Key]]]:
+    """The operands of all sums, where those of each stand in its own order, so that a sum has the same bits whatever other sums
+    share its kernel; and those of each sum. One that a sum wants behind what it stands before comes again, as a copy.
+    """
+    together: list[Key] = []
+    found: list[list[Key]] = [[] for _ in sums]
+    for position in sorted(range(len(sums)), key=lambda i: len(sums[i]), reverse=True):
+        at = 0
+        for place, key in enumerate(sums[position], 1):
+            while key in together[:at]:
+                key = replace(key, copy=key.copy + 1)
+            if key not in together:
+                following = (together.index(k, at) for k in sums[position][place:] if k in together[at:])
+                together.insert(next(following, len(together)), key)
+            at = together.index(key) + 1
+            found[position].append(key)
+    return together, found
 
 
 @dataclass(frozen=True)
@@ -143,39 +176,36 @@ class Shaper:
         affines = kernel.affines
         count = len(affines)
         width = max(1, 4 // count) if count else 1
-        grouped: dict[tuple[str, int, bool, int, int], list[tuple[int, str, bool]]] = {}
-        depths: dict[tuple[str, int, bool, int, int], Dim] = {}
-        accumulators, orders = [], []
-        for position, i in enumerate(affines):
+        depths: dict[Key, Dim] = {}
+        accumulators, sums = [], []
+        for i in affines:
             terms, biases = affine_parts(kernel.nodes[i])
-            early, order = [], []
+            early, keys = [], []
             for matrix, operand, transposed, heads in terms:
                 buffer, later = kernel.nodes[operand].attributes
                 weight = kernel.nodes[matrix].attributes[0]
                 foldable = in_loop and buffer in self.early
                 if foldable:
                     early.append((weight, transposed, buffer, later))
-                copy = 0
-                while any(p == position for p, _, _ in grouped.get((buffer, later, foldable, heads, copy), [])):
-                    copy += 1
-                key = (buffer, later, foldable, heads, copy)
-                grouped.setdefault(key, []).append((position, weight, transposed))
-                depths[key] = kernel.nodes[operand].shape[0]
-                order.append(key)
-            orders.append(order)
+                keys.append(Key(buffer, later, foldable, heads))
+                depths[keys[-1]] = kernel.nodes[operand].shape[0]
+            sums.append(keys)
             accumulators.append(self._begin(kernel, i, early, tuple(kernel.nodes[b].attributes[0] for b in biases)))
-        # that of the longest sum first: a sum keeps its own order, and its bits, whatever other sums share the kernel
-        in_order = dict.fromkeys(key for order in sorted(orders, key=len, reverse=True) for key in order)
+        grouped: dict[Key, list[tuple[int, str, bool]]] = {}
+        together, sums = in_common_order(sums)
+        for position, (i, keys) in enumerate(zip(affines, sums, strict=True)):
+            for key, (matrix, _, transposed, _) in zip(keys, affine_parts(kernel.nodes[i])[0], strict=True):
+                grouped.setdefault(key, []).append((position, kernel.nodes[matrix].attributes[0], transposed))
         operands = []
-        for key in sorted(in_order, key=lambda key: not key[2]):
-            uses = grouped[key]
+        for key in sorted(together, key=lambda key: not key.early):
+            uses, depth = grouped[key], depths[replace(key, copy=0)]
             assert kernel.dim is not None
-            pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depths[key], width, key[3])
-            zeros = key[0] in self.zeros_first and key[1] == 0 and not any(transposed for _, _, transposed in uses)
+            pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depth, width, key.heads)
+            zeros = key.buffer in self.zeros_first and key.later == 0 and not any(transposed for _, _, transposed in uses)
             zeros = zeros and pack.heads == 1
             accumulators_of = tuple(p for p, _, _ in uses)
             weights = tuple(w for w, _ in pack.weights)
-            where = *key[:2], depths[key], key[2]
+            where = key.buffer, key.later, depth, key.early
             operands.append(Operand(*where, accumulators_of, pack.name, zeros, weights, pack.stands, pack.heads))
         return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
 
