@@ -124,8 +124,9 @@ def movement(expected: Mapping[str, Any], run: Callable[[np.random.Generator], M
     """How far each result moves when the numbers that it is of are `rounded`, as `run` does: at the most of three times.
 
     Where rounding is magnified (a normalisation magnifies that of equal features 300 times, and once more in every step before),
-    no two implementations agree to more digits than that. Only to be asked of networks that normalise: at the border of a
-    comparison a rounding moves results too, and there implementations have to agree.
+    no two implementations agree to more digits than that; nor where angles of thousands are rounded. Only to be asked of networks
+    that normalise or compare nothing: at the border of a comparison a rounding moves results too, and there implementations
+    have to agree.
     """
     moved = dict.fromkeys(expected, 0.0)
     for seed in range(3):

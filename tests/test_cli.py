@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,46 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyrnn.train.program.run", defect)
     with pytest.raises(ValueError, match="a defect"):
         run("train", "digits")
+
+
+RAISING = """
+from anyrnn import State, affine, cell, tanh
+@cell
+def mine(x, h):
+    {line}
+    h = tanh(affine("n", x, h))
+    return h, State(h=h)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("assert h is x", "AssertionError: "),
+        ("raise RuntimeError('no')", "RuntimeError: no"),
+        ("raise NotImplementedError", "NotImplementedError: "),
+        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("open('/nowhere/at/all')", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"),
+        ("mine(x, h)", "RecursionError: "),
+    ],
+)
+def test_what_a_cell_raises_is_told_with_its_line(line: str, told: str, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(RAISING.format(line=line))
+    assert run("show", f"{file}:mine") == 2
+    assert capsys.readouterr().err.startswith(f"anyrnn show: error: {file}:5: {told}")
+
+
+def test_sizes_beyond_memory(capsys: Any) -> None:
+    assert run("check", "lstm", "--hidden", "999999999", "--no-timing") == 0
+    assert run("check", "lstm", "--hidden", "999999999") == 1
+    assert "the system has not the memory for this" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["timed", "spec", "input_size"])
+def test_sizes_that_are_no_sizes(name: str, capsys: Any) -> None:
+    assert run("check", "lstm", "--size", f"{name}=3") == 2
+    assert f"--size {name}: that is no size of a cell's own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flags", "what"), [([], "text"), (["--plan"], "plan"), (["--latex"], "latex"), (["--llvm"], "llvm")])

@@ -36,7 +36,22 @@ NAMES = [
         "maximum",
         "mean",
     ),
-    *("minimum", "norm", "relu", "scalar", "scope", "sigmoid", "sin", "softplus", "split", "sqrt", "tanh", "total", "vector"),
+    *(
+        "minimum",
+        "norm",
+        "relu",
+        "rms_norm",
+        "scalar",
+        "scope",
+        "sigmoid",
+        "sin",
+        "softplus",
+        "split",
+        "sqrt",
+        "tanh",
+        "total",
+        "vector",
+    ),
     "where",
 ]
 

@@ -42,13 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `anyrnn show lstm --llvm | head`; the interpreter must not try to flush once more
         _write_no_more()
         return FAILED
-    except (TypeError, NameError, AttributeError, LookupError, ArithmeticError, ValueError) as error:
+    except Exception as error:
         place = place_of_error(error)
-        if place is None:
+        if place is not None:
+            return _complain(chosen, f"error: {place}: {type(error).__name__}: {error}", WRONG_USAGE)
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # the latter by torch
+            return _complain(chosen, f"error: the system has not the memory for this: {error}", FAILED)
+        if not isinstance(error, OSError):
             raise
-        return _complain(chosen, f"error: {place}: {type(error).__name__}: {error}", WRONG_USAGE)
-    except OSError as error:  # a full disk, a folder that is gone: one process alone may meet it
-        _tell(chosen, f"error: {error}")
+        _tell(chosen, f"error: {error}")  # a full disk, a folder that is gone: one process alone may meet it
         try:
             sys.stdout.flush()
         except OSError:
@@ -208,9 +210,11 @@ def _cells(chosen: argparse.Namespace) -> int:
 def _check(chosen: argparse.Namespace) -> int:
     from anyrnn.workbench import check
 
-    sizes = {"input_size": chosen.input_size, "hidden_size": chosen.hidden_size, **(_sizes(chosen.size) or {})}
+    sizes = _sizes(chosen.size) or {}
+    for name in sizes.keys() & {"spec", "timed", "input_size", "hidden_size"}:
+        raise UsageError(f"--size {name}: that is no size of a cell's own")
     try:
-        report = check(chosen.cell, timed=chosen.timed, **sizes)
+        report = check(chosen.cell, timed=chosen.timed, input_size=chosen.input_size, hidden_size=chosen.hidden_size, **sizes)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
     print(report)

@@ -141,7 +141,11 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
     assert found.keys() == expected.keys()
     allowed = {name: 1e-9 * max(1.0, np.abs(value).max(initial=0.0)) for name, value in expected.items()}
     wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=0, atol=allowed[name])]
-    moved = movement(expected, partial(rounded_results, layers[1], x, state, call)) if wrong else {}
+    normalises = {"sum", "sqrt"} <= {node.op for node in network.graph.nodes}
+    smooth = not any(node.row.boolean or node.op in ("sign", "floor") for node in network.plan.adjoint.nodes)
+    moved = dict.fromkeys(wrong, 0.0)
+    if wrong and (normalises or smooth):
+        moved = movement(expected, partial(rounded_results, layers[1], x, state, call))
     for name in wrong:
         atol = allowed[name] + MOVED * moved[name]
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=atol, err_msg=name)

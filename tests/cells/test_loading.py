@@ -90,6 +90,13 @@ def test_annotations_that_fail(write: Write, argument: str, message: str) -> Non
         cells.load(f"{write(head + MINE.replace('h):', argument + '):'))}:mine")
 
 
+def test_annotations_that_fail_while_the_file_runs(write: Write) -> None:
+    file = write("from anyrnn import Vec\n" + MINE.replace("h):", "h: Vec(0)):"))
+    line = next(k for k, text in enumerate(file.read_text().splitlines(), 1) if "Vec(0)" in text)
+    with pytest.raises(CellError, match=rf"^\S*of_mine.py:{line}: the size of Vec should be"):
+        cells.load(f"{file}:mine")
+
+
 @pytest.mark.parametrize(("name", "meant"), [("LSTM", "lstm"), ("ltsm", "lstm")])
 def test_slips(name: str, meant: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown cell '{name}' \(did you mean '{meant}'\?\); `anyrnn cells` lists"):

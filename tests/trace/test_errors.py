@@ -602,7 +602,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     joins_a_scalar: r"concat needs .*vector",
     joins_a_number: r"concat .*(vector|traced value)",
     takes_the_mean_of_a_scalar: r"needs a vector, but .* has shape \[\]",
-    takes_the_mean_of_a_matrix: r"a mean is taken of a vector; w is a matrix",
+    takes_the_mean_of_a_matrix: r"mean needs a vector, but w has shape \[hidden, hidden\]",
     normalises_a_scalar: r"needs a vector, but .* has shape \[\]",
     draws_at_random: r"unknown op 'choose'; the ops are: .*tanh",
     makes_a_whole_number: r"cannot become a Python number: h has no number",

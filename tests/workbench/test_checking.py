@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anyrnn import Scalar, Step, cell, cells, sqrt
+from anyrnn import Scalar, Step, Vec, cell, cells, concat, equal, log, split, sqrt, vector, where
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
 from anyrnn.workbench import check, checking
@@ -53,6 +53,90 @@ def test_nothing_is_wrong_with_the_built_in_ones(name: str, quick_compile: None)
     assert report.ok
     assert report.kernel_error is not None
     assert report.kernel_error < 1e-12
+
+
+@cell
+def of_28_features(x, h):  # type: ignore[no-untyped-def]
+    first, rest = split(x, [14, "input - 14"])
+    h = tanh(affine("n", h, first=first, rest=rest))
+    return h, State(h=h)
+
+
+@cell
+def of_201_features(x, h):  # type: ignore[no-untyped-def]
+    rest, last = split(h, ["hidden - 200", 200])
+    h = tanh(affine("n", x, rest=rest, last=last))
+    return h, State(h=h)
+
+
+@cell
+def of_seven_heads(x, h):  # type: ignore[no-untyped-def]
+    h = tanh(affine("n", x, h, heads=7))
+    return h, State(h=h)
+
+
+@cell
+def of_times(x, h, dt: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    g = sigmoid(affine("g", x) + log(1 + dt))
+    h = g * h + (1 - g) * tanh(affine("n", x, h))
+    return h, State(h=h)
+
+
+@cell
+def of_masks(x, h, m: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    h = where(equal(m, 1.0), tanh(affine("n", x, h)), h)
+    return h, State(h=h)
+
+
+@cell
+def with_a_choice(x, h, *, activation="tanh"):  # type: ignore[no-untyped-def]
+    h = {"tanh": tanh, "sigmoid": sigmoid}[activation](affine("n", x, h))
+    return h, State(h=h)
+
+
+FINE = [of_28_features, of_201_features, of_times, of_masks, with_a_choice]
+
+
+@pytest.mark.parametrize("fine", FINE, ids=str)
+def test_nothing_is_wrong_with_these(fine: Cell, quick_compile: None) -> None:
+    assert check(fine, timed=False).faults == []
+
+
+def test_sizes_that_are_asked_for_are_tried(quick_compile: None) -> None:
+    assert check(of_seven_heads, timed=False, input_size=28, hidden_size=14).faults == []
+    [fault] = check(of_seven_heads, timed=False, input_size=28, hidden_size=15).faults
+    assert fault.what == "cell 'of_seven_heads': the size hidden/7 is not a whole number for hidden=15"
+
+
+@cell
+def with_a_gain_of_zero(x, h):  # type: ignore[no-untyped-def]
+    h = 0.9 * h + vector("g", init=0.0) * tanh(affine("n", x, h))
+    return h, State(h=h)
+
+
+@cell
+def large(x, h):  # type: ignore[no-untyped-def]
+    h = 0.5 * h + 1000 * tanh(affine("n", x, h))
+    return h / 1000, State(h=h)
+
+
+@pytest.mark.parametrize(("doubtful", "says"), [(with_a_gain_of_zero, "as the cell begins"), (large, "does not grow")], ids=str)
+def test_what_looks_wrong_and_may_be_right_is_a_warning(doubtful: Cell, says: str, quick_compile: None) -> None:
+    report = check(doubtful, timed=False)
+    assert report.ok
+    [fault] = report.faults
+    assert fault.severity == "warning"
+    assert says in fault.what
+
+
+def test_features_that_move_do_not_go_their_own_way() -> None:
+    @cell
+    def rotating(x: Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        most, last = split(h, ["hidden - 1", 1])
+        h = 0.9 * concat(last, most) + x
+        return tanh(h), State(h=h)
+
+    assert check(rotating, timed=False).limits == ["0 forward, 0 backward"]
 
 
 def test_what_limits_a_cell() -> None:

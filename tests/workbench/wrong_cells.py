@@ -249,3 +249,15 @@ def outside_of_the_language(x, h):
 def unfinished(x, h):
     n = clip_gradient(affine("n", x, h), -1)  # fault: TypeError: clip_gradient\(\) missing 1 required positional argument
     return n, State(h=n)
+
+
+@cell
+def unused_count(x, h, *, k=3):  # fault: hyper-parameter 'k' is not used
+    h = tanh(affine("h", x, h))
+    return h, State(h=h)
+
+
+@cell
+def output_is_the_input(x, h):  # fault: the output depends on no state
+    h = tanh(affine("h", x, h))
+    return x, State(h=h)

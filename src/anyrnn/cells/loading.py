@@ -9,7 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,8 +65,10 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
         expression = None
 
     def value(node: Any) -> Any:
-        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
-            return node.value
+        with suppress(ValueError, TypeError):
+            literal = ast.literal_eval(node)
+            if isinstance(literal, (int, float, str)):
+                return literal
         if isinstance(node, ast.Name):
             return load(files.get(node.id, node.id), built_in)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
@@ -74,6 +76,8 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
         if node.func.id not in WRAPPERS:
             known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
             raise ValueError(f"cell {spec!r}: unknown wrapper {node.func.id!r}{meant(node.func.id, WRAPPERS)}; {known}")
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise ValueError(f"cell {spec!r}: arguments are written as name=value")
         arguments = [value(argument) for argument in node.args]
         named = {str(keyword.arg): value(keyword.value) for keyword in node.keywords}
         if len(named) < len(node.keywords):
@@ -114,14 +118,25 @@ def _module(path: str, spec: str) -> ModuleType:
     try:  # not by exec_module: bytecode that is there is taken for that of a file that was changed within the same second
         with _as_if_imported(module, file):
             exec(compile(file.read_bytes(), path, "exec", dont_inherit=True), vars(module))
-    except CellError:
-        raise
+    except CellError as error:
+        if PLACED.match(str(error)):
+            raise
+        raise CellError(f"{path}:{_line_in(path, error)}: {error}") from error
     except SyntaxError as error:
-        raise ValueError(f"cell {spec!r}: {error.filename or path}:{error.lineno}: {error.msg}") from error
+        raise ValueError(f"cell {spec!r}: {error.filename or path}:{error.lineno or 1}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        raise ValueError(f"cell {spec!r}: {path}:{lines[-1] if lines else 1}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"cell {spec!r}: {path}:{_line_in(path, error)}: {type(error).__name__}: {error}") from error
     return module
+
+
+PLACED = re.compile(r"\S.*?:\d+: ")
+"""What begins with a file and a line."""
+
+
+def _line_in(path: str, error: BaseException) -> int:
+    """The last line of a file that was running when an error was raised; the first if none was."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return (lines[-1] if lines else None) or 1
 
 
 @contextmanager

@@ -171,7 +171,7 @@ def fast_slow(fast: Cell, slow: Cell, depth: int = 4) -> Cell:
 def _without_input(fast: Cell, states: Sequence[Symbol]) -> tuple[Symbol, State]:
     try:
         return fast(None, *states)
-    except CellError as error:
+    except (CellError, LookupError, AttributeError, TypeError) as error:  # the same call with an input has succeeded
         needs = f"fast_slow: the fast cell {fast.name!r} cannot do without its input, as those above the second must"
         raise CellError(f"{needs}: {error}") from None
 

@@ -137,7 +137,7 @@ def make(cells: str | Sequence[Cell | str], task: str, output: Any = None, **giv
     return Options(
         cells=tuple(split(cells) if isinstance(cells, str) else cells),
         task=cast(TaskName, task),
-        output=Path(output or Path("runs") / f"compare-{task}"),
+        output=Path("runs") / f"compare-{task}" if output is None else Path(output),
         learning_rates=tuple(float(rate) for rate in ([rates] if isinstance(rates, (int, float)) else rates)),
         **values,
     )

@@ -22,7 +22,7 @@ from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 class State:
     """The new states that a cell returns, by name: `State(h=h, c=c)`. A tuple is several states, see `Several`."""
 
-    def __init__(self, *unnamed: Any, **values: Any) -> None:
+    def __init__(self, /, *unnamed: Any, **values: Any) -> None:
         if unnamed:
             raise TypeError("State takes the new states by name: State(h=h, c=c)")
         tracer = CURRENT.get(None)

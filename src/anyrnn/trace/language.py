@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from anyrnn.errors import CellError
-from anyrnn.ir.dims import Dim, features
+from anyrnn.ir.dims import Dim, features, shape_text
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.initial import Maker
 from anyrnn.trace.tracer import ProductRule, Tracer, current, tracing
@@ -237,10 +237,16 @@ def concat(*values: Symbol) -> Symbol:
 
 def mean(value: Symbol) -> Symbol:
     """The mean over a vector's features, a scalar."""
-    summed = total(value)
+    return _mean(value, "mean")
+
+
+def _mean(value: Symbol, who: str) -> Symbol:
+    tracer = current(who)
+    if not isinstance(value, Symbol):
+        raise CellError(tracer.located(f"{who} needs a traced vector, got a {type(value).__name__}"))
     if len(value.shape) != 1:
-        raise CellError(value.builder.located(f"a mean is taken of a vector; {value.label} is a matrix"))
-    return summed / value.builder.size(value.shape[0])
+        raise CellError(tracer.located(f"{who} needs a vector, but {value.label} has shape {shape_text(value.shape)}"))
+    return total(value) / value.builder.size(value.shape[0])
 
 
 def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
@@ -248,7 +254,7 @@ def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
 
     Source: Ba, Kiros & Hinton 2016, Layer Normalization; the variance is the biased one, as in torch.nn.LayerNorm.
     """
-    centred = value - mean(value)
+    centred = value - _mean(value, "norm")
     scale = 1 / sqrt(mean(centred * centred) + eps)
     return apply("norm", centred * scale, value, scale)
 
@@ -258,7 +264,7 @@ def rms_norm(value: Symbol, eps: float = 1e-5) -> Symbol:
 
     Source: Zhang & Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467.
     """
-    return value / sqrt(mean(value * value) + eps)
+    return value / sqrt(_mean(value * value, "rms_norm") + eps)
 
 
 def total(value: Symbol) -> Symbol:

@@ -221,6 +221,8 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
     for name in names:
         if other := taken.get(name):
             raise CellError(f"{where}: an argument called {name} would share its name with {other}; give it another name")
+    if any(state.name == "values" for state in states):
+        raise CellError(f"{where}: a state called values would share its name with what a State holds; give it another name")
     if not inputs:
         raise CellError(f"{where}: cell {function.__name__!r} has no input; its first argument is the input")
     if not states:

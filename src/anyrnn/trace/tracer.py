@@ -69,7 +69,7 @@ def _is_users(frame: FrameType) -> bool:
     """Whether it is of a cell's code, or of what that calls, and not of this package or of those that it is made of."""
     path = frame.f_code.co_filename
     foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
-    return path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE))
+    return path.startswith(CELLS) or not (foreign or path.startswith((PACKAGE, "<frozen ")))
 
 
 def _place(frame: FrameType) -> str:

@@ -138,7 +138,7 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
         check_size(name, size)
     report.faults = list(faults(cell, graph))
     try:
-        trial = Trial(cell, graph, sizes)
+        trial = Trial(cell, graph, input_size, hidden_size, sizes)
     except ValueError as error:  # sizes that do not go together
         report.faults.append(_told(error))
         return report
@@ -218,7 +218,8 @@ def limits(graph: Graph) -> list[str]:
     """How many all-feature dependencies follow each other in a step, and which they are."""
     made = plan(graph)
     forward, backward = made.inference.stages, made.backward.stages
-    own_way = "" if forward else ": each feature goes its own way through the steps"
+    moves = any(node.per_sample and node.op in ("slice", "concat") for node in graph.nodes)
+    own_way = "" if forward or moves else ": each feature goes its own way through the steps"
     return [f"{forward} forward, {backward} backward{own_way}", *chain(graph)]
 
 
@@ -264,7 +265,7 @@ def _time(cell: Cell, graph: Graph, input_size: int, hidden_size: int, sizes: di
     lstm = Recurrent("lstm", width, hidden_size, backend="llvm", seed=0)
     random = np.random.default_rng(0)
     x = random.normal(size=(STEPS, SAMPLES, width)).astype(np.float32)
-    further = {name: random.normal(size=(STEPS, SAMPLES, n)).astype(np.float32) for name, n in layer.network.further_inputs}
+    further = {name: random.uniform(size=(STEPS, SAMPLES, n)).astype(np.float32) for name, n in layer.network.further_inputs}
     calls = {"inference": (_inference(layer, x, further), _inference(lstm, x, {}))}
     calls["training"] = (_training(layer, x, further), _training(lstm, x, {}))
     start = time.perf_counter()

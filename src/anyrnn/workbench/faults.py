@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dis
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,10 +61,21 @@ def _unread(cell: Cell, graph: Graph) -> Iterator[Fault]:
     for name in graph.hypers:
         if name not in read:
             yield Fault("error", place(cell.function), f"hyper-parameter {name!r} is not used")
+    for name in _unread_names(cell, set(graph.hypers)):
+        yield Fault("error", place(cell.function), f"hyper-parameter {name!r} is not used")
     used = {s for node in graph.nodes for s in node.inputs}
     for i, node in enumerate(graph.nodes):
         if i not in live and i not in used and node.per_sample and node.name and node.row.kind != "leaf":
             yield Fault("warning", node.source, f"{node.name.removesuffix('_pre')!r} is computed and not used")
+
+
+def _unread_names(cell: Cell, numbers: Container[str]) -> list[str]:
+    """Of the hyper-parameters that are no floats, which leave nothing in the graph: those that the function does not read."""
+    code = getattr(cell.function, "__code__", None)
+    if code is None or cell.made_by is not None:
+        return []
+    read = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")} | set(code.co_cellvars)
+    return [name for name, _ in cell.signature.hypers if name not in numbers and name not in read]
 
 
 def _unread_gates(graph: Graph, live: set[int], parameter: str) -> Iterator[Fault]:
@@ -89,7 +101,8 @@ def _states(cell: Cell, graph: Graph) -> Iterator[Fault]:
             yield Fault("warning", nodes[new].source, f"no input ever reaches state {state.name!r}")
     of_y = reachable(nodes, [graph.output("y")])
     if not any(nodes[i].op == "state" for i in of_y):
-        yield Fault("error", nodes[graph.output("y")].source, "the output depends on no state: it remembers nothing")
+        where = nodes[graph.output("y")].source or place(cell.function)
+        yield Fault("error", where, "the output depends on no state: it remembers nothing")
     needed = _reaching_output(graph)
     for state in graph.states:
         if state.name not in needed and leaves.get(state.name) in live:

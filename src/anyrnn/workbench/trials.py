@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ HIDDEN = range(16, 129)
 """The first size that a cell can have: it may have to be a multiple of some number."""
 STEPS, LARGEST = 1000, 1e3
 """A state whose norm is larger within so many steps of unit noise grows without bound, or nearly so."""
+BOUNDED = 1.2
+"""One whose largest norm of the second half is below so many times that of the quarter before it does not grow."""
 STUCK = 1e-6
 """An output that moves less than this with unit noise says nothing of its input."""
 GRADIENT_ERROR = 1e-5
@@ -30,28 +33,31 @@ ALLOWED = ("stop_gradient", "clip_gradient", "floor", "sign")
 """Ops whose derivative is not that of their value, on purpose."""
 
 
-def _least_layer(cell: Cell, graph: Graph, more: Mapping[str, int]) -> tuple[Recurrent, int, dict[str, Any]]:
-    """A layer of the first size that the cell can have, the size, and the other sizes.
+def _least_layer(
+    cell: Cell, graph: Graph, input_size: int, hidden_size: int, more: Mapping[str, int]
+) -> tuple[Recurrent, int, dict[str, Any]]:
+    """A layer of the first size that the cell can have, or else of those that were asked for; its size, and the other sizes.
 
-    Raises: ValueError where there is none, with what is wrong with the first.
+    Raises: ValueError where there is none, with what is wrong with those that were asked for.
     """
     wrong: list[ValueError] = []
-    for hidden in HIDDEN:
+    for inputs, hidden in (*((INPUTS, hidden) for hidden in HIDDEN), (input_size, hidden_size)):
         others: dict[str, Any] = dict(graph.other_sizes(hidden, more))
-        inputs = hidden if graph.input_size_name == "hidden" else INPUTS
+        width = hidden if graph.input_size_name == "hidden" else inputs
         try:
-            return Recurrent(cell, inputs, hidden, backend="reference", dtype="float64", seed=0, **others), hidden, others
+            return Recurrent(cell, width, hidden, backend="reference", dtype="float64", seed=0, **others), hidden, others
         except ValueError as error:
             wrong.append(error)
-    raise wrong[0]
+    raise wrong[-1]
 
 
 class Trial:
     """A small layer of a cell, in float64 by the reference backend, as it begins."""
 
-    def __init__(self, cell: Cell, graph: Graph, more: Mapping[str, int]) -> None:
+    def __init__(self, cell: Cell, graph: Graph, input_size: int, hidden_size: int, more: Mapping[str, int]) -> None:
+        """The sizes are asked for where the cell cannot have small ones."""
         self.graph = graph
-        self.layer, self.hidden, self.others = _least_layer(cell, graph, more)
+        self.layer, self.hidden, self.others = _least_layer(cell, graph, input_size, hidden_size, more)
         self.sizes = self.layer.network.layer_sizes(0)
         self.random = np.random.default_rng(0)
         self.allowed = sorted({node.op for node in graph.nodes if node.op in ALLOWED and node.per_sample})
@@ -73,7 +79,7 @@ class Trial:
         yield from self._long_run()
 
     def _leaves(self, scale: float) -> dict[int, Array]:
-        """Values of all leaves; inputs are noise of a scale, states begin as the cell says, moved by noise of that scale."""
+        """Values of all leaves; inputs are noise of a scale, see `noise`, states begin as the cell says, moved by such noise."""
         found: dict[int, Array] = {}
         hypers = dict(self.layer.network.hypers)
         first = {s.name: s.init for s in self.graph.states}
@@ -84,7 +90,8 @@ class Trial:
             elif node.op == "hyper":
                 found[i] = np.array(hypers[node.attributes[0]])
             elif node.op == "input":
-                found[i] = scale * self.random.normal(size=shape)
+                first_input = node.attributes[0] == self.graph.inputs[0][0]
+                found[i] = scale * (self.random.normal(size=shape) if first_input else self.random.uniform(size=shape))
             elif node.op == "state":
                 moved = 0.5 * scale * self.random.normal(size=shape) if node.shape else np.zeros(shape)
                 found[i] = first[node.attributes[0]] + moved
@@ -136,11 +143,30 @@ class Trial:
             if over.size:
                 after = f"after {int(over[0]) + 1} steps of unit noise ({self.hidden} features)"
                 what = f"grows: its norm is over {largest:g} {after}" if norm[over[0]] > largest else f"is NaN {after}"
-                yield Fault("error", self.graph.nodes[self.graph.output(state.name)].source, f"state {state.name!r} {what}")
+                bounded = norm[STEPS // 2 :].max() < BOUNDED * norm[STEPS // 4 : STEPS // 2].max()
+                if bounded:
+                    what = f"is large, though it does not grow: {what.removeprefix('grows: ')}"
+                where = self.graph.nodes[self.graph.output(state.name)].source
+                yield Fault("warning" if bounded else "error", where, f"state {state.name!r} {what}")
                 return
-        if float(np.ptp(y[STEPS // 2 :], axis=0).max()) < STUCK:
-            where = self.graph.nodes[self.graph.output("y")].source
-            yield Fault("error", where, "the output is stuck: it is the same whatever comes in, after a while")
+        if self._is_stuck(y) and self._is_stuck(layer(x, **{name: np.round(values) for name, values in further.items()})[0]):
+            where, stuck = self.graph.nodes[self.graph.output("y")].source, "it is the same whatever comes in, after a while"
+            if self._moves_later(x, further):
+                yield Fault("warning", where, f"as the cell begins, with parameters that are zero, the output is stuck: {stuck}")
+            else:
+                yield Fault("error", where, f"the output is stuck: {stuck}")
+
+    @staticmethod
+    def _is_stuck(y: Array) -> bool:
+        return float(np.ptp(y[STEPS // 2 :], axis=0).max()) < STUCK
+
+    def _moves_later(self, x: Array, further: Mapping[str, Any]) -> bool:
+        """Whether the output moves once no parameter is zero, as gains may be in the beginning."""
+        other = copy(self.layer)
+        moved = {name: self.random.normal(size=value.shape) for name, value in other.parameters.items() if not value.any()}
+        other.parameters = {**other.parameters, **moved}
+        with np.errstate(all="ignore"):
+            return not self._is_stuck(other(x, **further)[0])
 
     def gradient_error(self) -> float | None:
         """The largest difference between the gradient and central differences along some directions, as a part of its magnitude;
