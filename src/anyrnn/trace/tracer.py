@@ -23,8 +23,9 @@ from anyrnn.trace.initial import check_init
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 CELLS = str(Path(PACKAGE, "cells")) + os.sep
-FOREIGN = ("torch", "numpy", "contextlib")
-"""Libraries whose functions call ours: those that were called on a cell's values by mistake, and Python's for `with`."""
+PYTHON = str(Path(os.__file__).parent) + os.sep
+FOREIGN = ("torch", "numpy")
+"""Libraries whose functions call ours: those that were called on a cell's values by mistake."""
 CURRENT: ContextVar[Tracer] = ContextVar("tracer")
 
 
@@ -66,10 +67,12 @@ def place_of_error(error: BaseException) -> str | None:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Whether it is of a cell's code, or of what that calls, and not of this package or of those that it is made of."""
+    """Whether it is of a cell's code, or of what that calls; not of this package, of those that it is made of, or of Python."""
     path = frame.f_code.co_filename
+    if path.startswith("<frozen ") or (path.startswith(PYTHON) and "site-packages" not in path):
+        return False
     foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
-    return path.startswith(CELLS) or not (foreign or path.startswith((PACKAGE, "<frozen ")))
+    return path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE))
 
 
 def _place(frame: FrameType) -> str:
