@@ -5,6 +5,7 @@ from benchmarks.pointwise import COSTLY, Pointwise
 from benchmarks.result import Ceilings
 
 
+@pytest.mark.timing
 def test_costly_ops_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pointwise, "ROUNDS", 200)
     found = Pointwise("float32", 1).seconds()
