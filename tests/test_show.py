@@ -172,3 +172,8 @@ def test_an_equation_without_end() -> None:
     for what in ("text", "latex"):
         with pytest.raises(UnsupportedError, match="give some of its values names"):
             show.render(endless, what)
+
+
+def test_what_cannot_be_shown() -> None:
+    with pytest.raises(ValueError, match="what should be text, plan, latex, llvm or assembly, got 'latx'"):
+        show.render(cells.lstm, "latx")  # type: ignore[arg-type]

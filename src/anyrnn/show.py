@@ -26,7 +26,8 @@ def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm", "assembly"
         what: `text` for its sizes, parameters, states and equations, `latex` for the equations as a LaTeX block, `plan` for the
             stages of its programs, `llvm` for the code of its float32 kernels on this machine, `assembly` for their instructions.
 
-    Raises: CellError when the cell cannot be traced; UnsupportedError for an equation of too many ops.
+    Raises: CellError when the cell cannot be traced; UnsupportedError for an equation of too many ops; ValueError for another
+    `what`.
 
     Example:
         >>> from anyrnn import cells
@@ -36,6 +37,8 @@ def render(cell: Cell, what: Literal["text", "plan", "latex", "llvm", "assembly"
           y_t &= h_t
         \\end{aligned}
     """
+    if what not in ("text", "plan", "latex", "llvm", "assembly"):
+        raise ValueError(f"what should be text, plan, latex, llvm or assembly, got {what!r}")
     graph = cell.trace()
     if what == "plan":
         return plan_text(plan(graph))

@@ -337,6 +337,7 @@ def test_by_name(spec: str, name: str) -> None:
     [
         ("residuall(lstm)", r"unknown wrapper 'residuall'.*did you mean 'residual'"),
         ("residual(lstmm)", r"unknown cell 'lstmm'"),
+        ("normalised(lstm, kind=rms)", r"unknown cell 'rms'.*; text that is no cell stands in quotes"),
         ("residual(lstm", r"cell 'residual\(lstm' is not written as wrapper\(cell\)"),
         ("residual(open('x'))", r"unknown wrapper 'open'"),
         ("residual(lstm.function)", r"is not written as wrapper\(cell\)"),

@@ -166,6 +166,8 @@ def test_a_layer_is_refused_as_torch_refuses_it(name: str, case: str) -> None:
 
 
 def test_other_arguments_of_layers() -> None:
+    with pytest.raises(TypeError, match="proj_size should be of type int, got: float"):
+        anyrnn.torch.LSTM(D, H, proj_size=1.5)  # type: ignore[arg-type]
     for where in (anyrnn.torch, torch.nn):
         with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
             where.RNN(D, H, nonlinearity="sigmoid")

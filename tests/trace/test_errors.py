@@ -1026,6 +1026,20 @@ def test_too_many_ops_in_a_row_for_a_plan() -> None:
         anyrnn.Recurrent(long, 3, 4)(np.zeros((2, 1, 3), np.float32))
 
 
+@pytest.mark.parametrize("order", [lambda n, a: n * a, lambda n, a: a * n], ids=["right", "left"])
+def test_a_number_in_an_array_without_axes(order: Any) -> None:
+    def cell_of(number: Any) -> Any:
+        def mine(x, h):  # type: ignore[no-untyped-def]
+            h = order(tanh(affine("n", x, h)), number)
+            return h, State(h=h)
+
+        return cell(mine).trace()
+
+    assert cell_of(np.array(0.5)).nodes == cell_of(0.5).nodes
+    with pytest.raises(CellError, match="is a bool"):
+        cell_of(np.array(True))
+
+
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     for rate in (np.float32(0.25), torch.tensor(0.25), np.float64(0.25)):
         assert with_options.trace(rate=rate) is with_options.trace(rate=0.25)

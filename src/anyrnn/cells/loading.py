@@ -70,7 +70,10 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
             if isinstance(literal, (int, float, str)):
                 return literal
         if isinstance(node, ast.Name):
-            return load(files.get(node.id, node.id), built_in)
+            try:
+                return load(files.get(node.id, node.id), built_in)
+            except ValueError as error:
+                raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             raise ValueError(f"cell {spec!r} is not written as wrapper(cell): {', '.join(sorted(WRAPPERS))}")
         if node.func.id not in WRAPPERS:

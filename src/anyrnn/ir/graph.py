@@ -218,9 +218,11 @@ class Builder:
         return self.symbol(self.add(Node("constant", (), (), (float(value),), False, "", self.source)))
 
     def lift(self, value: Any, who: str = "a value") -> Symbol:
-        """A symbol of this builder from a symbol or a number."""
+        """A symbol of this builder from a symbol or a number, which may stand in a NumPy array without axes."""
         from anyrnn.ir.symbol import Symbol
 
+        if type(value).__module__ == "numpy" and value.shape == ():
+            value = value.item()
         if isinstance(value, Symbol):
             if value.builder is not self:
                 raise CellError(

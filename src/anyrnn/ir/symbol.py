@@ -156,12 +156,11 @@ class Symbol:
         self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
-        """A NumPy number before an operator asks like this; some come as arrays without axes."""
+        """A NumPy number before an operator asks like this."""
         op = FROM_NUMPY.get(ufunc.__name__)
         if op is None or method != "__call__" or kwargs:
             self._refuse_foreign("numpy", ufunc)
-        given = [a.item() if not isinstance(a, Symbol) and getattr(a, "shape", None) == () else a for a in inputs]
-        return self.builder.apply(op, *(given[::-1] if ufunc.__name__ == "greater" else given))
+        return self.builder.apply(op, *(inputs[::-1] if ufunc.__name__ == "greater" else inputs))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
         self._refuse_foreign("numpy", function)

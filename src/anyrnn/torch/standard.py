@@ -99,6 +99,8 @@ class LSTM(_Standard):
         dtype: Any = None,
         **options: Any,
     ) -> None:
+        if not isinstance(proj_size, int) or isinstance(proj_size, bool):
+            raise TypeError(f"proj_size should be of type int, got: {type(proj_size).__name__}")
         if proj_size < 0:
             raise ValueError("proj_size should be a positive integer or zero to disable projections")
         if proj_size and proj_size >= hidden_size:
