@@ -241,12 +241,12 @@ def mean(value: Symbol) -> Symbol:
 
 
 def _mean(value: Symbol, who: str) -> Symbol:
-    tracer = current(who)
     if not isinstance(value, Symbol):
-        raise CellError(tracer.located(f"{who} needs a traced vector, got a {type(value).__name__}"))
+        raise CellError(current(who).located(f"{who} needs a traced vector, got a {type(value).__name__}"))
+    builder = value.builder
     if len(value.shape) != 1:
-        raise CellError(tracer.located(f"{who} needs a vector, but {value.label} has shape {shape_text(value.shape)}"))
-    return total(value) / value.builder.size(value.shape[0])
+        raise CellError(builder.located(f"{who} needs a vector, but {value.label} has shape {shape_text(value.shape)}"))
+    return total(value) / builder.size(value.shape[0])
 
 
 def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
