@@ -56,9 +56,13 @@ def test_the_values_are_aligned() -> None:
         (["llvmlite"], "llvm", "not usable: llvmlite cannot be imported ("),
         (["llvmlite"], "vectors", "unknown: "),
         (["torch"], "torch", 'not usable: torch not installed: pip install "anyrnn[torch]"'),
-        (["torch"], "command line", 'train not usable: torch not installed: pip install "anyrnn[torch]"'),
-        (["matplotlib"], "command line", 'train not usable: matplotlib not installed: pip install "anyrnn[plot]"'),
-        (["sklearn", "torch"], "command line", 'train not usable: torch, scikit-learn not installed: pip install "anyrnn[all]"'),
+        (["torch"], "command line", 'train, compare not usable: torch not installed: pip install "anyrnn[torch]"'),
+        (["matplotlib"], "command line", 'train, compare not usable: matplotlib not installed: pip install "anyrnn[plot]"'),
+        (
+            ["sklearn", "torch"],
+            "command line",
+            'train, compare not usable: torch, scikit-learn not installed: pip install "anyrnn[all]"',
+        ),
     ],
 )
 def test_what_is_missing_is_told_and_stops_nothing(missing: list[str], label: str, expected: str) -> None:

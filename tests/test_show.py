@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
 
-from anyrnn import UnsupportedError, cells, show
+from anyrnn import MissingExtraError, UnsupportedError, cells, show
 from anyrnn.passes.adjoint import differentiable
 from anyrnn.passes.compile import plan
 from anyrnn.trace import Scalar, State, Step, Vec, cell
@@ -177,3 +178,15 @@ def test_an_equation_without_end() -> None:
 def test_what_cannot_be_shown() -> None:
     with pytest.raises(ValueError, match="what should be text, plan, latex, llvm or assembly, got 'latx'"):
         show.render(cells.lstm, "latx")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", ["llvm", "assembly"])
+def test_code_without_llvmlite(what: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    monkeypatch.setattr("anyrnn.backends.llvm.target.machine", import_llvmlite)
+    with pytest.raises(MissingExtraError, match="pip install llvmlite"):
+        show.render(cells.lstm, what)
+
+
+def import_llvmlite() -> None:
+    import llvmlite.binding  # noqa: F401

@@ -19,6 +19,7 @@ EXTRAS |= {"matplotlib": "plot", "scikit-learn": "all", "tqdm": "all"}
 """Optional libraries, and the extra that brings each."""
 PEERS = ("triton", "onnxruntime")
 """Libraries told of only where they are installed."""
+COMMANDS = "anyrnn cells, show, check, train, compare, convert, inspect, doctor"
 FEATURES = ("avx512f", "avx512vl", "avx512bf16", "amx-bf16", "avx2", "fma", "f16c", "neon", "sve", "bf16")
 """What the kernels are shaped by, or could gain from."""
 BROKEN = (ImportError, OSError, RuntimeError, AttributeError)
@@ -119,7 +120,13 @@ def _has(module: str) -> bool:
 def _backends() -> list[Row]:
     why = _why_no_llvm()
     llvm = f"not usable: {why}" if why else "usable: native CPU kernels, float32 and float64, forward and backward"
-    return [("llvm", llvm), ("reference", "usable: the interpreter, any cell, on NumPy or on any device of torch")]
+    on_devices = "for CUDA devices that torch finds: torch.cuda.is_available()"
+    return [
+        ("llvm", llvm),
+        ("reference", "usable: the interpreter, any cell, on NumPy or on any device of torch"),
+        ("triton", on_devices if _has("triton") else "not usable: triton not installed (it comes with torch for CUDA)"),
+        ("cudnn", on_devices),
+    ]
 
 
 def _why_no_llvm() -> str | None:
@@ -140,10 +147,7 @@ def _front_ends() -> list[Row]:
         ("numpy", "usable: anyrnn.Recurrent, anyrnn.runtime"),
         ("onnx", _usable(("onnx",), "anyrnn.onnx.export, read")),
         ("torch", _usable(("torch",), "anyrnn.torch.Recurrent, RNN, LSTM, GRU")),
-        (
-            "command line",
-            _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), "anyrnn train, show, convert, doctor", "train "),
-        ),
+        ("command line", _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), COMMANDS, "train, compare ")),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from anyrnn.errors import UnsupportedError
+from anyrnn.errors import MissingExtraError, UnsupportedError
 from anyrnn.ir import show
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.graph import Graph, Node, reachable
@@ -253,9 +253,13 @@ def _gradients(plan: Plan) -> Iterator[str]:
 
 def code_text(plan: Plan, assembly: bool = False) -> str:
     """The LLVM IR of a plan's programs in float32, for this machine, or their instructions."""
-    from anyrnn.backends.llvm import target
-    from anyrnn.backends.llvm.run import write_code
+    try:
+        from anyrnn.backends.llvm import target
+        from anyrnn.backends.llvm.run import write_code
 
+        target.machine()
+    except ImportError as error:
+        raise MissingExtraError("the code of kernels is LLVM's, and llvmlite is not installed: pip install llvmlite") from error
     codes = {name: write_code(plan, name, "float32").text for name in PROGRAMS}
     texts = {name: target.assembly(code) if assembly else code for name, code in codes.items()}
     return "\n".join(f"{'#' if assembly else ';'} {plan.graph.name}, {name}\n{text.rstrip()}\n" for name, text in texts.items())

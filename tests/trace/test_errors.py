@@ -1210,3 +1210,12 @@ def test_a_method_is_a_function() -> None:
             return h, State(h=h)
 
     assert cell(Equations().step).trace().name == "step"
+
+
+def test_a_hyper_parameter_without_its_star() -> None:
+    def mine(x, h, rate):  # type: ignore[no-untyped-def]
+        h = rate * tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match=r"must return the states h, rate; it returned h \(a hyper-parameter .*: \*, rate=0.1\)"):
+        cell(mine).trace()

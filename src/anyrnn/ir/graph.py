@@ -289,7 +289,8 @@ class Builder:
         for s in symbols:
             if s.shape and shape and s.shape != shape:
                 sides = " and ".join(f"{t.label} {shape_text(t.shape)}" for t in symbols)
-                raise CellError(self.located(f"{op} mixes sizes: {sides}"))
+                hint = "; affine makes features of one size of those of another" if op == "add" else ""
+                raise CellError(self.located(f"{op} mixes sizes: {sides}{hint}"))
             shape = shape or s.shape
         if len(shape) == 2 and any(self.nodes[s.index].per_sample for s in symbols):
             raise CellError(self.located(f"{op} makes a matrix for every sample; matrix-valued states are outside the language"))

@@ -61,7 +61,8 @@ class Stream(Uncopied):
         else:
             values = [np.ascontiguousarray(array) for array in network.named(x, 0).values()]
             if any(len(array) != self.rows for array in values):
-                raise ValueError(f"the inputs should be of {self.rows} samples, got {[len(array) for array in values]}")
+                found = [len(array) for array in values]
+                raise ValueError(f"the inputs should have {self.rows} rows, got {found}: stream(rows=...) says how many")
         for layer, inputs in self._layers:
             values.append(layer(*[values[i] for i in inputs]))
         if len(self._outputs) == 1:

@@ -269,7 +269,12 @@ def _returned(cell: Cell, signature: Signature, returned: Any) -> tuple[Any, Sta
     y, state = returned
     expected = [s.name for s in signature.states]
     if sorted(state.values) != sorted(expected):
-        raise CellError(f"{where} must return the states {', '.join(expected)}; it returned {', '.join(state.values) or 'none'}")
+        what = f"{where} must return the states {', '.join(expected)}; it returned {', '.join(state.values) or 'none'}"
+        arguments = cell.function.__code__.co_varnames
+        no_state = [name for name in expected if name not in state.values and name in arguments]
+        if state.values and no_state and set(state.values) <= set(expected):
+            what += f" (a hyper-parameter stands behind a star: *, {no_state[0]}=0.1)"
+        raise CellError(what)
     return y, state
 
 

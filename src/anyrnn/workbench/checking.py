@@ -277,7 +277,7 @@ def _time(cell: Cell, graph: Graph, input_size: int, hidden_size: int, sizes: di
         factor = 3 if name == "training" else 1
         setattr(report, name, Speed(1e3 * ours, 1e3 * theirs, factor * flops, factor * lstm_flops))
     report.about = (
-        f"T = {STEPS}, N = {SAMPLES}, D = {width}, H = {hidden_size}, float32; see `python -m benchmarks` for comparisons"
+        f"T = {STEPS}, N = {SAMPLES}, D = {width}, H = {hidden_size}, float32; ratios move where others use the machine"
     )
 
 

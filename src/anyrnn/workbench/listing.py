@@ -14,6 +14,10 @@ from anyrnn.ir.dims import shape_text
 from anyrnn.trace import Cell
 
 
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
 @dataclass(frozen=True)
 class Row:
     """A cell in the list. `states` have their shapes as text, `parameters` is the number of trained ones for the sizes given."""
@@ -38,7 +42,7 @@ class Listing(tuple[Row, ...]):
         names, states = max(len(r.name) for r in self), max(len(_states(r)) for r in self)
         numbers = max(len(f"{r.parameters:,}") for r in self)
         lines = [f"{r.name:<{names}}  {r.parameters:>{numbers},}  {_states(r):<{states}}  {r.paper}" for r in self]
-        return "\n".join([*lines, "", f"{len(self)} cells; parameters for {self.about}"])
+        return "\n".join([*lines, "", f"{_cells(len(self))}; parameters for {self.about}"])
 
     @property
     def about(self) -> str:
@@ -52,7 +56,7 @@ class Listing(tuple[Row, ...]):
             for r in self
         ]
         head = "<tr><th>cell</th><th>parameters</th><th>states</th><th>paper</th></tr>"
-        return f"<table>{head}{''.join(rows)}</table><p>{len(self)} cells; parameters for {escape(self.about)}</p>"
+        return f"<table>{head}{''.join(rows)}</table><p>{_cells(len(self))}; parameters for {escape(self.about)}</p>"
 
     def records(self) -> list[dict[str, Any]]:
         """For JSON: functions among hyper-parameters by their names."""
