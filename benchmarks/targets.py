@@ -67,12 +67,11 @@ def parts_of_time(result: Result, run: Run) -> str:
     if parts is None or not result.seconds:
         return ""
     products, others, arrays = (part / result.seconds for part in parts)
-    told = f"products {products:.2f}"
+    told, rest = f"products {products:.2f}", max(0.0, 1 - products - others - arrays)
     if result.input_rate and result.lstm_rate:
         of_states = (result.flops - result.input_flops) / result.lstm_rate
-        products = (of_states + result.input_flops / result.input_rate) / result.seconds
-        told += f" ({products:.2f} with the input's as torch has them)"
-    rest = 1 - products - others - arrays
+        by_torch = (of_states + result.input_flops / result.input_rate) / result.seconds
+        told += f" ({by_torch:.2f} with the input's as torch has them)"
     return f"; of its time: {told}, other arithmetic {others:.2f}, sequences {arrays:.2f}, all else {rest:.2f}"
 
 

@@ -75,7 +75,7 @@ def test_what_is_below_target(report: Report, monkeypatch: pytest.MonkeyPatch) -
 def test_what_products_with_the_input_take_by_a_library_is_told_of_a_miss(report: Report) -> None:
     """Of 40 ms at the LSTM's rate a quarter is the input's: 10 ms, and at 100 GFLOP/s 20."""
     slow = replace(timed(LAYERNORM, 0.100, 8 * 10**9), input_flops=2 * 10**9, input_rate=100e9)
-    parts = "products 0.40 (0.50 with the input's as torch has them), other arithmetic 0.00, sequences 0.00, all else 0.50"
+    parts = "products 0.40 (0.50 with the input's as torch has them), other arithmetic 0.00, sequences 0.00, all else 0.60"
     [line] = missed(report, slow)
     assert line.endswith(parts)
 
