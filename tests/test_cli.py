@@ -180,10 +180,14 @@ def test_what_a_cell_raises_is_told_with_its_line(line: str, told: str, tmp_path
     assert capsys.readouterr().err.startswith(f"anyrnn show: error: {file}:5: {told}")
 
 
-def test_sizes_beyond_memory(capsys: Any) -> None:
-    assert run("check", "lstm", "--hidden", "999999999", "--no-timing") == 0
-    assert run("check", "lstm", "--hidden", "999999999") == 1
-    assert "the system has not the memory for this" in capsys.readouterr().err
+@pytest.mark.parametrize("error", [MemoryError("no"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_sizes_beyond_memory(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def beyond(*given: object, **sizes: object) -> None:
+        raise error
+
+    monkeypatch.setattr("anyrnn.workbench.check", beyond)
+    assert run("check", "lstm") == 1
+    assert capsys.readouterr().err == f"anyrnn check: error: the system has not the memory for this: {error}\n"
 
 
 @pytest.mark.parametrize("name", ["timed", "spec", "input_size"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anyrnn import Scalar, Step, Vec, cell, cells, concat, equal, log, split, sqrt, vector, where
+from anyrnn import Scalar, Several, Step, Vec, cell, cells, concat, equal, log, split, sqrt, vector, where
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
 from anyrnn.workbench import check, checking
@@ -94,7 +94,13 @@ def with_a_choice(x, h, *, activation="tanh"):  # type: ignore[no-untyped-def]
     return h, State(h=h)
 
 
-FINE = [of_28_features, of_201_features, of_times, of_masks, with_a_choice]
+@cell
+def with_a_delay(x, h, *past: Several("delay"), delay=3):  # type: ignore[no-untyped-def, valid-type]
+    new = tanh(affine("n", x, h=past[-1]))
+    return new, State(h=new, past=(h, *past[:-1]))
+
+
+FINE = [with_a_delay, of_28_features, of_201_features, of_times, of_masks, with_a_choice]
 
 
 @pytest.mark.parametrize("fine", FINE, ids=str)

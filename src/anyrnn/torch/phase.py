@@ -7,7 +7,7 @@ Torch does not count every change (`p.data`, fused optimisers), so the numbers a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,19 +35,24 @@ class Kept:
     made: Made
     copies: list[Tensor]
     """of the parameters"""
-    promise: int = 0
+    promise: int
     """under which the numbers were looked at last (see `freeze`), of these parameters with these versions:"""
-    seen: list[tuple[Tensor, int]] = field(default_factory=list)
+    seen: list[tuple[Tensor, int]]
 
     def holds(self, parameters: Sequence[Tensor], promise: int) -> bool:
         """Whether these would give the same."""
-        seen = [(p, VERSION(p)) for p in parameters] if promise else []
+        seen = _seen(parameters, promise)
         if promise and promise == self.promise and all(p is q and v == w for (p, v), (q, w) in zip(seen, self.seen, strict=True)):
             return True
         if not all(map(_same_bits, parameters, self.copies)):
             return False
         self.promise, self.seen = promise, seen
         return True
+
+
+def _seen(parameters: Sequence[Tensor], promise: int) -> list[tuple[Tensor, int]]:
+    """With their versions; none without a promise, so that parameters that are replaced are not kept."""
+    return [(p, VERSION(p)) for p in parameters] if promise else []
 
 
 def _has_bits(parameter: Tensor) -> bool:
@@ -142,5 +147,5 @@ class Phase:
                 made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
                 copies = [p.detach().clone() for p in given]
             _finish(like)
-            kept = self._kept[place] = Kept(made, copies, promise, [(p, VERSION(p)) for p in given] if promise else [])
+            kept = self._kept[place] = Kept(made, copies, promise, _seen(given, promise))
         return kept.made

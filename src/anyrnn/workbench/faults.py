@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dis
+import inspect
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from anyrnn.ir.graph import Graph, Node, reachable
 from anyrnn.ir.names import gate_rows
-from anyrnn.trace import Cell
+from anyrnn.trace import Cell, Several
 from anyrnn.trace.signature import place
 
 FLAT = ("floor", "sign", "less", "equal")
@@ -74,7 +75,10 @@ def _unread_names(cell: Cell, numbers: Container[str]) -> list[str]:
     code = getattr(cell.function, "__code__", None)
     if code is None or cell.made_by is not None:
         return []
-    read = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")} | set(code.co_cellvars)
+    loads = [i.argval for i in dis.get_instructions(code) if "LOAD_" in i.opname]
+    read = {name for names in loads for name in (names if isinstance(names, tuple) else (names,))} | set(code.co_cellvars)
+    notes = inspect.get_annotations(cell.function, eval_str=True).values()
+    read |= {note.count for note in notes if isinstance(note, Several)}
     return [name for name, _ in cell.signature.hypers if name not in numbers and name not in read]
 
 
