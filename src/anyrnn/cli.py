@@ -143,7 +143,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_CELL = "a built-in cell's name, one in wrappers such as 'residual(lstm)', or my_file.py:my_cell"
+_CELL = (
+    "a built-in cell's name, my_file.py:my_cell, one in wrappers ('residual(lstm)'), or with hyper-parameters ('ctrnn(dt=0.5)')"
+)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

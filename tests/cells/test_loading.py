@@ -40,6 +40,13 @@ def test_in_wrappers(write: Write, spec: str) -> None:
     assert cells.load(spec.format(file)).name == spec.replace("{}:", "").replace("depth=", "")
 
 
+@pytest.mark.parametrize("spec", ["{}:leaky(leak=0.5)", "residual({}:leaky(leak=0.5))"])
+def test_with_hyper_parameters(write: Write, spec: str) -> None:
+    file = write(MINE.replace("mine(x, h)", "leaky(x, h, *, leak=0.1)").replace("tanh(aff", "leak * tanh(aff"))
+    made = cells.load(spec.format(file))
+    assert (made.name, made.values({})) == (spec.replace("{}:", ""), {"leak": 0.5})
+
+
 def test_modules_beside_a_file_are_found_while_it_runs(write: Write) -> None:
     write("SIZE = 3\n", "beside_mine.py")
     before = list(sys.path)

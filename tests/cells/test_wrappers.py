@@ -326,6 +326,8 @@ def test_what_a_cell_says_of_first_values_comes_before_what_one_inside_says() ->
         ("residual( independent(gru) )", "residual(independent(gru))"),
         ("fast_slow(lstm, gru, depth=3)", "fast_slow(lstm, gru, 3)"),
         ("normalised(lstm, 'rms')", "normalised(lstm, 'rms')"),
+        ("ctrnn(dt=1, tau=0.5)", "ctrnn(dt=1.0, tau=0.5)"),
+        ("residual(lstm_mogrifier(rounds=2))", "residual(lstm_mogrifier(rounds=2))"),
     ],
 )
 def test_by_name(spec: str, name: str) -> None:
@@ -335,15 +337,19 @@ def test_by_name(spec: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("residuall(lstm)", r"unknown wrapper 'residuall'.*did you mean 'residual'"),
+        ("residuall(lstm)", r"unknown wrapper or cell 'residuall'.*did you mean 'residual'"),
         ("residual(lstmm)", r"unknown cell 'lstmm'"),
         ("normalised(lstm, kind=rms)", r"unknown cell 'rms'.*; text that is no cell stands in quotes"),
         ("residual(lstm", r"cell 'residual\(lstm' is not written as wrapper\(cell\)"),
-        ("residual(open('x'))", r"unknown wrapper 'open'"),
+        ("residual(open('x'))", r"unknown wrapper or cell 'open'"),
         ("residual(lstm.function)", r"is not written as wrapper\(cell\)"),
         ("residual(cell=lstm, cell=gru)", r"an argument is given twice"),
         ("residual(**lstm)", r"arguments are written as name=value"),
         ("fast_slow(lstm, gru, depth=-1)", r"depth should be at least 2: .* got -1"),
+        ("ctrnn(0.5)", r"hyper-parameters are given by name, as ctrnn\(name=value\)"),
+        ("residual(ctrnn(leak=0.5))", r"'ctrnn' has no hyper-parameter 'leak'; it has: dt, tau"),
+        ("clockwork(modules=2.5)", r"'modules' of cell 'clockwork' should be a whole number, got 2.5"),
+        ("ctrnn(dt='fast')", r"'dt' of cell 'ctrnn' should be a number, got a str"),
         ("residual(lstm, 3)", r"residual\(lstm, 3\)': residual\(\) takes 1 positional argument"),
     ],
 )

@@ -33,6 +33,13 @@ def test_equal_hidden_sizes_are_those_asked_for(settings: Settings) -> None:
     assert {one.hidden for one in found(settings(cells="lstm,gru,residual(indrnn)", hidden=9))} == {9}
 
 
+def test_hyper_parameters_may_be_compared(settings: Settings) -> None:
+    one, other = found(settings(cells="ctrnn(dt=0.1),ctrnn(dt=0.5)", hidden=9))
+    assert (one.name, other.name) == ("ctrnn(dt=0.1)", "ctrnn(dt=0.5)")
+    assert one.description != other.description
+    assert one.parameters == other.parameters
+
+
 @pytest.mark.parametrize("task", ["digits", "copy"])
 def test_equal_parameters_are_the_nearest_that_there_are(settings: Settings, task: str) -> None:
     (like,) = found(settings(cells="lstm", task=task, hidden=20))
@@ -83,7 +90,7 @@ def test_a_cell_as_wide_as_its_state_gets_a_layer_before_it(settings: Settings) 
         ("gruu", r"--cells: unknown cell 'gruu' \(did you mean 'gru'\?\)"),
         ("nowhere.py:mine", r"--cells: cell 'nowhere\.py:mine': there is no file 'nowhere\.py'"),
         ("augru", "--cells: augru needs the per-step input a, which no task has"),
-        ("wide(lstm)", r"--cells: cell 'wide\(lstm\)': unknown wrapper 'wide'"),
+        ("wide(lstm)", r"--cells: cell 'wide\(lstm\)': unknown wrapper or cell 'wide'"),
         ([cells.load], "--cells: cell should be a Cell"),
     ],
 )

@@ -840,7 +840,9 @@ def with_options(x, h: Vec("wide"), t: Scalar(), *, rate=0.5, depth=2):
 
 
 def test_an_unknown_hyper_parameter_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"cell 'with_options' has no hyper-parameter 'width'; it has: rate, depth"):
+    with pytest.raises(
+        TypeError, match=r"cell 'with_options' has no hyper-parameter 'width' .did you mean 'depth'..; it has: rate, depth"
+    ):
         with_options.trace(width=3)
     with pytest.raises(TypeError, match=r"cell 'lstm' has no hyper-parameter 'depth'; it has: none"):
         cells.lstm.trace(depth=3)

@@ -111,7 +111,8 @@ def names() -> list[str]:
 
 
 def load(spec: Any) -> Cell:
-    """A built-in cell by its name, one in wrappers (`residual(lstm)`, see `anyrnn.cells.wrappers`), or `my_file.py:my_cell`.
+    """A built-in cell by its name, one in wrappers (`residual(lstm)`, see `anyrnn.cells.wrappers`), one with other defaults
+    (`ctrnn(dt=0.5)`, see `Cell.with_defaults`), or `my_file.py:my_cell`.
 
     A Cell is given back as it is.
 

@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -33,8 +33,8 @@ def load(spec: Any, built_in: Mapping[str, Cell]) -> Cell:
         who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
         raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
     path, colon, name = spec.rpartition(":")
-    if "(" in spec and not Path(path).is_file():
-        return _wrapped(spec, built_in)
+    if "(" in name or ("(" in spec and not Path(path).is_file()):
+        return _written(spec, built_in)
     return _of_file(path, name) if colon else _of_name(spec, built_in)
 
 
@@ -55,8 +55,10 @@ OWN = re.compile(r"[^(),=\s'\"]+:[A-Za-z_]\w*")
 """A cell of a file, within wrappers."""
 
 
-def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
-    """Of `residual(fast_slow(lstm, my_file.py:mine, depth=3))`. Names are looked up here; nothing is evaluated."""
+def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
+    """Of `residual(fast_slow(lstm, my_file.py:mine(leak=0.5), depth=3))`: wrappers of cells, and cells with other defaults. Names
+    are looked up here; nothing is evaluated.
+    """
     files = {f"_{k}": own for k, own in enumerate(OWN.findall(spec))}
     places = iter(files)
     try:
@@ -75,21 +77,27 @@ def _wrapped(spec: str, built_in: Mapping[str, Cell]) -> Cell:
             except ValueError as error:
                 raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            raise ValueError(f"cell {spec!r} is not written as wrapper(cell): {', '.join(sorted(WRAPPERS))}")
-        if node.func.id not in WRAPPERS:
             known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
-            raise ValueError(f"cell {spec!r}: unknown wrapper {node.func.id!r}{meant(node.func.id, WRAPPERS)}; {known}")
+            raise ValueError(f"cell {spec!r} is not written as wrapper(cell) or cell(name=value); {known}")
+        called = node.func.id
+        if called not in WRAPPERS and called not in files and called not in built_in:
+            known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
+            slip = meant(called, [*WRAPPERS, *built_in])
+            raise ValueError(f"cell {spec!r}: unknown wrapper or cell {called!r}{slip}; {known}")
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError(f"cell {spec!r}: arguments are written as name=value")
         arguments = [value(argument) for argument in node.args]
         named = {str(keyword.arg): value(keyword.value) for keyword in node.keywords}
         if len(named) < len(node.keywords):
             raise ValueError(f"cell {spec!r}: an argument is given twice")
+        of = files.get(called, called)
+        if called not in WRAPPERS and arguments:
+            raise ValueError(f"cell {spec!r}: hyper-parameters are given by name, as {of}(name=value)")
+        make: Callable[..., Cell] = WRAPPERS[called] if called in WRAPPERS else load(of, built_in).with_defaults
         try:
-            made: Cell = WRAPPERS[node.func.id](*arguments, **named)
+            return make(*arguments, **named)
         except (TypeError, ValueError) as error:
             raise ValueError(f"cell {spec!r}: {error}") from None
-        return made
 
     found = value(expression)
     if not isinstance(found, Cell):

@@ -7,10 +7,10 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anyrnn.errors import CellError
+from anyrnn.errors import CellError, meant
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.symbol import Symbol
@@ -54,7 +54,7 @@ class Cell:
     init: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What parameters of `affine` begin as, see `cell`."""
     made_by: tuple[Callable[..., Cell], tuple[Any, ...]] | None = field(default=None, repr=False)
-    """The wrapper, and what it was given."""
+    """What made it of other cells, and what that was given."""
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -89,6 +89,21 @@ class Cell:
     def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
         return self
 
+    def with_defaults(self, **hypers: Any) -> Cell:
+        """The same equations with other defaults of hyper-parameters.
+
+        Raises: TypeError for one that there is not, or of another kind; CellError for a number of states that cannot be.
+
+        Example:
+            >>> from anyrnn import cells
+            >>> cells.ctrnn.with_defaults(dt=0.5)
+            <cell ctrnn(dt=0.5)>
+        """
+        if self.made_by is not None and self.made_by[0] is _with_defaults:
+            like, before = self.made_by[1]
+            return _with_defaults(like, {**before, **hypers})
+        return _with_defaults(self, hypers)
+
     def trace(self, bias: bool | str = True, skip_input: bool = False, **hypers: Any) -> ir.Graph:
         """The graph of one step.
 
@@ -115,8 +130,8 @@ class Cell:
         values = {**dict(self.signature.hypers), **hypers}
         for name in hypers:
             if name not in dict(self.signature.hypers):
-                known = ", ".join(dict(self.signature.hypers)) or "none"
-                raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}; it has: {known}")
+                known, slip = ", ".join(dict(self.signature.hypers)) or "none", meant(name, dict(self.signature.hypers))
+                raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}{slip}; it has: {known}")
         defaults = dict(self.signature.hypers)
         for name, value in values.items():
             if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
@@ -161,6 +176,18 @@ class Cell:
     def signature_with(self, hypers: Mapping[str, Any]) -> Signature:
         """What the function takes with these hyper-parameters."""
         return signature_of(self.function, hypers) if self.signature.counted else self.signature
+
+
+def _with_defaults(like: Cell, hypers: Mapping[str, Any]) -> Cell:
+    values = like.values(hypers)
+    told = ", ".join(f"{name}={getattr(values[name], '__name__', repr(values[name]))}" for name in hypers)
+    return replace(
+        like,
+        name=f"{like.name}({told})" if hypers else like.name,
+        signature=replace(like.signature_with(values), hypers=tuple(values.items())),
+        made_by=(_with_defaults, (like, dict(hypers))),
+        _graphs={},
+    )
 
 
 def _cell_at(module: str, name: str) -> Any:

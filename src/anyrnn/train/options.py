@@ -92,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cell",
         default="lstm",
-        help="a built-in cell's name, one in wrappers such as 'normalised(gru)', or my_file.py:my_cell (default: %(default)s)",
+        help="a built-in cell's name, one in wrappers ('normalised(gru)') or with hyper-parameters ('ctrnn(dt=0.5)'), or "
+        "my_file.py:my_cell (default: %(default)s)",
     )
     parser.add_argument("--size", action="append", metavar="NAME=N", help="another named size of the cell (default: half of H)")
     parser.add_argument(
