@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import Element, Emitter, is_callers, lanes_left, load_lanes
+from anyrnn.backends.llvm.emitter import Element, Emitter, Key, cover, first_lanes, is_callers
+from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Kernel, Program
+
+ROWS = 4
+"""So many samples are summed together: the additions of one wait for each other."""
+
+
+@dataclass
+class Row:
+    """A sample in a tile."""
+
+    index: Value
+    at: dict[Key, Value]
+    """Where its values stand, by buffer."""
+    values: dict[int, Value] = field(default_factory=dict)
+    """Its numbers, by node."""
 
 
 class ScalarKernel(Emitter):
@@ -18,7 +36,6 @@ class ScalarKernel(Emitter):
         self.emit()
 
     def emit(self) -> None:
-        b = self.b
         for i in self.needed:
             if self.nodes[i].op == "load":
                 self.locate(*self.nodes[i].attributes)
@@ -30,82 +47,107 @@ class ScalarKernel(Emitter):
                 self.parameter_scalar(i)
         for _, buffer, later in self.kernel.stores:
             self.locate(buffer, later)
-        self.sizes = {
-            self.nodes[self.nodes[i].inputs[0]].shape[0]: None for i in self.needed if self.nodes[i].row.kind == "reduction"
-        }
-        counts = {dim: self.size(dim) for dim in self.sizes}
-        loop = b.loop("row", 0, self.rows)
-        row = self.row = loop.index
-        self.rows_at = {key: self.row_at(key, base, row, row) for key, base in self.bases.items()}
-        values: dict[int, Value] = {}
+        sums = [i for i in self.needed if self.nodes[i].row.kind == "reduction"]
+        self.counts = {dim: self.size(dim) for dim in dict.fromkeys(self.summed(i) for i in sums)}
+        cover(self.b, self.rows, (ROWS, 1) if sums else (1,), self.tile)
+        self.b.ret()
+
+    def summed(self, i: int) -> Dim:
+        """The features that a reduction adds."""
+        return self.nodes[self.nodes[i].inputs[0]].shape[0]
+
+    def tile(self, first: Value, height: int) -> None:
+        """Some rows at once."""
+        indices = [self.b.add(first, k, "row") if k else first for k in range(height)]
+        rows = [Row(i, {key: self.row_at(key, base, i, i) for key, base in self.bases.items()}) for i in indices]
+        done = rows[0].values
         waiting = [i for i in self.needed if self.nodes[i].shape == ()]
         while waiting:
-            ready = [
-                i for i in waiting if self.nodes[i].row.kind != "reduction" and all(s in values for s in self.nodes[i].inputs)
-            ]
+            ready = [i for i in waiting if self.nodes[i].row.kind != "reduction" and all(s in done for s in self.nodes[i].inputs)]
             for i in ready:
-                values[i] = self.scalar(i, values)
-            waiting = [i for i in waiting if i not in values]
-            sums = [i for i in waiting if self.nodes[i].row.kind == "reduction" and self.can_reduce(i, values)]
+                for row in rows:
+                    row.values[i] = self.scalar(i, row)
+            waiting = [i for i in waiting if i not in done]
+            sums = [i for i in waiting if self.nodes[i].row.kind == "reduction" and self.vector_inputs(i) <= done.keys()]
             assert ready or sums, "a scalar kernel cannot be ordered"
-            for dim in dict.fromkeys(self.nodes[self.nodes[i].inputs[0]].shape[0] for i in sums):
-                self.reduce([i for i in sums if self.nodes[self.nodes[i].inputs[0]].shape[0] == dim], counts[dim], values)
-            waiting = [i for i in waiting if i not in values]
+            for dim in dict.fromkeys(self.summed(i) for i in sums):
+                self.reduce([i for i in sums if self.summed(i) == dim], self.counts[dim], rows)
+            waiting = [i for i in waiting if i not in done]
         for i, buffer, later in self.kernel.stores:
-            b.store(values[i], self.rows_at[buffer, later], self.element.bytes)
-        b.end(loop)
-        b.ret()
+            for row in rows:
+                self.b.store(row.values[i], row.at[buffer, later], self.element.bytes)
 
-    def scalar(self, i: int, values: dict[int, Value]) -> Value:
+    def scalar(self, i: int, row: Row) -> Value:
         node = self.nodes[i]
         if node.op == "constant":
             return const(self.element.type, node.attributes[0])
         if node.op == "load":
-            return self.b.load(self.element.type, self.rows_at[node.attributes], self.label(i), self.element.bytes)
+            return self.b.load(self.element.type, row.at[node.attributes], self.label(i), self.element.bytes)
         if not node.per_sample:
             return self.parameter_scalar(i)
-        return self.elementwise(node, self.label(i), [values[s] for s in node.inputs])
+        return self.elementwise(node, self.label(i), [row.values[s] for s in node.inputs])
 
     def vector_inputs(self, i: int) -> set[int]:
         """The scalars that a reduction's argument is made with."""
         inside = reachable(self.nodes, [self.nodes[i].inputs[0]])
         return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
 
-    def can_reduce(self, i: int, values: dict[int, Value]) -> bool:
-        return self.vector_inputs(i) <= values.keys()
-
-    def reduce(self, reductions: list[int], count: Value, scalars: dict[int, Value]) -> None:
-        """Several sums over the features of one row, in one loop over its panels."""
+    def reduce(self, reductions: list[int], count: Value, rows: Sequence[Row]) -> None:
+        """Several sums over the features of some rows: a loop over their full panels, and what is left."""
         b, e = self.b, self.element
-        spread = {s: b.splat(scalars[s], e.lanes, self.label(s)) for i in reductions for s in self.vector_inputs(i)}
         inside = sorted({j for i in reductions for j in reachable(self.nodes, [self.nodes[i].inputs[0]]) if self.nodes[j].shape})
-        zero = const(e.vector, 0.0)
-        loop = b.loop("feature", 0, count, e.lanes, [(f"{self.label(i)}.lanes", zero) for i in reductions])
-        panel = b.binary("sdiv", loop.index, i64(e.lanes), "panel")
-        lanes = lanes_left(b, b.sub(count, loop.index, "left"), e.lanes)
-        values = dict(spread)
-        for j in inside:
+        weights = {j: self.nodes[j].attributes[0] for j in inside if not self.nodes[j].per_sample}
+        weights_at = {j: self.pointer(self.layout.weight(name), name) for j, name in weights.items()}
+        scalars = dict.fromkeys(s for i in reductions for s in self.vector_inputs(i))
+        spread = [{s: b.splat(row.values[s], e.lanes, self.label(s)) for s in scalars} for row in rows]
+        zero, pairs = const(e.vector, 0.0), [(i, k) for i in reductions for k in range(len(rows))]
+        sums, full = [zero] * len(pairs), b.binary("and", count, i64(-e.lanes), "full")
+        for first, end in ((i64(0), full), (full, count)):
+            names = [f"{self.label(i)}.lanes" for i, _ in pairs]
+            loop = b.loop("feature", first, end, e.lanes, list(zip(names, sums, strict=True)))
+            mask = None if end == full else first_lanes(b, b.sub(count, loop.index, "left"), e.lanes)
+            vectors = self.vectors(inside, weights_at, rows, spread, loop.index, mask)
+            following = []
+            for (i, k), partial in zip(pairs, loop.values, strict=True):
+                value = vectors[k][self.nodes[i].inputs[0]]
+                following.append(b.fadd(partial, b.select(mask, value, zero, "kept") if mask else value, "partial"))
+            sums = b.end(loop, following)
+        for (i, k), total in zip(pairs, sums, strict=True):
+            rows[k].values[i] = horizontal_sum(b, total, e, self.label(i))
+
+    def vectors(
+        self,
+        inside: list[int],
+        weights_at: dict[int, Value],
+        rows: Sequence[Row],
+        spread: list[dict[int, Value]],
+        feature: Value,
+        mask: Value | None,
+    ) -> list[dict[int, Value]]:
+        """For each row what is to be added from `feature` on, and what that is made of; `mask` says which lanes there are."""
+        b, e = self.b, self.element
+
+        def load(at: Value, name: str, align: int | None = None) -> Value:
+            return b.masked_load(e.vector, at, mask, name) if mask else b.load(e.vector, at, name, align)
+
+        weights = {j: load(b.at(at, feature, e.type), self.label(j)) for j, at in weights_at.items()}
+        found = [{**weights, **scalars} for scalars in spread]
+        panel = b.binary("sdiv", feature, i64(e.lanes), "panel")
+        panels = {
+            key: b.mul(self.panel_bytes[key[0]], panel)
+            for key in (self.nodes[j].attributes for j in inside if self.nodes[j].op == "load")
+        }
+        for j in (j for j in inside if j not in weights):
             node = self.nodes[j]
-            if node.op == "load":
-                buffer = node.attributes[0]
-                at = self.advance(self.rows_at[node.attributes], b.mul(self.panel_bytes[buffer], panel), buffer)
-                values[j] = (
-                    load_lanes(b, e, at, lanes, buffer)
-                    if is_callers(self.program, buffer)
-                    else b.load(e.vector, at, buffer, e.panel_row)
-                )
-            elif not node.per_sample:
-                address = self.pointer(self.layout.weight(node.attributes[0]), node.attributes[0])
-                values[j] = load_lanes(b, e, b.at(address, loop.index, e.type), lanes, node.attributes[0])
-            else:
-                operands = [values[s] if s in values else const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
-                values[j] = self.elementwise(node, self.label(j), operands, loop.index, self.row)
-        following = []
-        for i, partial in zip(reductions, loop.values, strict=True):
-            kept = b.select(lanes.mask, values[self.nodes[i].inputs[0]], zero, "kept")
-            following.append(b.fadd(partial, kept, "partial"))
-        for i, total in zip(reductions, b.end(loop, following), strict=True):
-            scalars[i] = horizontal_sum(b, total, e, self.label(i))
+            for row, values in zip(rows, found, strict=True):
+                if node.op == "load":
+                    buffer = node.attributes[0]
+                    at = self.advance(row.at[node.attributes], panels[node.attributes], buffer)
+                    values[j] = load(at, buffer, None if is_callers(self.program, buffer) else e.panel_row)
+                else:
+                    operands = [values.get(s) or const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
+                    values[j] = self.elementwise(node, self.label(j), operands, feature, row.index)
+        return found
 
 
 def horizontal_sum(b: Function, value: Value, e: Element, name: str) -> Value:
