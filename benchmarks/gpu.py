@@ -136,6 +136,37 @@ def check_budget(shape: tuple[int, int, int, int]) -> str:
     return "ok" if same else "WRONG: other bits"
 
 
+def check_captured(**options: Any) -> str:
+    """A training step in a CUDA graph makes other random choices whenever it is replayed, forward and backward the same."""
+    torch.manual_seed(0)
+    module = anyrnn.torch.LSTM(16, 32, device="cuda", backend="triton", **options)
+    x = torch.randn(20, 8, 16, device="cuda")
+
+    def step() -> Tensor:
+        for parameter in module.parameters():
+            parameter.grad = None
+        output: Tensor = module(x)[0]
+        output.square().sum().backward()
+        return output
+
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
+        step()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = step()
+    found = []
+    for _ in range(3):
+        graph.replay()
+        found.append([output.detach().clone(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)])
+    alike = [torch.equal(a, b) for a, b in zip(found[0], found[1], strict=True)]
+    if not options:
+        return "ok" if all(alike) else "WRONG: other bits"
+    finite = all(t.isfinite().all() for t in found[2])
+    return "ok" if finite and not any(alike) else "WRONG: the same choices again"
+
+
 def check_cudnn(kind: str) -> str:
     """cuDNN through our backend against torch.nn's module."""
     torch.manual_seed(0)
@@ -171,6 +202,9 @@ def checks() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "lstm lengths", partial(check, "lstm", SHAPES[0], torch.float64, call, bidirectional=True, num_layers=2)
     yield "gru dropout", partial(check, "gru", SHAPES[0], torch.float64, {}, recurrent_dropout=0.3, zoneout=0.2)
     yield "last", partial(check, "lstm", SHAPES[0], torch.float64, {"return_outputs": "last"}, bidirectional=True)
+    yield "captured", check_captured
+    for options in ({"zoneout": 0.2}, {"weight_dropout": 0.5}, {"num_layers": 2, "dropout": 0.5}):
+        yield f"captured {' '.join(options)}", partial(check_captured, **options)
     yield "the same bits", partial(check_repeats, (50, 16, 64, 512))
     yield "within a budget", partial(check_budget, (800, 64, 16, 128))
     yield from ((f"cudnn {kind}", partial(check_cudnn, kind)) for kind in MODULES)

@@ -375,15 +375,3 @@ def test_two_sizes_of_a_projection() -> None:
 def test_recording() -> None:
     with pytest.raises(UnsupportedError, match="does not record what kernels do"):
         torch.jit.trace(anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3))
-
-
-@pytest.mark.parametrize("options", [{"zoneout": 0.2}, {"weight_dropout": 0.5}, {"dropout": 0.5, "num_layers": 2}])
-def test_random_choices_are_not_captured(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph of launches would make the same ones again and again."""
-    layer = anyrnn.torch.Recurrent("gru", D, H, **options)
-    before = layer(x())[0]
-    for name in ("is_initialized", "is_current_stream_capturing"):
-        monkeypatch.setattr(torch.cuda, name, lambda: True)
-    with pytest.raises(UnsupportedError, match="Recurrent: a CUDA graph would make the same random choices whenever it is"):
-        layer(x())
-    assert layer.eval()(x())[0].shape == before.shape

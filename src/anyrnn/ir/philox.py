@@ -51,7 +51,7 @@ def stream_of(layer: int, direction: int, choice: str) -> int:
     return (2 * layer + direction * kind.each_direction) << 16 | state << 8 | kind.number
 
 
-def philox(counter: Sequence[Any], key: tuple[int, int]) -> list[Any]:
+def philox(counter: Sequence[Any], key: tuple[Any, Any]) -> list[Any]:
     """Four words from four, as integer arrays (of at least 64 bits) of any namespace or Python integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -73,7 +73,8 @@ class Randomness:
     dropped, or states stay as they are), and in a packed batch the caller's sample and step of each packed row.
     """
 
-    seed: int
+    seed: Any
+    """An integer; or torch's, on a device that alone knows its number."""
     probabilities: Mapping[str, Sequence[float]]
     places: tuple[Any, Any] | None = None
     first_layer: int = 0
@@ -82,7 +83,7 @@ class Randomness:
     """What gives the masks of weights, if not NumPy: of the seed, the stream, the threshold, rows and columns."""
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> tuple[Any, Any]:
         return self.seed & WORD, self.seed >> 32 & WORD
 
     def at(self, layer: int, direction: int, step: int, before: int = 0) -> Chances:

@@ -56,7 +56,7 @@ class Network:
     def plan(self) -> Plan:
         return plan(self.graph)
 
-    def randomness(self, seed: int, places: tuple[Any, Any] | None, draw: Callable[..., Any] | None = None) -> Randomness | None:
+    def randomness(self, seed: Any, places: tuple[Any, Any] | None, draw: Callable[..., Any] | None = None) -> Randomness | None:
         """What a call's random choices depend on; None where there are none. See `ir.philox`."""
         return Randomness(seed, dict(self.probabilities), places, self.first_layer, draw) if self.probabilities else None
 

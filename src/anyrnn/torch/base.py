@@ -89,6 +89,14 @@ def _generator() -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**62, (), device="cpu")))
 
 
+def _drawn_seed(device: torch.device) -> Tensor:
+    """Of a call's random choices: by the CPU, so that they are the same on all devices; while a graph of launches is captured by
+    the device, so that they are others whenever it is replayed.
+    """
+    captured = not is_compiling() and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device if captured else "cpu")
+
+
 def _drawn(*what: int) -> Tensor:
     """A mask of weights."""
     return torch.from_numpy(llvm.draw(*what))
@@ -346,7 +354,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if not is_compiling() and torch._C._is_tracing():
             others = "torch.export and anyrnn.onnx.export do"
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
-        seed = self._drawn_seed() if mode.draws else None
+        seed = _drawn_seed(weight.device) if mode.draws else None
         sources, lasting = self._sources(mode, seed, input)
         plain_sources = False
         if lasting and not is_compiling() and not any(map(IS_NESTED, sources)):
@@ -356,13 +364,6 @@ class RecurrentBase(Layer, torch.nn.Module):
                 sources = [s.to(weight.dtype) if is_cast(s) else s for s in sources]
             self._check_sources(mode, sources, weight, lasting)
         return sources, seed, plain_sources
-
-    def _drawn_seed(self) -> Tensor:
-        """Of a call's random choices. Raises: UnsupportedError while a graph of launches is captured."""
-        if not is_compiling() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-            what = "a CUDA graph would make the same random choices whenever it is replayed"
-            raise UnsupportedError(f"{self._label}: {what}; capture the layer in eval() mode, or without dropout and zoneout")
-        return torch.randint(2**63 - 1, (), dtype=torch.int64)
 
     def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor, lasting: bool) -> None:
         """Refuse parameters that were replaced by others of another form; remember what those are like that last."""

@@ -96,7 +96,7 @@ class Call:
         places = None if packing is None else (packing.sample, packing.step)
         if seed is None:
             return self.network.randomness(0, places)
-        number: Any = seed if plain.is_batch(seed) else int(seed) & 0xFFFFFFFFFFFFFFFF
+        number: Any = seed if plain.is_batch(seed) or not seed.is_cpu else int(seed) & 0xFFFFFFFFFFFFFFFF
         return self.network.randomness(number, places)
 
 

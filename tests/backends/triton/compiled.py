@@ -20,7 +20,7 @@ from anyrnn.backends.triton.split import Blocks
 from anyrnn.passes.compile import plan
 
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-CALLS = {"counter": "*i32", "key0": "i64", "key1": "i64"}
+CALLS = {"counter": "*i32", "seed": "*i64"}
 TABLES = ("counts", "given", "segments", "sample_table", "step_table")
 
 

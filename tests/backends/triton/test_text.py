@@ -20,8 +20,8 @@ from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.ops import TABLE
 from anyrnn.passes.compile import plan
-from anyrnn.torch import gpu
-from tests.backends.triton.twins import make
+from anyrnn.torch import base, gpu
+from tests.backends.triton.twins import make, run
 
 GOLDEN = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "mingru", "lstm_heads")
 
@@ -103,6 +103,43 @@ def test_what_a_captured_graph_reads_is_kept(monkeypatch: pytest.MonkeyPatch) ->
         memory.keep_if_captured(device, "tables")
         memory.keep_if_captured(torch.device("cpu"), "others")
     assert memory.CAPTURED == ["tables"]
+
+
+def test_seeds_of_captured_calls_are_drawn_by_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of others by the CPU, so that all devices make the same choices."""
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "randint", lambda *bounds, device, **more: asked.append(str(device)))
+    for captures in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda captures=captures: captures)
+        for device in ("cpu", "cuda:1"):
+            base._drawn_seed(torch.device(device))
+    assert asked == ["cpu", "cpu", "cpu", "cuda:1"]
+
+
+def test_a_seed_that_only_its_device_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the choices of the same number from the CPU, and nobody asks for the number."""
+    number, results = 0x9ABC_DEF0_1234_5678, []
+    drawn = torch.tensor(number - 2**64)
+    for seed in (drawn, OnDevice(drawn)):
+        monkeypatch.setattr(base, "_drawn_seed", lambda device, seed=seed: seed)
+        layer = make("lstm", "triton", 4, 5, num_layers=2, dropout=0.5, recurrent_dropout=0.3, zoneout=0.2, weight_dropout=0.4)
+        results.append(run(layer, 3, 2))
+    assert_same(*results)
+
+
+class OnDevice(Tensor):
+    """A tensor of which only its device knows the numbers."""
+
+    is_cpu = False
+
+    def __int__(self) -> int:
+        raise AssertionError("the device would have to be waited for")
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
 
 
 def test_launches_go_to_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,16 +67,17 @@ def sign(x):
 
 
 @triton.jit
-def kept(feature, sample, step, key0, key1, stream, threshold):
+def kept(feature, sample, step, seed, stream, threshold):
     """Whether a random choice takes its first operand: see `anyrnn.ir.philox`. Integers; `feature` [1, F], `sample` and `step`
-    [N, 1], the others numbers.
+    [N, 1], the others numbers; `seed` is where that stands.
     """
+    key = tl.load(seed)
     nothing = feature * 0 + sample * 0
     group = (nothing + feature // 4).to(tl.uint32)
     samples = (nothing + sample).to(tl.uint32)
     steps = (nothing + step).to(tl.uint32)
     streams = (nothing + stream).to(tl.uint32)
-    first_key, second_key = (nothing + key0).to(tl.uint32), (nothing + key1).to(tl.uint32)
+    first_key, second_key = (nothing + key).to(tl.uint32), (nothing + (key >> 32)).to(tl.uint32)
     w0, w1, w2, w3 = tl.philox_impl(group, samples, steps, streams, first_key, second_key)
     place = nothing + feature % 4
     word = tl.where(place == 0, w0, tl.where(place == 1, w1, tl.where(place == 2, w2, w3)))

@@ -185,9 +185,9 @@ class KernelText:
             kind, sample, moment = kind_of(choice), *self._sample_names(later)
             moment = moment if kind.each_step else "0"
             feature = "feature" if node.shape else "0"
-            keys = ", ".join(self.call(k) for k in ("key0", "key1"))
+            seed = self.call("seed")
             words = ", ".join(self.use(self.writer.flag(k, choice)) for k in ("stream", "threshold"))
-            return f"tl.where(functions.kept({feature}, {sample}, {moment}, {keys}, {words}), {operands[0]}, {operands[1]})"
+            return f"tl.where(functions.kept({feature}, {sample}, {moment}, {seed}, {words}), {operands[0]}, {operands[1]})"
         return SPELLINGS[node.op].format(*operands)
 
     def value_text(self, s: int) -> str:

@@ -63,7 +63,7 @@ RESERVED = (
         "counter",
     ),
     *("counts", "given", "chunk_first", "slot_first", "slot_sign", "saved_first"),
-    *("cotangent_from", "cotangent_to", "key0", "key1"),
+    *("cotangent_from", "cotangent_to", "seed"),
     *(
         "sample",
         "moment",

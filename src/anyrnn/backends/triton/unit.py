@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,15 @@ from anyrnn.passes.plan import Kernel, Program, Stage
 from anyrnn.sequence.network import Network
 
 
+class Drawn(NamedTuple):
+    """What kernels read for the random choices of a call."""
+
+    seed: Tensor
+    """one int64"""
+    places: tuple[Tensor, Tensor] | None
+    """of packed rows, the caller's sample and step"""
+
+
 @dataclass
 class Unit:
     """One layer in one direction: everything a program's launches are given."""
@@ -35,8 +44,7 @@ class Unit:
     dtype: torch.dtype
     sources: Mapping[str, Tensor]
     randomness: Randomness | None
-    places: tuple[Tensor, Tensor] | None
-    """of packed rows, the caller's sample and step"""
+    drawn: Drawn | None
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """by buffer: sequences [T, N, F], or [rows, F] where steps have different rows; what stands between steps [slots, N, F]"""
     states: dict[str, Tensor | float] = field(default_factory=dict)
@@ -139,12 +147,11 @@ class Unit:
             "saved_first": self.window.first_unit,
             "cotangent_from": self.cotangent[0], "cotangent_to": self.cotangent[1],
         }  # fmt: skip
-        if self.places is not None:
-            of_call["sample_table"], of_call["step_table"] = self.places
-        else:
-            of_call["sample_table"] = of_call["step_table"] = given
-        if self.randomness is not None:
-            of_call["key0"], of_call["key1"] = self.randomness.key
+        of_call["sample_table"] = of_call["step_table"] = given
+        if self.drawn is not None:
+            of_call["seed"] = self.drawn.seed
+            if self.drawn.places is not None:
+                of_call["sample_table"], of_call["step_table"] = self.drawn.places
         values |= {("call", name): value for name, value in of_call.items()}
         for code in self.kernels.code.arguments.values():
             for a in code:
