@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ def test_hyper_parameters_may_be_compared(settings: Settings) -> None:
     assert (one.name, other.name) == ("ctrnn(dt=0.1)", "ctrnn(dt=0.5)")
     assert one.description != other.description
     assert one.parameters == other.parameters
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("residual(lstm)", "residual( lstm )"), ("ctrnn(dt=0.5)", "ctrnn(dt=.5)"), ("ctrnn(dt=1)", "ctrnn(dt=1.0)")]
+)
+def test_one_cell_in_two_spellings(settings: Settings, one: str, other: str) -> None:
+    with pytest.raises(UsageError, match=rf"--cells: {re.escape(one)} and {re.escape(other)} are the same cell"):
+        found(settings(cells=f"gru,{one},{other}"))
 
 
 @pytest.mark.parametrize("task", ["digits", "copy"])
