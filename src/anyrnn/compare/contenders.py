@@ -116,9 +116,9 @@ def find(options: Options, task: Task) -> list[Contender]:
     Raises: UsageError for a cell that does not exist, that needs more inputs than a task has, or whose size cannot be had.
     """
     found = [_contender(name_of(cell), _loaded(cell), options, task) for cell in options.cells]
-    known: dict[tuple[str, str], str] = {}
+    told: dict[tuple[str, str], str] = {}
     for one in found:
-        before = known.setdefault((one.cell.name, identity.of_cell(one.cell)), one.name)
+        before = told.setdefault((one.cell.name, identity.of_cell(one.cell)), one.name)
         if before != one.name:
             raise UsageError(f"--cells: {before} and {one.name} are the same cell")
     for name in options.sizes:
