@@ -21,7 +21,7 @@ def delayed(x, h, *past: Several("delay"), delay=2, f=tanh, gain=1.0):
     return h, State(h=h, past=past)
 
 
-@pytest.mark.parametrize("given", [{"delay": 3}, {"f": relu}, {"gain": 0.5}, {"delay": 1, "f": relu, "gain": 2}], ids=str)
+@pytest.mark.parametrize("given", [{"delay": 3}, {"f": relu}, {"gain": 0.5}, {"delay": 1, "f": relu, "gain": 2}], ids=" ".join)
 @pytest.mark.parametrize("backend", ["reference", "llvm"])
 def test_a_layer_is_that_which_is_given_them(given: dict[str, Any], backend: str) -> None:
     x = np.random.default_rng(0).standard_normal((6, 2, 3))
