@@ -150,6 +150,7 @@ def check_captured(**options: Any) -> str:
         return output
 
     beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
         step()
     torch.cuda.current_stream().wait_stream(beside)

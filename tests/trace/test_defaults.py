@@ -13,6 +13,7 @@ import anyrnn
 from anyrnn import CellError, Several, State, affine, cell, cells, relu, tanh
 from anyrnn.cells.wrappers import residual
 from anyrnn.trace import Cell
+from anyrnn.workbench import check
 
 
 @cell
@@ -58,6 +59,16 @@ def test_names_and_copies(made: Cell, name: str) -> None:
     assert copy.deepcopy(made) is made
     again = pickle.loads(pickle.dumps(made))
     assert (again.name, again.trace().identity, again.values({})) == (name, made.trace().identity, made.values({}))
+
+
+def test_hyper_parameters_that_nothing_reads_are_still_told() -> None:
+    @cell
+    def leaky(x, h, *, leak=0.5, depth=2):
+        h = leak * tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    for one in (leaky, leaky.with_defaults(leak=0.25), leaky.with_defaults(depth=3)):
+        assert "depth" in str(check(one, timed=False)), one
 
 
 def test_wrappers_have_as_many_states_as_the_cell() -> None:

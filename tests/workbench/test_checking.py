@@ -95,7 +95,7 @@ def with_a_choice(x, h, *, activation="tanh"):  # type: ignore[no-untyped-def]
 
 
 @cell
-def with_a_delay(x, h, *past: Several("delay"), delay=3):  # type: ignore[no-untyped-def, valid-type]
+def with_a_delay(x, h, *past: Several("delay"), delay=3):
     new = tanh(affine("n", x, h=past[-1]))
     return new, State(h=new, past=(h, *past[:-1]))
 

@@ -61,6 +61,7 @@ def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
     """
     files = {f"_{k}": own for k, own in enumerate(OWN.findall(spec))}
     places = iter(files)
+    known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
     try:
         expression = ast.parse(OWN.sub(lambda _: next(places), spec.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -77,11 +78,9 @@ def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
             except ValueError as error:
                 raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
             raise ValueError(f"cell {spec!r} is not written as wrapper(cell) or cell(name=value); {known}")
         called = node.func.id
         if called not in WRAPPERS and called not in files and called not in built_in:
-            known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
             slip = meant(called, [*WRAPPERS, *built_in])
             raise ValueError(f"cell {spec!r}: unknown wrapper or cell {called!r}{slip}; {known}")
         if any(keyword.arg is None for keyword in node.keywords):

@@ -54,7 +54,9 @@ class Cell:
     init: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What parameters of `affine` begin as, see `cell`."""
     made_by: tuple[Callable[..., Cell], tuple[Any, ...]] | None = field(default=None, repr=False)
-    """What made it of other cells, and what that was given."""
+    """The wrapper, and what it was given."""
+    changed: tuple[Cell, Mapping[str, Any]] | None = field(default=None, repr=False)
+    """Of which cell it is one with other defaults, and these."""
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -77,6 +79,8 @@ class Cell:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its place, as functions are, or by what it was made of."""
+        if self.changed is not None:
+            return _with_defaults, self.changed
         if self.made_by is not None:
             return self.made_by
         module, name = self.function.__module__, self.function.__qualname__
@@ -99,10 +103,14 @@ class Cell:
             >>> cells.ctrnn.with_defaults(dt=0.5)
             <cell ctrnn(dt=0.5)>
         """
-        if self.made_by is not None and self.made_by[0] is _with_defaults:
-            like, before = self.made_by[1]
-            return _with_defaults(like, {**before, **hypers})
-        return _with_defaults(self, hypers)
+        if not hypers:
+            return self
+        like, before = self.changed or (self, {})
+        given = {**before, **hypers}
+        values = like.values(given)
+        told = ", ".join(f"{name}={getattr(values[name], '__name__', repr(values[name]))}" for name in given)
+        signature = replace(like.signature_with(values), hypers=tuple(values.items()))
+        return replace(like, name=f"{like.name}({told})", signature=signature, changed=(like, given), _graphs={})
 
     def trace(self, bias: bool | str = True, skip_input: bool = False, **hypers: Any) -> ir.Graph:
         """The graph of one step.
@@ -179,15 +187,7 @@ class Cell:
 
 
 def _with_defaults(like: Cell, hypers: Mapping[str, Any]) -> Cell:
-    values = like.values(hypers)
-    told = ", ".join(f"{name}={getattr(values[name], '__name__', repr(values[name]))}" for name in hypers)
-    return replace(
-        like,
-        name=f"{like.name}({told})" if hypers else like.name,
-        signature=replace(like.signature_with(values), hypers=tuple(values.items())),
-        made_by=(_with_defaults, (like, dict(hypers))),
-        _graphs={},
-    )
+    return like.with_defaults(**hypers)
 
 
 def _cell_at(module: str, name: str) -> Any:
@@ -259,7 +259,7 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         outputs = _outputs(cell, signature, tracer, returned)
     tracer.finish()
     plain = bias == "both" and not skip_input and hypers == dict(cell.signature.hypers)
-    if plain and cell.made_by is None:  # others may have fewer parameters
+    if plain and cell.made_by is None and cell.changed is None:  # others may have fewer parameters
         _check_init(cell, tracer)
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     warnings = tuple(tracer.warnings)
