@@ -137,7 +137,7 @@ def check_budget(shape: tuple[int, int, int, int]) -> str:
 
 
 def check_captured(**options: Any) -> str:
-    """A training step in a CUDA graph makes other random choices whenever it is replayed, forward and backward the same."""
+    """A training step in a CUDA graph makes other random choices whenever it is replayed; without any, it has the same bits."""
     torch.manual_seed(0)
     module = anyrnn.torch.LSTM(16, 32, device="cuda", backend="triton", **options)
     x = torch.randn(20, 8, 16, device="cuda")

@@ -158,7 +158,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     """What says more of a file of arrays."""
     parser.add_argument("--from", dest="system", metavar="SYSTEM", help="whose arrays are read: torch, keras, mxnet, flax, ...")
-    parser.add_argument("--cell", metavar="CELL", help="of arrays that do not tell: lstm, gru, ... or my_file.py:my_cell")
+    parser.add_argument("--cell", metavar="CELL", help="of arrays that do not tell: lstm, gru, ctrnn(dt=0.5), my_file.py:my_cell")
     parser.add_argument("--layer", metavar="NAME", help="which recurrent layer, where the arrays are those of more than one")
     parser.add_argument("--layers", type=int, default=1, metavar="N", help="of arrays that do not tell (default: 1)")
     parser.add_argument("--bidirectional", action="store_true", help="of arrays that do not tell")

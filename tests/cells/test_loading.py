@@ -6,10 +6,11 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from anyrnn import cells
+from anyrnn import cells, relu, tanh
 from anyrnn.errors import CellError
 
 MINE = """
@@ -45,6 +46,54 @@ def test_with_hyper_parameters(write: Write, spec: str) -> None:
     file = write(MINE.replace("mine(x, h)", "leaky(x, h, *, leak=0.1)").replace("tanh(aff", "leak * tanh(aff"))
     made = cells.load(spec.format(file))
     assert (made.name, made.values({})) == (spec.replace("{}:", ""), {"leak": 0.5})
+
+
+KINDS = MINE.replace("mine(x, h)", "kinds(x, h, *, kind='a', f=tanh, more=None)").replace("= tanh(aff", "= f(aff")
+
+
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        ("kind='a:q'", {"kind": "a:q"}),
+        ("kind=', (own0)'", {"kind": ", (own0)"}),
+        ("f=relu", {"f": relu}),
+        ("more=None", {}),
+        ("more=-2.5", {"more": -2.5}),
+    ],
+)
+@pytest.mark.parametrize("file", ["of_mine.py", "of (mine), x=1.py"])
+def test_values_of_all_kinds(write: Write, written: str, values: dict[str, Any], file: str) -> None:
+    made = cells.load(f"{write(KINDS, file)}:kinds({written})")
+    assert made.values({}) == {"kind": "a", "f": tanh, "more": None, **values}
+
+
+@pytest.mark.parametrize("spec", ["residual(ctrnn)(dt=0.5)", "residual(ctrnn(dt=0.5))", "ran(g=sigmoid)", "mgu"])
+def test_the_name_of_a_cell_loads_it(spec: str) -> None:
+    assert cells.load(spec).name == cells.load(cells.load(spec).name).name == spec
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("kind=lstm", "'kind' of cell 'kinds' should be text, got a Cell"),
+        ("f='relu'", "'f' of cell 'kinds' should be a function, got 'relu'"),
+        ("more=[1]", "the value of 'more' should be a cell, a number, True, False, None, the name of a function, or text in"),
+        ("more=1/2", "the value of 'more' should be a cell"),
+        ("more=nan", "unknown cell 'nan'"),
+        ("more=own0", "unknown cell 'own0'"),
+        ("kind='a', kind='b'", "an argument is given twice"),
+        ("'a'", "hyper-parameters are given by name, as "),
+        ("**mgu", "arguments are written as name=value"),
+    ],
+)
+def test_values_that_cannot_be(write: Write, written: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message).replace("'", "['\"]")):
+        cells.load(f"{write(KINDS)}:kinds({written})")
+
+
+def test_many_cells_of_files(write: Write) -> None:
+    """More than the name of a file could have."""
+    assert len(cells.load(f"stacked({', '.join([f'{write(MINE)}:mine'] * 60)})").signature.states) == 60
 
 
 def test_modules_beside_a_file_are_found_while_it_runs(write: Write) -> None:
@@ -104,10 +153,12 @@ def test_annotations_that_fail_while_the_file_runs(write: Write) -> None:
         cells.load(f"{file}:mine")
 
 
-@pytest.mark.parametrize(("name", "meant"), [("LSTM", "lstm"), ("ltsm", "lstm")])
+@pytest.mark.parametrize(("name", "meant"), [("LSTM", "lstm"), ("ltsm", "lstm"), ("Ctrnn", "ctrnn")])
 def test_slips(name: str, meant: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown cell '{name}' \(did you mean '{meant}'\?\); `anyrnn cells` lists"):
         cells.load(name)
+    with pytest.raises(ValueError, match=rf"unknown wrapper or cell '{name}' \(did you mean '{meant}'\?\); the wrappers are"):
+        cells.load(f"{name}(dt=0.5)")
 
 
 def test_a_folder_with_brackets(tmp_path: Path) -> None:

@@ -42,11 +42,26 @@ def test_hyper_parameters_may_be_compared(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("residual(lstm)", "residual( lstm )"), ("ctrnn(dt=0.5)", "ctrnn(dt=.5)"), ("mgu", "mgu()")]
+    ("one", "other"),
+    [
+        ("residual(lstm)", "residual( lstm )"),
+        ("ctrnn(dt=0.5)", "ctrnn(dt=.5)"),
+        ("ctrnn(dt=0.5,tau=2.0)", "ctrnn(tau=2.0,dt=0.5)"),
+        ("ctrnn", "ctrnn(dt=0.1)"),
+        ("mgu", "mgu()"),
+    ],
 )
 def test_one_cell_in_two_spellings(settings: Settings, one: str, other: str) -> None:
     with pytest.raises(UsageError, match=rf"--cells: {re.escape(one)} and {re.escape(other)} are the same cell"):
         found(settings(cells=f"gru,{one},{other}"))
+
+
+def test_first_values_may_be_compared(settings: Settings, tmp_path: Path) -> None:
+    text = "from anyrnn import State, affine, cell, tanh\n@cell(init={'bias_ih g': 1.0})\ndef mine(x, h):\n"
+    text += "    h = tanh(affine('g', x, h))\n    return h, State(h=h)\n"
+    for name, begins in (("a", "1.0"), ("b", "2.0")):
+        (tmp_path / f"{name}.py").write_text(text.replace("1.0", begins))
+    assert len(found(settings(cells=f"{tmp_path}/a.py:mine,{tmp_path}/b.py:mine"))) == 2
 
 
 @pytest.mark.parametrize("task", ["digits", "copy"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import anyrnn
 from anyrnn import CellError, Several, State, affine, cell, cells, relu, tanh
@@ -47,6 +49,8 @@ def test_layers_may_still_be_given_others() -> None:
     [
         (cells.ctrnn.with_defaults(dt=1), "ctrnn(dt=1.0)"),
         (cells.ctrnn.with_defaults(dt=0.5).with_defaults(tau=2.0), "ctrnn(dt=0.5, tau=2.0)"),
+        (cells.ctrnn.with_defaults(tau=2.0).with_defaults(dt=0.5), "ctrnn(dt=0.5, tau=2.0)"),
+        (cells.ctrnn.with_defaults(dt=np.float64(0.5)), "ctrnn(dt=0.5)"),
         (cells.ctrnn.with_defaults(dt=0.5).with_defaults(dt=0.25), "ctrnn(dt=0.25)"),
         (cells.ctrnn.with_defaults(), "ctrnn"),
         (delayed.with_defaults(f=relu), "delayed(f=relu)"),
@@ -56,9 +60,39 @@ def test_layers_may_still_be_given_others() -> None:
 )
 def test_names_and_copies(made: Cell, name: str) -> None:
     assert made.name == name
-    assert copy.deepcopy(made) is made
+    assert copy.deepcopy(made) is copy.copy(made) is made
     again = pickle.loads(pickle.dumps(made))
     assert (again.name, again.trace().identity, again.values({})) == (name, made.trace().identity, made.values({}))
+
+
+def test_values_are_taken_when_they_are_given() -> None:
+    number = torch.tensor(0.5)
+    made = cells.ctrnn.with_defaults(dt=number)
+    number.fill_(2)
+    assert pickle.loads(pickle.dumps(made)).values({}) == made.with_defaults(tau=1.0).values({}) == {"dt": 0.5, "tau": 1.0}
+
+
+def test_a_hyper_parameter_may_have_any_name() -> None:
+    @cell
+    def mine(x, h, *, self=0.5, hypers=2.0):
+        h = self * tanh(hypers * affine("n", x, h))
+        return h, State(h=h)
+
+    assert mine.with_defaults(self=1, hypers=3).values({}) == {"self": 1.0, "hypers": 3.0}
+
+
+def test_first_values_are_still_checked() -> None:
+    """Whether there are such parameters; those of other structure may have fewer."""
+
+    @cell(init={"bias_ih m": 1.0})
+    def mine(x, h, *, rate=0.5, deep=True):
+        h = rate * tanh(affine("n", x, h) + (affine("m", x) if deep else 0.0))
+        return h, State(h=h)
+
+    assert mine.with_defaults(deep=False).trace().parameters
+    wrong = replace(mine, init={"bias_ih k": 1.0}, _graphs={})
+    with pytest.raises(CellError, match="init names 'bias_ih k'"):
+        wrong.with_defaults(rate=0.25).trace()
 
 
 def test_hyper_parameters_that_nothing_reads_are_still_told() -> None:
@@ -85,8 +119,12 @@ def test_wrappers_have_as_many_states_as_the_cell() -> None:
             "cell 'delayed' has no hyper-parameter 'dellay' .did you mean 'delay'.*it has: delay, f, gain",
         ),
         ({"delay": 3.0}, TypeError, "'delay' of cell 'delayed' should be a whole number, got 3.0"),
-        ({"gain": "much"}, TypeError, "'gain' of cell 'delayed' should be a number, got a str"),
-        ({"delay": 0}, CellError, "delay"),
+        ({"gain": "much"}, TypeError, "'gain' of cell 'delayed' should be a number, got 'much'"),
+        ({"gain": True}, TypeError, "'gain' of cell 'delayed' should be a number, got True"),
+        ({"gain": 10**400}, TypeError, "'gain' of cell 'delayed' should be a number, got 1000"),
+        ({"f": "relu"}, TypeError, "'f' of cell 'delayed' should be a function, got 'relu'"),
+        ({"f": cells.lstm}, TypeError, "'f' of cell 'delayed' should be a function, got a Cell"),
+        ({"delay": 0}, CellError, r".past should be at least one state; 'delay' is 0"),
     ],
 )
 def test_what_cannot_be(given: dict[str, Any], error: type[Exception], message: str) -> None:

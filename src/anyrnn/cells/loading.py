@@ -1,4 +1,4 @@
-"""From what a user writes to a cell: a name, a wrapper of names, a function in a file."""
+"""From what a user writes to a cell: a name, a function in a file, wrappers of these, and cells with other hyper-parameters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from anyrnn.cells import wrappers
 from anyrnn.errors import CellError, meant
-from anyrnn.trace import Cell
+from anyrnn.trace import Cell, language
 
 WRAPPERS = {
     name: value
@@ -33,9 +34,16 @@ def load(spec: Any, built_in: Mapping[str, Cell]) -> Cell:
         who = f"function {spec.__name__!r}: put @cell above it" if inspect.isfunction(spec) else f"a {type(spec).__name__}"
         raise TypeError(f"cell should be a Cell, the name of a built-in one, or 'my_file.py:my_cell'; got {who}")
     path, colon, name = spec.rpartition(":")
-    if "(" in name or ("(" in spec and not Path(path).is_file()):
+    if "(" in name or ("(" in spec and not _is_file(path)):
         return _written(spec, built_in)
     return _of_file(path, name) if colon else _of_name(spec, built_in)
+
+
+def _is_file(path: str) -> bool:
+    """False also for what is too long to be one."""
+    with suppress(OSError):
+        return Path(path).is_file()
+    return False
 
 
 def _of_name(name: str, built_in: Mapping[str, Cell]) -> Cell:
@@ -51,57 +59,106 @@ def _of_name(name: str, built_in: Mapping[str, Cell]) -> Cell:
     raise ValueError(f"unknown cell {name!r}{hint}; {known}")
 
 
-OWN = re.compile(r"[^(),=\s'\"]+:[A-Za-z_]\w*")
-"""A cell of a file, within wrappers."""
+OWN = re.compile(r"""'[^']*'|"[^"]*"|([^(),=\s'"]+:[A-Za-z_]\w*)""")
+"""Text in quotes, or a cell of a file within what is written."""
+OWN_FIRST = re.compile(r"(.+?):[A-Za-z_]\w*(?=\()")
+"""A cell of a file before its hyper-parameters: the path may hold anything."""
+FUNCTIONS = {
+    name: value
+    for name, value in vars(language).items()
+    if inspect.isfunction(value) and value.__module__ == language.__name__ and not name.startswith("_")
+}
+"""What a hyper-parameter that is a function may be, by name."""
 
 
 def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
     """Of `residual(fast_slow(lstm, my_file.py:mine(leak=0.5), depth=3))`: wrappers of cells, and cells with other defaults. Names
-    are looked up here; nothing is evaluated.
+    are looked up; nothing is evaluated.
     """
-    files = {f"_{k}": own for k, own in enumerate(OWN.findall(spec))}
-    places = iter(files)
-    known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
+    text, mark = spec.strip(), "own"
+    places: dict[str, str] = {}
+    while mark in text:
+        mark += "_"
+
+    def place(own: str) -> str:
+        places[f"{mark}{len(places)}"] = own
+        return f"{mark}{len(places) - 1}"
+
+    first = OWN_FIRST.match(text)
+    begins = place(first[0]) if first and _is_file(first[1]) else ""
+    rest = OWN.sub(lambda found: place(found[1]) if found[1] else found[0], text[len(first[0]) if first and begins else 0 :])
     try:
-        expression = ast.parse(OWN.sub(lambda _: next(places), spec.strip()), mode="eval").body
+        expression = ast.parse(begins + rest, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         expression = None
-
-    def value(node: Any) -> Any:
-        with suppress(ValueError, TypeError):
-            literal = ast.literal_eval(node)
-            if isinstance(literal, (int, float, str)):
-                return literal
-        if isinstance(node, ast.Name):
-            try:
-                return load(files.get(node.id, node.id), built_in)
-            except ValueError as error:
-                raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            raise ValueError(f"cell {spec!r} is not written as wrapper(cell) or cell(name=value); {known}")
-        called = node.func.id
-        if called not in WRAPPERS and called not in files and called not in built_in:
-            slip = meant(called, [*WRAPPERS, *built_in])
-            raise ValueError(f"cell {spec!r}: unknown wrapper or cell {called!r}{slip}; {known}")
-        if any(keyword.arg is None for keyword in node.keywords):
-            raise ValueError(f"cell {spec!r}: arguments are written as name=value")
-        arguments = [value(argument) for argument in node.args]
-        named = {str(keyword.arg): value(keyword.value) for keyword in node.keywords}
-        if len(named) < len(node.keywords):
-            raise ValueError(f"cell {spec!r}: an argument is given twice")
-        of = files.get(called, called)
-        if called not in WRAPPERS and arguments:
-            raise ValueError(f"cell {spec!r}: hyper-parameters are given by name, as {of}(name=value)")
-        make: Callable[..., Cell] = WRAPPERS[called] if called in WRAPPERS else load(of, built_in).with_defaults
-        try:
-            return make(*arguments, **named)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"cell {spec!r}: {error}") from None
-
-    found = value(expression)
+    found = _Written(spec, places, built_in).cell(expression)
     if not isinstance(found, Cell):
         raise ValueError(f"cell {spec!r} is none")
     return found
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Makes what the expression of a cell says; `places` are the cells of files, by the names that stand for them in it."""
+
+    spec: str
+    places: Mapping[str, str]
+    built_in: Mapping[str, Cell]
+
+    def refuse(self, what: str) -> ValueError:
+        return ValueError(f"cell {self.spec!r}: {what}")
+
+    def cell(self, node: ast.expr | None) -> Any:
+        """A cell; what is made of one by a wrapper or with other defaults; or another value that wrappers take."""
+        known = f"the wrappers are {', '.join(sorted(WRAPPERS))}"
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        if not isinstance(node, ast.Call):
+            raise ValueError(f"cell {self.spec!r} is not written as wrapper(cell) or cell(name=value); {known}")
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called and called not in (*WRAPPERS, *self.places, *self.built_in):
+            slip = f" (did you mean {called.lower()!r}?)" if called.lower() in self.built_in else ""
+            raise self.refuse(f"unknown wrapper or cell {called!r}{slip or meant(called, [*WRAPPERS, *self.built_in])}; {known}")
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise self.refuse("arguments are written as name=value")
+        arguments = [self.value(argument) for argument in node.args]
+        named = {str(keyword.arg): self.value(keyword.value, f" of {keyword.arg!r}") for keyword in node.keywords}
+        if len(named) < len(node.keywords):
+            raise self.refuse("an argument is given twice")
+        if called in WRAPPERS:
+            make: Callable[..., Cell] = WRAPPERS[called]
+        else:
+            make = self.cell(node.func).with_defaults
+            if arguments:
+                raise self.refuse(f"hyper-parameters are given by name, as {self.places.get(called, called)}(name=value)")
+        try:
+            return make(*arguments, **named)
+        except (TypeError, ValueError) as error:
+            raise self.refuse(str(error)) from None
+
+    def named(self, name: str) -> Cell:
+        try:
+            return load(self.places.get(name, name), self.built_in)
+        except ValueError as error:
+            raise self.refuse(str(error)) from error
+
+    def value(self, node: ast.expr, of: str = "") -> Any:
+        """Of an argument."""
+        if isinstance(node, ast.Call):
+            return self.cell(node)
+        if not isinstance(node, ast.Name):
+            with suppress(ValueError, TypeError):
+                literal = ast.literal_eval(node)
+                if literal is None or isinstance(literal, (int, float, str)):
+                    return literal
+            kinds = "a cell, a number, True, False, None, the name of a function, or text in quotes"
+            raise self.refuse(f"the value{of} should be {kinds}")
+        if node.id in FUNCTIONS and node.id not in self.built_in:
+            return FUNCTIONS[node.id]
+        try:
+            return self.named(node.id)
+        except ValueError as error:
+            raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
 
 
 def _of_file(path: str, name: str) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -113,22 +114,27 @@ class Contender:
 def find(options: Options, task: Task) -> list[Contender]:
     """The cells that are to be compared, with their sizes.
 
-    Raises: UsageError for a cell that does not exist, that needs more inputs than a task has, or whose size cannot be had.
+    Raises: UsageError for a cell that does not exist, that is there twice, that needs more inputs than a task has, or whose size
+        cannot be had.
     """
     found = [_contender(name_of(cell), _loaded(cell), options, task) for cell in options.cells]
-    told: dict[tuple[str, str], str] = {}
-    for one in found:
-        before = told.setdefault((one.cell.name, identity.of_cell(one.cell)), one.name)
-        if before != one.name:
-            raise UsageError(f"--cells: {before} and {one.name} are the same cell")
     for name in options.sizes:
         if not any(name in one.sizes for one in found):
             known = sorted({size for one in found for size in one.sizes})
             raise UsageError(f"--size {name}: no cell has it; there are {', '.join(known) or 'none'}")
-    if options.equal == "hidden":
-        return found
-    like = _contender(MEASURE, cells.load(MEASURE), options, task).parameters
-    return [_of_parameters(one, like, options) for one in found]
+    if options.equal == "parameters":
+        like = _contender(MEASURE, cells.load(MEASURE), options, task).parameters
+        found = [_of_parameters(one, like, options) for one in found]
+    for one, other in combinations(found, 2):
+        if _function(one) == _function(other) and one.description == other.description:
+            raise UsageError(f"--cells: {one.name} and {other.name} are the same cell; leave one of them out")
+    return found
+
+
+def _function(one: Contender) -> str:
+    """The name of the cell, whatever its hyper-parameters are."""
+    like, _ = one.cell.changed or (one.cell, None)
+    return like.name
 
 
 def _loaded(cell: Cell | str) -> Cell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -147,18 +148,18 @@ def split(text: str) -> list[str]:
     """Cells with commas between them; those within parentheses belong to a cell. Raises: UsageError for parentheses that do not
     close, and for nothing between two commas.
 
-    >>> split("lstm, fast_slow(lstm, gru),cells.py:mine")
-    ['lstm', 'fast_slow(lstm, gru)', 'cells.py:mine']
+    >>> split("lstm, fast_slow(lstm, gru),cells.py:mine(kind=')')")
+    ['lstm', 'fast_slow(lstm, gru)', "cells.py:mine(kind=')')"]
     """
     found, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
+    for piece in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
+        depth += (piece == "(") - (piece == ")")
         if depth < 0:
             break
-        if character == "," and depth == 0:
+        if piece == "," and depth == 0:
             found.append("")
         else:
-            found[-1] += character
+            found[-1] += piece
     if depth:
         raise UsageError(f"--cells {text!r}: parentheses do not match")
     found = [cell.strip() for cell in found]
@@ -184,7 +185,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cells",
         required=True,
         metavar="CELL,...",
-        help="built-in cells, cells in wrappers such as 'residual(lstm)', my_file.py:my_cell; with commas between them",
+        help="built-in cells, my_file.py:my_cell, cells in wrappers such as 'residual(lstm)', cells with other hyper-parameters "
+        "such as 'ctrnn(dt=0.5)'; with commas between them",
     )
     parser.add_argument(
         "--task",

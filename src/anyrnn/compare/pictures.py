@@ -96,4 +96,5 @@ def _label(summary: Mapping[str, Any]) -> str:
 
 
 def _named(cell: Mapping[str, Any]) -> str:
-    return f"{cell['cell']} ({cell['diverged']} diverged)" if cell["diverged"] else str(cell["cell"])
+    name = cell["cell"].replace("$", r"\$")  # else what is between two of them is taken for a formula
+    return f"{name} ({cell['diverged']} diverged)" if cell["diverged"] else name

@@ -89,16 +89,19 @@ def _generator() -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**62, (), device="cpu")))
 
 
-def _drawn_seed(device: torch.device) -> Tensor:
+def _is_captured(device: torch.device) -> bool:
+    """Whether what a call does there becomes a part of a graph of launches."""
+    return not is_compiling() and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _new_seed(device: torch.device) -> Tensor:
     """Of a call's random choices: by the CPU, so that they are the same on all devices; while a graph of launches is captured by
     the device, so that they are others whenever it is replayed.
     """
-    captured = not is_compiling() and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device if captured else "cpu")
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device if _is_captured(device) else "cpu")
 
 
-def _drawn(*what: int) -> Tensor:
-    """A mask of weights."""
+def _weight_mask(*what: int) -> Tensor:
     return torch.from_numpy(llvm.draw(*what))
 
 
@@ -347,14 +350,19 @@ class RecurrentBase(Layer, torch.nn.Module):
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self._label}: {error}") from None
 
-    def _checked_sources(self, mode: Mode, input: Tensor, weight: Tensor) -> tuple[Sequence[Tensor], Tensor | None, bool]:
+    def _checked_sources(
+        self, mode: Mode, input: Tensor, weight: Tensor, uneven: bool = False
+    ) -> tuple[Sequence[Tensor], Tensor | None, bool]:
         """What the steps read of the parameters; the seed of random choices; whether all sources are known to be plain and
-        contiguous. Last of all checks, as it draws and computes.
+        contiguous. Last of all checks, as it draws and computes. `uneven`: samples have different steps.
         """
         if not is_compiling() and torch._C._is_tracing():
             others = "torch.export and anyrnn.onnx.export do"
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
-        seed = _drawn_seed(weight.device) if mode.draws else None
+        if uneven and mode.draws and _is_captured(weight.device):
+            what = "random choices for samples of different steps (lengths, mask, reset) cannot be captured in a CUDA graph"
+            raise UnsupportedError(f"{self._label}: {what}; give all samples all steps, or capture the layer in eval() mode")
+        seed = _new_seed(weight.device) if mode.draws else None
         sources, lasting = self._sources(mode, seed, input)
         plain_sources = False
         if lasting and not is_compiling() and not any(map(IS_NESTED, sources)):
@@ -423,7 +431,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             chances = None
             if seed is not None:
                 native = direct and plain.direct(seed) and self._why_not_native(like) is None
-                random = network.randomness(int(seed), None, _drawn) if native else network.randomness(seed, None)
+                random = network.randomness(int(seed), None, _weight_mask) if native else network.randomness(seed, None)
                 chances = None if random is None else random.at(layer, direction, 0)
             made = phase.make(unit, parameters, like, chances, keep=direct)
         return [parameters[name] if name in parameters else made[name] for name in network.sources], lasts

@@ -220,7 +220,7 @@ class Recurrent(RecurrentBase):
         further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
         first = tensors.states(hx, batch.segments.samples, weight, batched)
         mode = self._mode
-        sources, seed, plain_sources = self._checked_sources(mode, given, weight)
+        sources, seed, plain_sources = self._checked_sources(mode, given, weight, uneven=True)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
         states_of = uneven.StatesOfSegments(self.network, batch.segments, self._own_states(weight))
         kept, packing = states_of.entering(first), batch.segments.packing

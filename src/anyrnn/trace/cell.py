@@ -6,7 +6,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,8 +93,16 @@ class Cell:
     def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
         return self
 
-    def with_defaults(self, **hypers: Any) -> Cell:
+    def __copy__(self) -> Cell:
+        return self
+
+    def with_defaults(self, /, **hypers: Any) -> Cell:
         """The same equations with other defaults of hyper-parameters.
+
+        Args:
+            hypers: the defaults by name. The others stay as they are.
+
+        Returns: a cell called `name(hyper=value, ...)`, in the order of the cell's own; this one where nothing is given.
 
         Raises: TypeError for one that there is not, or of another kind; CellError for a number of states that cannot be.
 
@@ -106,9 +114,9 @@ class Cell:
         if not hypers:
             return self
         like, before = self.changed or (self, {})
-        given = {**before, **hypers}
-        values = like.values(given)
-        told = ", ".join(f"{name}={getattr(values[name], '__name__', repr(values[name]))}" for name in given)
+        values = like.values({**before, **hypers})
+        given = {name: value for name, value in values.items() if name in before or name in hypers}
+        told = ", ".join(f"{name}={getattr(value, '__name__', repr(value))}" for name, value in given.items())
         signature = replace(like.signature_with(values), hypers=tuple(values.items()))
         return replace(like, name=f"{like.name}({told})", signature=signature, changed=(like, given), _graphs={})
 
@@ -135,26 +143,24 @@ class Cell:
         """All hyper-parameters: those given, and the defaults of the others. Raises TypeError for one that there is not, or of
         another kind than it should be.
         """
-        values = {**dict(self.signature.hypers), **hypers}
-        for name in hypers:
-            if name not in dict(self.signature.hypers):
-                known, slip = ", ".join(dict(self.signature.hypers)) or "none", meant(name, dict(self.signature.hypers))
-                raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}{slip}; it has: {known}")
         defaults = dict(self.signature.hypers)
-        for name, value in values.items():
+        for name in hypers:
+            if name not in defaults:
+                known = f"{meant(name, defaults)}; it has: {', '.join(defaults) or 'none'}"
+                raise TypeError(f"cell {self.name!r} has no hyper-parameter {name!r}{known}")
+        values = {**defaults, **hypers}
+        for name, default in defaults.items():
+            value = values[name]
             if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-                value = values[name] = value.item()  # a number of NumPy or torch
-            if isinstance(defaults[name], int) and type(value) is not type(defaults[name]):
-                kind = "True or False" if isinstance(defaults[name], bool) else "a whole number"
-                raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be {kind}, got {value!r}")
-            if isinstance(defaults[name], float) and not isinstance(value, float):
-                if not isinstance(value, int) or isinstance(value, bool):
-                    kind = type(value).__name__
-                    raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be a number, got a {kind}")
-                values[name] = float(value)
-            if getattr(type(value), "__hash__", None) is None:
-                kind = type(value).__name__
-                raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be hashable, got a {kind}")
+                value = value.item()  # a number of NumPy or torch
+            if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+                with suppress(OverflowError):
+                    value = float(value)
+            wanted = _wanted(default, value)
+            if wanted:
+                got = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
+                raise TypeError(f"hyper-parameter {name!r} of cell {self.name!r} should be {wanted}, got {got}")
+            values[name] = value
         return values
 
     def __call__(self, *arguments: Symbol | None, **hypers: Any) -> tuple[Symbol, State]:
@@ -188,6 +194,21 @@ class Cell:
 
 def _with_defaults(like: Cell, hypers: Mapping[str, Any]) -> Cell:
     return like.with_defaults(**hypers)
+
+
+def _wanted(default: Any, value: Any) -> str | None:
+    """What the value of a hyper-parameter should be, by its default, where it is something else."""
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "True or False"
+    if isinstance(default, int):
+        return None if type(value) is int else "a whole number"
+    if isinstance(default, float):
+        return None if isinstance(value, float) else "a number"
+    if isinstance(default, str):
+        return None if isinstance(value, str) else "text"
+    if callable(default) and not isinstance(default, Cell):
+        return None if callable(value) and not isinstance(value, Cell) else "a function"
+    return "hashable" if getattr(type(value), "__hash__", None) is None else None
 
 
 def _cell_at(module: str, name: str) -> Any:
@@ -258,8 +279,9 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         returned = cell.function(*(by_name[name] for name in signature.order), **given)
         outputs = _outputs(cell, signature, tracer, returned)
     tracer.finish()
-    plain = bias == "both" and not skip_input and hypers == dict(cell.signature.hypers)
-    if plain and cell.made_by is None and cell.changed is None:  # others may have fewer parameters
+    like, _ = cell.changed or (cell, None)
+    alike = all(isinstance(hypers[name], float) or hypers[name] == value for name, value in like.signature.hypers)
+    if bias == "both" and not skip_input and alike and like.made_by is None:  # others may have fewer parameters
         _check_init(cell, tracer)
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     warnings = tuple(tracer.warnings)

@@ -15,10 +15,12 @@ from torch import Tensor
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, concat, split, tanh
 from anyrnn.backends.triton import memory, unit
+from anyrnn.backends.triton import run as of_run
 from anyrnn.backends.triton.launch import code_of
 from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.ops import TABLE
+from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import plan
 from anyrnn.torch import base, gpu
 from tests.backends.triton.twins import make, run
@@ -112,8 +114,21 @@ def test_seeds_of_captured_calls_are_drawn_by_the_device(monkeypatch: pytest.Mon
     for captures in (False, True):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda captures=captures: captures)
         for device in ("cpu", "cuda:1"):
-            base._drawn_seed(torch.device(device))
+            base._new_seed(torch.device(device))
     assert asked == ["cpu", "cpu", "cpu", "cuda:1"]
+
+
+def test_seeds_of_compiled_programs_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the CPU, so that each replay would drop the same; a backward call drops what its forward call did."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    randomness = Randomness(7, {"dropout": 0.5}, None)
+    with pytest.raises(UnsupportedError, match="a CUDA graph would drop the same at every replay; capture the module itself"):
+        of_run._choices(randomness, torch.device("cuda:0"), replayed=True)
+    choices = of_run._choices(randomness, torch.device("cpu"), replayed=True)
+    assert choices is not None
+    assert (int(choices.seed), choices.places) == (7, None)
+    monkeypatch.setattr(torch, "full", lambda *_, device, **__: device)
+    assert of_run._choices(randomness, torch.device("cuda:0"), replayed=False) == (torch.device("cuda:0"), None)
 
 
 def test_a_seed_that_only_its_device_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +136,7 @@ def test_a_seed_that_only_its_device_knows(monkeypatch: pytest.MonkeyPatch) -> N
     number, results = 0x9ABC_DEF0_1234_5678, []
     drawn = torch.tensor(number - 2**64)
     for seed in (drawn, OnDevice(drawn)):
-        monkeypatch.setattr(base, "_drawn_seed", lambda device, seed=seed: seed)
+        monkeypatch.setattr(base, "_new_seed", lambda device, seed=seed: seed)
         layer = make("lstm", "triton", 4, 5, num_layers=2, dropout=0.5, recurrent_dropout=0.3, zoneout=0.2, weight_dropout=0.4)
         results.append(run(layer, 3, 2))
     assert_same(*results)

@@ -145,7 +145,7 @@ class ScalarKernel(Emitter):
                     at = self.advance(row.at[node.attributes], panels[node.attributes], buffer)
                     values[j] = load(at, buffer, None if is_callers(self.program, buffer) else e.panel_row)
                 else:
-                    operands = [values.get(s) or const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
+                    operands = [values[s] if s in values else const(e.vector, self.nodes[s].attributes[0]) for s in node.inputs]
                     values[j] = self.elementwise(node, self.label(j), operands, feature, row.index)
         return found
 

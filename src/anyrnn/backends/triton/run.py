@@ -11,7 +11,7 @@ from anyrnn._locks import ForkedLock
 from anyrnn.backends.triton.memory import Extent, Layout, layout_of, of_states, run_of
 from anyrnn.backends.triton.spelling import unsupported
 from anyrnn.backends.triton.split import interpreted
-from anyrnn.backends.triton.unit import Drawn, Unit
+from anyrnn.backends.triton.unit import Choices, Unit
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
@@ -79,7 +79,7 @@ def forward(
     """
     x, which = inputs[0], "inference" if reserve is None else "training"
     dtype, device = x.dtype, x.device
-    drawn = _drawn(randomness, device)
+    choices = _choices(randomness, device, replayed=True)
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     last: list[list[Tensor]] = [[] for _ in network.state_sizes]
     sequence = x
@@ -89,7 +89,7 @@ def forward(
         for position, direction in enumerate(network.ways):
             number = layer * network.directions + position
             run = run_of(extent, bool(direction), device)
-            unit = Unit(network, which, layer, direction, run, dtype, of_unit(network, sources, number), randomness, drawn)
+            unit = Unit(network, which, layer, direction, run, dtype, of_unit(network, sources, number), randomness, choices)
             unit.tensors = {n: s for (n, _), s in zip(network.graph.inputs, (sequence, *inputs[1:]), strict=True)}
             unit.tensors["y"] = part_of(whole, position, network.output_size)
             for (name, _), tensor in zip(network.graph.more_outputs, more, strict=True):
@@ -113,19 +113,23 @@ def forward(
     return [torch.stack(of_state) for of_state in last]
 
 
-def _drawn(randomness: Randomness | None, device: torch.device) -> Drawn | None:
-    """Raises: UnsupportedError for packed rows while a graph of launches is captured."""
+def _choices(randomness: Randomness | None, device: torch.device, replayed: bool) -> Choices | None:
+    """What kernels read. `replayed`: a graph of launches that is captured now would make these choices whenever it is replayed.
+
+    Raises: UnsupportedError for a seed that the CPU knows, in such a graph.
+    """
     if randomness is None:
         return None
     seed, places = randomness.seed, randomness.places
     if not isinstance(seed, Tensor):
+        if replayed and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            what = "a compiled program draws its seeds on the CPU, so that a CUDA graph would drop the same at every replay"
+            raise UnsupportedError(f"{what}; capture the module itself, or in eval() mode")
         seed = torch.full((), seed - (seed >> 63 << 64), dtype=torch.int64, device=device)  # the same bits with a sign
     if places is None:
-        return Drawn(seed, None)
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise UnsupportedError("random choices of samples with different steps cannot be captured in a CUDA graph")
+        return Choices(seed, None)
     sample, step = (torch.as_tensor(place).to(device) for place in places)
-    return Drawn(seed, (sample, step))
+    return Choices(seed, (sample, step))
 
 
 def _between(network: Network, layer: int, layout: Layout, reserve: Tensor | None, like: Tensor, extent: Extent) -> Tensor:
@@ -154,7 +158,7 @@ def backward(
     x = inputs[0]
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
-    drawn = _drawn(randomness, device)
+    choices = _choices(randomness, device, replayed=False)
     gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
     d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
@@ -167,7 +171,7 @@ def backward(
         for position, direction in enumerate(network.ways):
             number = layer * network.directions + position
             run = run_of(extent, bool(direction), device)
-            unit = Unit(network, "backward", layer, direction, run, dtype, of_unit(network, sources, number), randomness, drawn)
+            unit = Unit(network, "backward", layer, direction, run, dtype, of_unit(network, sources, number), randomness, choices)
             names = [name for name, _ in network.graph.inputs]
             given = dict(zip(names, (sequence, *inputs[1:]), strict=True))
             unit.tensors |= given
@@ -193,7 +197,7 @@ def backward(
             for place, window in reversed(list(enumerate(parts))):
                 kept = layout.of_window(reserve, number, place)
                 if windows is not None and windows.again(place):
-                    again = Unit(network, "training", layer, direction, run, dtype, unit.sources, randomness, drawn)
+                    again = Unit(network, "training", layer, direction, run, dtype, unit.sources, randomness, choices)
                     again.tensors, again.states = given | kept, dict(layout.before_window(reserve, number, place))
                     again.run_window(window)
                 unit.tensors |= kept

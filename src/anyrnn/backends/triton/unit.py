@@ -23,7 +23,7 @@ from anyrnn.passes.plan import Kernel, Program, Stage
 from anyrnn.sequence.network import Network
 
 
-class Drawn(NamedTuple):
+class Choices(NamedTuple):
     """What kernels read for the random choices of a call."""
 
     seed: Tensor
@@ -44,7 +44,7 @@ class Unit:
     dtype: torch.dtype
     sources: Mapping[str, Tensor]
     randomness: Randomness | None
-    drawn: Drawn | None
+    choices: Choices | None
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """by buffer: sequences [T, N, F], or [rows, F] where steps have different rows; what stands between steps [slots, N, F]"""
     states: dict[str, Tensor | float] = field(default_factory=dict)
@@ -148,10 +148,10 @@ class Unit:
             "cotangent_from": self.cotangent[0], "cotangent_to": self.cotangent[1],
         }  # fmt: skip
         of_call["sample_table"] = of_call["step_table"] = given
-        if self.drawn is not None:
-            of_call["seed"] = self.drawn.seed
-            if self.drawn.places is not None:
-                of_call["sample_table"], of_call["step_table"] = self.drawn.places
+        if self.choices is not None:
+            of_call["seed"] = self.choices.seed
+            if self.choices.places is not None:
+                of_call["sample_table"], of_call["step_table"] = self.choices.places
         values |= {("call", name): value for name, value in of_call.items()}
         for code in self.kernels.code.arguments.values():
             for a in code:
