@@ -26,7 +26,7 @@ from torch import Tensor
 import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends.cudnn import run as cudnn
-from anyrnn.backends.triton import unit
+from anyrnn.backends.triton import launch, split, unit
 from anyrnn.backends.triton.split import Blocks
 from benchmarks.suite import DIGITS, Row, rows_of
 
@@ -78,6 +78,13 @@ class Report:
 
 
 # what is right
+
+
+def check_reading(*how: Any) -> str:
+    """The same of programs that hold no weights."""
+    device = replace(split.device_of(torch.device("cuda")), shared_bytes=0)
+    with patch.object(unit, "device_of", return_value=device):
+        return check(*how)
 
 
 def check(cell: str, shape: tuple[int, int, int, int], dtype: torch.dtype, call: dict[str, Any], **options: Any) -> str:
@@ -199,6 +206,7 @@ def checks() -> Iterator[tuple[str, Callable[[], Any]]]:
     for cell in ("lstm", "gru_before", "lstm_layernorm"):
         for shape in SHAPES[1:]:
             yield f"{cell} float32 {shape}", partial(check, cell, shape, torch.float32, {})
+        yield f"{cell} float32 {shape}, weights read", partial(check_reading, cell, shape, torch.float32, {})
     call = {"lengths": [5, 0, 3]}
     yield "lstm lengths", partial(check, "lstm", SHAPES[0], torch.float64, call, bidirectional=True, num_layers=2)
     yield "gru dropout", partial(check, "gru", SHAPES[0], torch.float64, {}, recurrent_dropout=0.3, zoneout=0.2)
@@ -261,35 +269,52 @@ def _tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def step_of(hidden: int, columns: int, samples: int = 16) -> float:
+def step_of(blocks: Blocks, hidden: int, samples: int = 16, dtype: torch.dtype = torch.float32) -> float:
     """Microseconds of a step of an LSTM's kernel, from two lengths."""
-    module = anyrnn.torch.LSTM(16, hidden, device="cuda", backend="triton").eval()
-    size = 32 if hidden // 32 >= columns else 16
+    module = anyrnn.torch.LSTM(16, hidden, device="cuda", dtype=dtype, backend="triton").eval()
     found = []
-    blocks = Blocks(features=size, columns=columns)
     with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks):
         for steps in (100, 300):
-            x = torch.randn(steps, samples, 16, device="cuda")
+            x = torch.randn(steps, samples, 16, device="cuda", dtype=dtype)
             found.append(milliseconds(lambda: module(x)))  # noqa: B023 (called at once)
     return (found[1] - found[0]) * 1e3 / 200
 
 
-def step_in(precision: str, hidden: int, columns: int) -> float:
-    """The same with products of another kind than torch's setting says."""
+def reading(hidden: int, columns: int) -> Blocks:
+    """Programs that read their weights in every step."""
+    return Blocks(features=32 if hidden // 32 >= columns else 16, columns=columns)
+
+
+def holding(hidden: int, dtype: torch.dtype = torch.float32, samples: int = 16) -> list[Blocks]:
+    """Programs that hold their weights, in all ways that there are."""
+    plan, sizes = anyrnn.torch.LSTM(16, hidden).network.plan, {"input": 16, "hidden": hidden}
+    weights = split.step_weights(launch.lowered(plan, "inference"), plan.phase.weights, sizes, dtype)
+    return list(split.holding(weights, hidden, samples, split.device_of(torch.device("cuda"))))
+
+
+def step_in(precision: str, blocks: Blocks, hidden: int) -> float:
+    """A step with products of another kind than torch's setting says."""
     with patch.object(unit, "precision_of", return_value=precision):
-        return step_of(hidden, columns)
+        return step_of(blocks, hidden)
 
 
 def kernels() -> Iterator[tuple[str, Callable[[], Any]]]:
     """The cost of a step of each shape of kernel; with few features nearly all of it is the barrier."""
-    yield "barrier of 2, us", lambda: step_of(32, 2) - step_of(32, 1)
-    yield "barrier of 64, us", lambda: step_of(1024, 64) - step_of(16, 1)
+    yield "barrier of 2, us", lambda: step_of(reading(32, 2), 32) - step_of(reading(32, 1), 32)
+    yield "barrier of 64, us", lambda: step_of(reading(1024, 64), 1024) - step_of(reading(16, 1), 16)
     for precision in ("ieee", "tf32x3", "tf32"):
-        yield f"LSTM step, N 16, H 512, 16 programs, products in {precision}, us", partial(step_in, precision, 512, 16)
+        yield (
+            f"LSTM step, N 16, H 512, 16 programs, products in {precision}, us",
+            partial(step_in, precision, reading(512, 16), 512),
+        )
     for hidden in (64, 128, 256, 512, 1024):
         for columns in (1, 4, 16, 64):
             if columns <= max(1, hidden // 16):
-                yield f"LSTM step, N 16, H {hidden}, {columns} programs, us", partial(step_of, hidden, columns)
+                yield f"LSTM step, N 16, H {hidden}, {columns} programs, us", partial(step_of, reading(hidden, columns), hidden)
+        for dtype in (torch.float32, torch.bfloat16):
+            for blocks in holding(hidden, dtype):
+                how = f"{blocks.columns} programs of {blocks.rows} rows that hold {dtype} weights"
+                yield f"LSTM step, N 16, H {hidden}, {how}, us", partial(step_of, blocks, hidden, dtype=dtype)
 
 
 def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, float]:

@@ -26,6 +26,7 @@ class Launches:
         barriers: how often these wait for each other in a step.
         multiprocessors: of the device.
         scans: whether there is no loop, but scans over time.
+        holds: whether each program holds the weights of its columns on its multiprocessor.
         again: as of `Pass`.
     """
 
@@ -36,6 +37,7 @@ class Launches:
     barriers: int
     multiprocessors: int
     scans: bool = False
+    holds: bool = False
     again: float = 0.0
 
     def __str__(self) -> str:
@@ -43,10 +45,11 @@ class Launches:
             return f"all steps at once: states by a parallel scan over time, as they are affine in themselves{_told(self.again)}"
         samples = f"{self.blocks} block{'s' * (self.blocks != 1)} of {self.samples} samples on {self.multiprocessors}"
         of_device = f"{samples} multiprocessor{'s' * (self.multiprocessors != 1)}"
+        rest = f"{', weights held on chip' if self.holds else ''}{_told(self.again)}"
         if self.columns == 1:
-            return f"{of_device}, a program for each: no barriers{_told(self.again)}"
+            return f"{of_device}, a program for each: no barriers{rest}"
         waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
-        return f"{of_device}, {self.columns} programs for each, with their columns: {waits}{_told(self.again)}"
+        return f"{of_device}, {self.columns} programs for each, with their columns: {waits}{rest}"
 
 
 @dataclass(frozen=True)

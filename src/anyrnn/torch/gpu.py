@@ -51,7 +51,7 @@ def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, pac
         blocks, made = max(of_layers, key=lambda b: b.columns), getattr(network.plan, program)
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         count = -(-seen.rows // blocks.rows)
-        how = (count, blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
+        how = (count, blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans, blocks.holds)
         launches.append(Launches(PASSES[program], *how, again=again if program == "backward" else 0.0))
     reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
     found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]

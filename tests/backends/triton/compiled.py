@@ -1,5 +1,5 @@
-"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [one]`,
-where the last is for sizes of one feature.
+"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]`,
+where the last is `one` for sizes of one feature, or how many features there are, for programs that hold their weights.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from anyrnn import cells
-from anyrnn.backends.triton.launch import kernels
+from anyrnn.backends.triton import split
+from anyrnn.backends.triton.launch import kernels, lowered
 from anyrnn.backends.triton.names import Argument
-from anyrnn.backends.triton.split import Blocks
+from anyrnn.backends.triton.split import Blocks, Device, held_bytes, holding, step_weights
 from anyrnn.passes.compile import plan
 
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -33,12 +34,18 @@ def type_of(argument: Argument, dtype: str) -> str:
 
 
 def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any") -> None:
-    made = plan(cells.load(cell).trace())
+    graph, of = cells.load(cell).trace(), getattr(torch, dtype)
+    made, size = plan(graph), int(sizes) if sizes.isdigit() else 0
+    features = {"input": size, "hidden": size, **graph.other_sizes(size)}
+    split.precision_of = lambda dtype: precision
     for which in ("inference", "training", "backward"):
-        found = kernels(made, which)
         blocks = replace(Blocks(), columns=int(columns))
+        if size:
+            weights = step_weights(lowered(made, which), made.phase.weights, features, of)
+            blocks = next(b for b in holding(weights, size, split.ROWS, Device(132)) if b.columns == int(columns))
+        found = kernels(made, which, holds=blocks.holds)
         for name, arguments in found.code.arguments.items():
-            constants: dict[str, Any] = blocks.constants(getattr(torch, dtype), precision, False)
+            constants: dict[str, Any] = blocks.constants(of, precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
             types = {a.name: type_of(a, dtype) for a in arguments} | dict.fromkeys(constants, "constexpr")
@@ -52,8 +59,11 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
                 {(order.index(n),): value for n, value in constants.items()},
                 {(order.index(a.name),): [["tt.divisibility", 16]] for a in aligned},
             )
-            compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-            print(which, name, len(compiled.asm["cubin"]))
+            compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": blocks.warps})
+            shared = compiled.metadata.shared
+            if blocks.holds:
+                assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"
+            print(which, name, len(compiled.asm["cubin"]), shared)
 
 
 if __name__ == "__main__":

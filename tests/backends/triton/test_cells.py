@@ -7,6 +7,8 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, where
+from anyrnn.backends.triton import unit
+from anyrnn.backends.triton.split import Device
 from anyrnn.passes import compile
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
@@ -17,9 +19,14 @@ QUICK = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "lru", "cfc")
 slow = pytest.mark.slow
 
 
+@pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=() if c in QUICK else slow) for c in cells.names()])
-def test_float64(cell: str) -> None:
-    """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either."""
+def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either. `holds`: programs that load
+    their weights before the steps, of all features.
+    """
+    if holds:
+        monkeypatch.setattr(unit, "device_of", lambda device: Device(1))
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
     found, expected = (run(make(cell, backend, **shape), 4, 18, with_state=True) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -30,12 +32,22 @@ def test_in_the_interpreter() -> None:
     assert "kept" not in told
 
 
-def test_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_can_be_held_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the tests of cells want it."""
+    monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: Device(1))
+    layer = anyrnn.torch.LSTM(5, 7, backend="triton", dtype=torch.float64)
+    told = str(anyrnn.explain(layer, torch.zeros(4, 18, 5, dtype=torch.float64)))
+    assert told.count("a program for each: no barriers, weights held on chip\n") == 2
+
+
+@pytest.mark.parametrize(("hidden", "programs", "held"), [(512, 32, ", weights held on chip"), (2048, 66, "")])
+def test_on_a_device(hidden: int, programs: int, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyrnn.torch.gpu.device_of", lambda device: H100)
     monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: H100)
-    layer = anyrnn.torch.Recurrent("gru_before", 4, 512, backend="triton")
+    layer = anyrnn.torch.Recurrent("gru_before", 4, hidden, backend="triton")
     told = str(anyrnn.explain(layer, torch.zeros(3, 20, 4)))
-    assert "2 blocks of 16 samples on 132 multiprocessors, 32 programs for each, with their columns: 2 barriers a step" in told
+    how = f"{programs} programs for each, with their columns: 2 barriers a step{held}\n"
+    assert f"2 blocks of 16 samples on 132 multiprocessors, {how}" in told
 
 
 @pytest.mark.parametrize(
@@ -45,11 +57,32 @@ def test_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, columns: int) -> None:
     """Where weights are few a barrier takes longer than to read them, and where rows fill the device nothing is left to share."""
     made = plan(cells.load(cell).trace())
-    bytes = split.step_bytes(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, 4)
-    blocks = choose(made.inference, bytes, hidden, rows, H100)
+    weights = split.step_weights(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, torch.float32)
+    blocks = choose(made.inference, weights, hidden, rows, replace(H100, shared_bytes=0))
     assert blocks.columns == columns
     assert columns == 1 or -(-rows // blocks.rows) * blocks.columns <= H100.multiprocessors
     assert blocks.reduced == Blocks().reduced
+
+
+@pytest.mark.parametrize(
+    ("cell", "dtype", "hidden", "rows", "expected"),
+    [
+        ("lstm", torch.float32, 64, 16, Blocks(16, 64, 64, columns=1, warps=16, holds=True)),
+        ("lstm", torch.bfloat16, 128, 16, Blocks(16, 128, 128, columns=1, warps=16, holds=True)),
+        ("lstm", torch.bfloat16, 256, 200, Blocks(32, 16, 256, columns=16, warps=4, holds=True)),
+        ("lstm", torch.float32, 256, 200, Blocks(32, 16, 256, columns=16, warps=16, holds=True)),
+        ("lstm", torch.float32, 1024, 16, Blocks(features=16, columns=64)),
+        ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks()),
+        ("mingru", torch.float32, 256, 16, Blocks(features=16, columns=16)),
+    ],
+)
+def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: int, rows: int, expected: Blocks) -> None:
+    """Where all programs are there at once, each with its part of the weights. Block-diagonal ones are read."""
+    made = plan(cells.load(cell).trace())
+    weights = split.step_weights(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, dtype)
+    blocks = choose(made.inference, weights, hidden, rows, H100)
+    assert blocks == expected
+    assert not blocks.holds or split.held_bytes(blocks, weights) <= H100.shared_bytes
 
 
 @pytest.mark.parametrize(("setting", "precision"), [("highest", "ieee"), ("high", "tf32")])

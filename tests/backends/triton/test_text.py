@@ -34,6 +34,12 @@ def test_the_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(name, "\n\n".join(code_of(made, which, name).text for which in ("inference", "training", "backward")))
 
 
+def test_the_text_of_programs_that_hold_weights(golden: Callable[[str, str], None]) -> None:
+    made = plan(cells.load("lstm_layernorm").trace())
+    programs = [code_of(made, which, "lstm_layernorm", holds=True).text for which in ("inference", "backward")]
+    golden("lstm_layernorm_holding", "\n\n".join(programs))
+
+
 def test_every_op_is_spelled() -> None:
     elementwise = {op.name for op in TABLE.values() if op.kind == "elementwise"}
     assert elementwise - {"choose"} == {*SPELLINGS} - {"fill"}
@@ -77,6 +83,8 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("lstm float32 8 tf32x3", "lstm float64 1 ieee", "lstm_layernorm bfloat16 4 ieee", "lru float32 4 tf32"),
         *("slstm float16 1 ieee", "gru_block float32 2 ieee", "lstm_layernorm float32 1 ieee one"),
+        *("lstm float32 32 ieee 512", "lstm_layernorm bfloat16 8 ieee 256", "gru_before float32 1 tf32 64"),
+        *("lem float64 4 ieee 64", "gru_block float16 1 ieee 32"),
     ],
 )
 def test_it_compiles_for_a_device(how: str) -> None:

@@ -210,11 +210,14 @@ class KernelText:
 
     def columns(self, size: Argument) -> None:
         features = self.use(size)
-        self.say(f"for block in range(column, tl.cdiv({features}, BLOCK_F), COLUMN_PROGRAMS):")
-        self.depth += 1
+        affines = [i for i in self.kernel.affines if i in self.needed]
+        if self.writer.holds:
+            self.say("block = column")
+        else:
+            self.say(f"for block in range(column, tl.cdiv({features}, BLOCK_F), COLUMN_PROGRAMS):")
+            self.depth += 1
         self.say("feature = (block * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]")
         self.say(f"inside = there & (feature < {features})")
-        affines = [i for i in self.kernel.affines if i in self.needed]
         for i in affines:
             self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
         self.say_products([(i, t) for i in affines for t in self.writer.lowered.sum_of(self.kernel, i).terms], features)
@@ -242,30 +245,27 @@ class KernelText:
         return self.use(self.writer.size(self.kernel.dim))
 
     def say_products(self, terms: Sequence[tuple[int, Term]], features: str) -> None:
-        """Products of one operand share a loop over its features."""
+        """Products of one operand share a loop over its features; with weights that are held they are made at once."""
         loops: dict[tuple[str, int, str, str], list[tuple[int, Term]]] = {}
         for i, term in terms:
             loops.setdefault((term.operand, term.later, *self._range(term, features)), []).append((i, term))
+        if self.writer.holds and loops:
+            self.say("k = tl.arange(0, BLOCK_K)")
         for (operand, later, begin, end), together in loops.items():
             dim = self.dim(operand)
             assert dim is not None
             depth = self.use(self.writer.size(dim))
-            self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
-            self.depth += 1
-            self.say("k = k0 + tl.arange(0, BLOCK_K)")
+            if not self.writer.holds:
+                self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
+                self.depth += 1
+                self.say("k = k0 + tl.arange(0, BLOCK_K)")
             value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
             mask = f"there & (k < {depth})[None, :]"
             at, way = self.places[operand, later], self.way_to(operand)
             self.say(f"{value} = tl.load({at} + k[None, :], mask={mask}, other=0.0{way}).to(OPERAND)")
             for i, term in together:
-                self.say_product(i, term, value, depth)
-            self.depth -= 1
-
-    def _blocks(self, term: Term) -> tuple[str, str]:
-        """Of a block-diagonal weight, the features of a block of the result, and of the operand."""
-        rows, columns = self.writer.weights[term.weight].shape
-        sides = f"({self.use(self.writer.size(rows))} // {term.heads})", self.use(self.writer.size(columns))
-        return sides if not term.transposed else (sides[1], sides[0])
+                self.say_product(i, term, value)
+            self.depth -= not self.writer.holds
 
     def _range(self, term: Term, features: str) -> tuple[str, str]:
         """The features of the operand that a block of features of the result needs."""
@@ -274,21 +274,17 @@ class KernelText:
         depth = self.use(self.writer.size(dim))
         if term.heads == 1:
             return "0", depth
-        of_result, of_operand = self._blocks(term)
+        of_result, of_operand = self.writer.blocks_of(term, self.use)
         begin = f"(block * BLOCK_F) // {of_result} * {of_operand} // BLOCK_K * BLOCK_K"
         last = f"tl.minimum(block * BLOCK_F + BLOCK_F, {features}) - 1"
         return begin, f"({last}) // {of_result} * {of_operand} + {of_operand}"
 
-    def say_product(self, i: int, term: Term, value: str, depth: str) -> None:
-        weight, columns = self.use(self.writer.weight(term.weight)), self.use(self.writer.columns(term.weight))
-        name = self.local(("tile", term.weight, i), f"{identifier(term.weight)}_tile")
-        mask = f"(k < {depth})[:, None] & (feature < {self._features()})"
-        row, column = ("k[:, None]", "feature") if term.transposed else ("feature", "k[:, None]")
-        if term.heads > 1:
-            of_result, of_operand = self._blocks(term)
-            mask += f" & (k[:, None] // {of_operand} == feature // {of_result})"
-            column += f" % {of_result if term.transposed else of_operand}"
-        self.say(f"{name} = tl.load({weight} + {row} * {columns} + {column}, mask={mask}, other=0.0).to(OPERAND)")
+    def say_product(self, i: int, term: Term, value: str) -> None:
+        if self.writer.holds:
+            name = self.use(self.writer.tile(term))
+        else:
+            name = self.local(("tile", term.weight, i), f"{identifier(term.weight)}_tile")
+            self.say(f"{name} = {self.writer.load_of(term, self.use)}")
         total = self.label(i)
         self.say(f"{total} = tl.dot({value}, {name}, {total}, input_precision=PRECISION, out_dtype=COMPUTE)")
 

@@ -78,6 +78,12 @@ class Lowered:
     def sum_of(self, kernel: Kernel, node: int) -> Sum:
         return self.sums[id(kernel), node]
 
+    @cached_property
+    def late_terms(self) -> tuple[Term, ...]:
+        """The products that are made in the steps."""
+        kernels = [kernel for stage in self.loop for kernel in stage.kernels]
+        return tuple(term for kernel in kernels for i in kernel.affines for term in self.sum_of(kernel, i).terms)
+
     def of_stages(self, stages: Iterable[Stage]) -> list[Early]:
         """Each once."""
         return list(dict.fromkeys(early for stage in stages for early in self.early_of[id(stage)]))

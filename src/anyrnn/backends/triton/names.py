@@ -38,7 +38,8 @@ class Names:
 @dataclass(frozen=True)
 class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
-    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, and those of the call itself, `call`.
+    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, and those of the call itself, `call`. `tile` is no
+    argument of a launch, but what a program has loaded before the steps: its part of a weight.
     """
 
     kind: str

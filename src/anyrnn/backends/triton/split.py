@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,6 +19,13 @@ ROWS = 16
 """Samples of a block, the least that products of matrices take."""
 FEATURES = (32, 16)
 """Features of a block: the larger where they are enough for all multiprocessors."""
+HOLDING_ROWS, HOLDING_FEATURES = (16, 32, 64), (16, 32, 64, 128)
+"""The same of programs that hold their weights: they have one block of features each, and all must be there at once."""
+MOST_WARPS = 16
+FACTORS = 256
+"""Of products without tensor cores, a thread that makes more than one number of a block has at most so many factors of weights
+for each matrix: with more Triton keeps them in registers that there are not (compiled for compute capability 9.0).
+"""
 SCAN_STEPS = 64
 """Steps of a block of a scan; of fewer, a loop is as good."""
 LOOPS = 2
@@ -28,8 +37,12 @@ class Device:
     """What the model knows of a device. The rates are of an H100's data sheet and have not been measured yet."""
 
     multiprocessors: int
+    shared_bytes: int = 232448
+    """that a program may have on its multiprocessor"""
     bytes_a_second: float = 4e10
     """at which one multiprocessor reads weights of the second cache"""
+    held_bytes_a_second: float = 2e11
+    """and those that it holds"""
     barrier: float = 1.5e-6
     """seconds that all programs wait for each other"""
 
@@ -48,6 +61,8 @@ class Blocks:
     warps: int = 4
     scans: bool = False
     """whether scans over time are in the place of the loop"""
+    holds: bool = False
+    """whether a program loads the weights of its features once, before the steps; then its blocks are as deep as any product"""
 
     def constants(self, dtype: torch.dtype, precision: str, packed: bool) -> dict[str, Any]:
         """As generated functions call them."""
@@ -76,10 +91,14 @@ def interpreted() -> bool:
 
 @lru_cache(maxsize=16)
 def device_of(device: torch.device) -> Device:
-    """In Triton's interpreter, where programs run one after the other, one multiprocessor."""
+    """In Triton's interpreter, where programs run one after the other, one multiprocessor, with nothing that is nearer."""
     if device.type != "cuda":
-        return Device(1)
-    return Device(torch.cuda.get_device_properties(device).multi_processor_count)
+        return Device(1, shared_bytes=0)
+    from triton.runtime import driver
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    shared_bytes = driver.active.utils.get_device_properties(index)["max_shared_mem"]
+    return Device(torch.cuda.get_device_properties(device).multi_processor_count, shared_bytes)
 
 
 def precision_of(dtype: torch.dtype) -> str:
@@ -87,16 +106,71 @@ def precision_of(dtype: torch.dtype) -> str:
     return "tf32" if dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
-def choose(program: Program, weight_bytes: int, features: int, rows: int, device: Device) -> Blocks:
-    """The blocks for so many features of the widest kernel, rows, and bytes of weights that a step reads."""
+@dataclass(frozen=True)
+class StepWeights:
+    """The matrices that the kernels of a step multiply by: their bytes; how many there are, the features of the longest operand,
+    and the bytes of a number. `blocks`: whether any is block-diagonal. `tensor_cores`: whether these multiply.
+    """
+
+    bytes: int
+    count: int
+    depth: int
+    element: int
+    blocks: bool
+    tensor_cores: bool
+
+
+def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device) -> Blocks:
+    """The blocks for so many features of the widest kernel and so many rows."""
+    waits = len(program.body) * device.barrier if program.waits else 0.0
+    found, seconds = _reading(weights, features, rows, device, waits)
+    for blocks in holding(weights, features, rows, device):
+        needed = weights.bytes / blocks.columns / device.held_bytes_a_second + (waits if blocks.columns > 1 else 0.0)
+        if needed < seconds:
+            found, seconds = blocks, needed
+    return found
+
+
+def holding(weights: StepWeights, features: int, rows: int, device: Device) -> Iterator[Blocks]:
+    """The blocks of programs that hold their weights, where these fit beside an operand's rows: few programs first."""
+    if not weights.count or weights.blocks:
+        return
+    depth = max(16, triton_size(weights.depth))
+    for samples in HOLDING_ROWS:
+        for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, triton_size(features))):
+            warps = min(MOST_WARPS, max(4, size // 8) if weights.tensor_cores else samples * size // 32)
+            blocks = Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True)
+            numbers = samples * size // (32 * warps)
+            if numbers > 1 and numbers * depth > FACTORS and not weights.tensor_cores:
+                continue
+            together = blocks.columns == 1 or blocks.columns * -(-rows // samples) <= device.multiprocessors
+            if together and held_bytes(blocks, weights) <= device.shared_bytes:
+                yield blocks
+
+
+def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
+    """Of shared memory at the most: a program's part of the weights, the rows that it multiplies them by, and what it makes."""
+    sums = max(4, weights.element)
+    held = weights.count * blocks.depth * blocks.features * weights.element
+    return held + blocks.rows * (blocks.depth + blocks.features) * sums
+
+
+def triton_size(size: int) -> int:
+    """The power of two that a block of so many numbers has."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def _reading(weights: StepWeights, features: int, rows: int, device: Device, waits: float) -> tuple[Blocks, float]:
+    """The blocks of programs that read their weights in every step, and the seconds that it takes."""
     row_blocks = -(-rows // ROWS)
     room = max(1, device.multiprocessors // max(1, row_blocks))
     sizes = [size for size in FEATURES if -(-features // size) >= room]
     size = sizes[0] if sizes else FEATURES[-1] if room > 1 else FEATURES[0]
     parts = min(room, -(-features // size))
-    waits = len(program.body) * device.barrier if program.waits else 0.0
-    alone, together = weight_bytes / device.bytes_a_second, weight_bytes / device.bytes_a_second / parts + waits
-    return Blocks(features=size, columns=parts) if parts > 1 and (together < alone or not waits) else Blocks()
+    alone, together = weights.bytes / device.bytes_a_second, weights.bytes / device.bytes_a_second / parts + waits
+    if parts > 1 and (together < alone or not waits):
+        return Blocks(features=size, columns=parts), together
+    return Blocks(), alone
 
 
 def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
@@ -105,9 +179,15 @@ def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
     return steps >= SCAN_STEPS and programs <= LOOPS * device.multiprocessors
 
 
-def step_bytes(lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], element: int) -> int:
-    """Of the matrices that the kernels of a step read."""
-    kernels = [k for stage in lowered.program.body for k in stage.kernels]
-    read = {term.weight for kernel in kernels for i in kernel.affines for term in lowered.sum_of(kernel, i).terms}
-    shapes = [w.shape for w in weights if w.name in read]
-    return element * sum(rows.evaluate(sizes) * columns.evaluate(sizes) for rows, columns in shapes)
+def step_weights(lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], dtype: torch.dtype) -> StepWeights:
+    """Those of a program."""
+    element = dtype.itemsize
+    terms = {(term.weight, term.transposed): term for term in lowered.late_terms}
+    read = {term.weight for term in terms.values()}
+    shapes = {w.name: tuple(dim.evaluate(sizes) for dim in w.shape) for w in weights if w.name in read}
+    bytes = element * sum(map(math.prod, shapes.values()))
+    depth = max(
+        (shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms.values()), default=0
+    )
+    tensor_cores = element == 2 or precision_of(dtype) != "ieee"
+    return StepWeights(bytes, len(terms), depth, element, any(term.heads > 1 for term in terms.values()), tensor_cores)

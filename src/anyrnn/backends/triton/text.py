@@ -2,17 +2,18 @@
 
 Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A launch of the loop has a program for each block of
 rows and each of COLUMN_PROGRAMS that share the blocks of features; those of the same rows wait for each other after each stage.
-With one of them nothing waits but the threads of one multiprocessor. Where scans are in the place of the loop, all kernels are
-launched for all steps of a chunk at once.
+With one of them nothing waits but the threads of one multiprocessor. A program that holds its weights has one block of features,
+and loads their weights before the steps, once. Where scans are in the place of the loop, all kernels are launched for all steps
+of a chunk at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.triton.kernel import KernelText
-from anyrnn.backends.triton.lower import Lowered
+from anyrnn.backends.triton.lower import Lowered, Term
 from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.ir.dims import Dim
@@ -43,8 +44,8 @@ def flat_key(kernel: Kernel) -> tuple[str, str]:
 class Writer:
     """Writes the functions of one program."""
 
-    def __init__(self, program: Program, weights: Sequence[Weight], name: str) -> None:
-        self.program, self.name = program, name
+    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: bool) -> None:
+        self.program, self.name, self.holds = program, name, holds
         self.weights = {w.name: w for w in weights}
         self.lowered = Lowered(program)
         self.buffers: dict[str, Buffer] = {b.name: b for b in program.buffers}
@@ -83,12 +84,15 @@ class Writer:
         program = self.program
         needed = {a.name: a for stage in self.lowered.loop for kernel in stage.kernels for a in called[id(kernel)][1]}
         needed |= {name: Argument("call", name, name) for name in CALL}
+        tiles = self._tiles(needed)
+        needed = {name: a for name, a in needed.items() if a.kind != "tile"}
         own = [Argument("call", n, n) for n in ("segments", "segment_count", "counter")]
         arguments = (*own, *needed.values())
         lines = [*_signature(name, arguments)]
         lines += [
             "    program = tl.program_id(0)",
             "    row_block, column = program // COLUMN_PROGRAMS, program % COLUMN_PROGRAMS",
+            *tiles,
             "    arrived = 0",
             "    for segment in range(segment_count):",
             "        first = tl.load(segments + 3 * segment)",
@@ -115,6 +119,22 @@ class Writer:
         self.pieces.append("\n".join(lines))
         self.arguments[name] = arguments
         return name
+
+    def _tiles(self, needed: dict[str, Argument]) -> list[str]:
+        """Loads what a program holds of the weights; the arguments that it takes are added to those that are needed."""
+
+        def use(argument: Argument) -> str:
+            needed[argument.name] = argument
+            return argument.name
+
+        if not self.holds:
+            return []
+        tiles = {self.tile(term).name: self.load_of(term, use) for term in self.lowered.late_terms}
+        return [
+            "    feature = (column * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]",
+            "    k = tl.arange(0, BLOCK_K)",
+            *(f"    {name} = {load}" for name, load in tiles.items()),
+        ]
 
     def _wait(self, depth: int) -> list[str]:
         if not self.program.waits:
@@ -160,6 +180,29 @@ class Writer:
     def weight(self, name: str) -> Argument:
         return Argument("weight", name, self.names(("weight", name), f"{identifier(name)}_ptr"))
 
+    def tile(self, term: Term) -> Argument:
+        of = f"{term.weight} transposed" if term.transposed else term.weight
+        return Argument("tile", of, self.names(("tile", of), f"{identifier(of)}_tile"))
+
+    def load_of(self, term: Term, use: Callable[[Argument], str]) -> str:
+        """A tile of a term's weight, features `k` of the operand by `feature` of the result. `use`: what arguments are called."""
+        rows, columns = self.weights[term.weight].shape
+        features, depth = (columns * term.heads, rows) if term.transposed else (rows, columns * term.heads)
+        address, of_row = use(self.weight(term.weight)), use(self.columns(term.weight))
+        row, column = ("k[:, None]", "feature") if term.transposed else ("feature", "k[:, None]")
+        mask = f"(k < {use(self.size(depth))})[:, None] & (feature < {use(self.size(features))})"
+        if term.heads > 1:
+            of_result, of_operand = self.blocks_of(term, use)
+            mask += f" & (k[:, None] // {of_operand} == feature // {of_result})"
+            column += f" % {of_result if term.transposed else of_operand}"
+        return f"tl.load({address} + {row} * {of_row} + {column}, mask={mask}, other=0.0).to(OPERAND)"
+
+    def blocks_of(self, term: Term, use: Callable[[Argument], str]) -> tuple[str, str]:
+        """Of a block-diagonal weight, the features of a block of the result, and of the operand."""
+        rows, columns = self.weights[term.weight].shape
+        sides = f"({use(self.size(rows))} // {term.heads})", use(self.size(columns))
+        return sides if not term.transposed else (sides[1], sides[0])
+
     def columns(self, name: str) -> Argument:
         return Argument("columns", name, self.names(("columns", name), f"{identifier(name)}_columns"))
 
@@ -184,6 +227,6 @@ def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]
     return [INDENT * depth + f"{function}(", *filled([*plain, *constants, *BLOCKS], depth + 1), INDENT * depth + ")"]
 
 
-def write(program: Program, weights: Sequence[Weight], name: str) -> Code:
-    """The text of a program."""
-    return Writer(program, weights, identifier(name)).code()
+def write(program: Program, weights: Sequence[Weight], name: str, holds: bool) -> Code:
+    """The text of a program; `holds`: its launches hold the weights of the steps."""
+    return Writer(program, weights, identifier(name), holds).code()

@@ -15,7 +15,7 @@ from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, precision_of, step_bytes, worth_scans
+from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
@@ -59,7 +59,7 @@ class Unit:
     def __post_init__(self) -> None:
         extent = self.run.extent
         self.blocks = blocks_of(self.network, self.which, self.layer, extent, self.dtype, self.run.device)
-        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans)
+        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans, self.blocks.holds)
         self.lowered = self.kernels.lowered
         self.program = self.lowered.program  # equal to the plan's own, whose kernels may be other objects
         self.sizes = self.network.layer_sizes(self.layer)
@@ -369,8 +369,9 @@ def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: t
     """The blocks in which the steps of a layer run."""
     program: Program = getattr(network.plan, which)
     sizes = dict(network.layer_sizes(layer))
-    widest = max((k.dim.evaluate(sizes) for stage in program.body for k in stage.kernels if k.dim is not None), default=1)
-    read = step_bytes(launch.lowered(network.plan, which), network.plan.phase.weights, sizes, dtype.itemsize)
-    blocks = choose(program, read, widest, extent.rows, device_of(device))
+    lowered = launch.lowered(network.plan, which)
+    widest = max((k.dim.evaluate(sizes) for stage in lowered.loop for k in stage.kernels if k.dim is not None), default=1)
+    weights = step_weights(lowered, network.plan.phase.weights, sizes, dtype)
+    blocks = choose(program, weights, widest, extent.rows, device_of(device))
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
