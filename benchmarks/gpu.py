@@ -27,6 +27,7 @@ import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import launch, split, unit
+from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.split import Blocks
 from benchmarks.suite import DIGITS, Row, rows_of
 
@@ -82,7 +83,7 @@ class Report:
 
 def check_reading(*how: Any) -> str:
     """The same of programs that hold no weights."""
-    device = replace(split.device_of(torch.device("cuda")), shared_bytes=0)
+    device = replace(device_of(torch.device("cuda")), shared_bytes=0)
     with patch.object(unit, "device_of", return_value=device):
         return check(*how)
 
@@ -289,7 +290,7 @@ def holding(hidden: int, dtype: torch.dtype = torch.float32, samples: int = 16) 
     """Programs that hold their weights, in all ways that there are."""
     plan, sizes = anyrnn.torch.LSTM(16, hidden).network.plan, {"input": 16, "hidden": hidden}
     weights = split.step_weights(launch.lowered(plan, "inference"), plan.phase.weights, sizes, dtype)
-    return list(split.holding(weights, hidden, samples, split.device_of(torch.device("cuda"))))
+    return list(split.holding(weights, hidden, samples, device_of(torch.device("cuda"))))
 
 
 def step_in(precision: str, blocks: Blocks, hidden: int) -> float:
@@ -300,6 +301,7 @@ def step_in(precision: str, blocks: Blocks, hidden: int) -> float:
 
 def kernels() -> Iterator[tuple[str, Callable[[], Any]]]:
     """The cost of a step of each shape of kernel; with few features nearly all of it is the barrier."""
+    yield "what the model knows", lambda: str(device_of(torch.device("cuda")))
     yield "barrier of 2, us", lambda: step_of(reading(32, 2), 32) - step_of(reading(32, 1), 32)
     yield "barrier of 64, us", lambda: step_of(reading(1024, 64), 1024) - step_of(reading(16, 1), 16)
     for precision in ("ieee", "tf32x3", "tf32"):

@@ -4,7 +4,6 @@ quicker. It is measured once for each kind of call, and kept on disk.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,10 +12,10 @@ from torch import Tensor
 
 from anyrnn._cache import remembered
 from anyrnn.backends.cudnn import run as cudnn
+from anyrnn.backends.triton.device import milliseconds
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import Call
 
-ROUNDS = 5
 KNOWN: dict[str, Choice] = {}
 
 
@@ -73,18 +72,3 @@ def takes_cudnn(
             return False
         KNOWN[kind] = remembered("choice", kind, lambda: Choice(*(milliseconds(runs(name)) for name in ("triton", "cudnn"))))
     return KNOWN[kind].takes_cudnn
-
-
-def milliseconds(run: Callable[[], object]) -> float:
-    """The median of some runs after two that may compile, by the device's clock."""
-    for _ in range(2):
-        run()
-    found = []
-    for _ in range(ROUNDS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        found.append(begin.elapsed_time(end))
-    return float(statistics.median(found))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
+from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
-from anyrnn.backends.triton.split import device_of
 from anyrnn.backends.triton.unit import blocks_of
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network

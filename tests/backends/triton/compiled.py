@@ -1,10 +1,12 @@
 """Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]`,
-where the last is `one` for sizes of one feature, or how many features there are, for programs that hold their weights.
+where HOW is `one` for sizes of one feature, or how many features there are, for programs that hold their weights; or with
+`measured` alone those that a device is measured with.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +16,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from anyrnn import cells
-from anyrnn.backends.triton import split
+from anyrnn.backends.triton import functions, split
+from anyrnn.backends.triton.device import READ, Device
 from anyrnn.backends.triton.launch import kernels, lowered
 from anyrnn.backends.triton.names import Argument
-from anyrnn.backends.triton.split import Blocks, Device, held_bytes, holding, step_weights
+from anyrnn.backends.triton.split import Blocks, held_bytes, holding, step_weights
 from anyrnn.passes.compile import plan
 
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -49,22 +52,39 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
             types = {a.name: type_of(a, dtype) for a in arguments} | dict.fromkeys(constants, "constexpr")
-            function = found.functions[name]
-            order = list(function.arg_names)
             plain = [a for a in arguments if a.name not in constants]
-            aligned = [a for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
-            source = ASTSource(
-                function,
-                {n: types[n] for n in order},
-                {(order.index(n),): value for n, value in constants.items()},
-                {(order.index(a.name),): [["tt.divisibility", 16]] for a in aligned},
-            )
-            compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": blocks.warps})
+            aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
+            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps)
             shared = compiled.metadata.shared
             if blocks.holds:
                 assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"
             print(which, name, len(compiled.asm["cubin"]), shared)
 
 
+def compile(function: Any, types: dict[str, str], constants: dict[str, Any], aligned: Iterable[str], warps: int) -> Any:
+    order = list(function.arg_names)
+    source = ASTSource(
+        function,
+        {n: types[n] for n in order},
+        {(order.index(n),): value for n, value in constants.items()},
+        {(order.index(n),): [["tt.divisibility", 16]] for n in aligned},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+
+
+def measured() -> None:
+    """What is measured of a device: how often each kernel has its instruction."""
+    types = {"counter": "*i32", "times": "i32", "numbers": "*fp32", "sums": "*fp32"}
+    for function, constants, instruction in (
+        (functions.wait_often, {"COLUMN_PROGRAMS": 132}, "atom."),
+        (functions.read_often, {"BLOCK": READ}, "ld.global.cg"),
+    ):
+        kinds = types | dict.fromkeys(constants, "constexpr")
+        aligned = [name for name in function.arg_names if name in ("counter", "numbers", "sums")]
+        text = compile(function, kinds, constants, aligned, 8).asm["ptx"]
+        loop = text[text.index("$L__BB") :]
+        print(function.__name__, instruction, loop.count(instruction))
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    measured() if sys.argv[1:] == ["measured"] else main(*sys.argv[1:])

@@ -8,7 +8,7 @@ import torch
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, where
 from anyrnn.backends.triton import unit
-from anyrnn.backends.triton.split import Device
+from anyrnn.backends.triton.device import Device
 from anyrnn.passes import compile
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget

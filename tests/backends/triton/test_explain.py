@@ -11,8 +11,9 @@ import anyrnn
 import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends.triton import split
+from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.lower import Lowered
-from anyrnn.backends.triton.split import Blocks, Device, choose
+from anyrnn.backends.triton.split import Blocks, choose
 from anyrnn.passes.compile import plan
 
 H100 = Device(132)

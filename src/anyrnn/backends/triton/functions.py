@@ -96,6 +96,26 @@ def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
 
 
 @triton.jit
+def wait_often(counter, times, COLUMN_PROGRAMS: tl.constexpr):
+    """What is measured of waiting."""
+    arrived = 0
+    for _ in range(times):
+        arrived += COLUMN_PROGRAMS
+        wait(counter, arrived, COLUMN_PROGRAMS)
+
+
+@triton.jit
+def read_often(numbers, sums, times, BLOCK: tl.constexpr):
+    """What is measured of reading: each program a row of `numbers` [programs, BLOCK] each time, past the nearest cache."""
+    place = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for time in range(times):
+        row = (tl.program_id(0) + time) % tl.num_programs(0)
+        total += tl.load(numbers + row * BLOCK + place, cache_modifier=".cg")
+    tl.store(sums + tl.program_id(0) * BLOCK + place, total)
+
+
+@triton.jit
 def after_1(factor, term, next_factor, next_term):
     """`x -> factor x + term`, and then the next: see `scans`."""
     return next_factor * factor, next_factor * term + next_term

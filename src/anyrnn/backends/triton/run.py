@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from anyrnn._locks import ForkedLock
+from anyrnn.backends.triton.device import interpreted
 from anyrnn.backends.triton.memory import Extent, Layout, layout_of, of_states, run_of
 from anyrnn.backends.triton.spelling import unsupported
-from anyrnn.backends.triton.split import interpreted
 from anyrnn.backends.triton.unit import Choices, Unit
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness

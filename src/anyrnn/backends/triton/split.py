@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 
+from anyrnn.backends.triton.device import Device, interpreted
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Program
@@ -30,21 +29,6 @@ SCAN_STEPS = 64
 """Steps of a block of a scan; of fewer, a loop is as good."""
 LOOPS = 2
 """With more programs than so many for each multiprocessor, a loop fills the device."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """What the model knows of a device. The rates are of an H100's data sheet and have not been measured yet."""
-
-    multiprocessors: int
-    shared_bytes: int = 232448
-    """that a program may have on its multiprocessor"""
-    bytes_a_second: float = 4e10
-    """at which one multiprocessor reads weights of the second cache"""
-    held_bytes_a_second: float = 2e11
-    """and those that it holds"""
-    barrier: float = 1.5e-6
-    """seconds that all programs wait for each other"""
 
 
 @dataclass(frozen=True)
@@ -82,23 +66,6 @@ class Blocks:
         import triton.language as tl
 
         return {"BLOCK_T": SCAN_STEPS, "BLOCK_F": FEATURES[-1], "COMPUTE": tl.float64 if dtype is torch.float64 else tl.float32}
-
-
-def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, for which no device is needed."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
-
-
-@lru_cache(maxsize=16)
-def device_of(device: torch.device) -> Device:
-    """In Triton's interpreter, where programs run one after the other, one multiprocessor, with nothing that is nearer."""
-    if device.type != "cuda":
-        return Device(1, shared_bytes=0)
-    from triton.runtime import driver
-
-    index = torch.cuda.current_device() if device.index is None else device.index
-    shared_bytes = driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return Device(torch.cuda.get_device_properties(device).multi_processor_count, shared_bytes)
 
 
 def precision_of(dtype: torch.dtype) -> str:

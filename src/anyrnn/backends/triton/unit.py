@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.triton import launch, products
+from anyrnn.backends.triton.device import device_of, interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, choose, device_of, interpreted, precision_of, step_weights, worth_scans
+from anyrnn.backends.triton.split import Blocks, choose, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold

@@ -1,0 +1,66 @@
+"""What is measured of a device: the kernels in Triton's interpreter, with a clock of our own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from anyrnn.backends.triton import device, functions
+from anyrnn.backends.triton.device import Device
+
+
+def test_a_barrier_and_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds of a launch, 0.001 for each time: 1 us."""
+    monkeypatch.setattr(device, "TIMES", (2, 5))
+    runs: list[Callable[[], object]] = []
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        runs.append(run)
+        return 7.0 + run.args[0] * 1e-3  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(device, "milliseconds", clock)
+    barrier, rate = device.measure(1, "cpu")
+    assert len(runs) == 4
+    assert barrier == pytest.approx(1e-6)
+    assert rate == pytest.approx(4 * device.READ / 1e-6)
+
+
+def test_what_is_measured_does_what_it_says() -> None:
+    counter = torch.zeros(1, dtype=torch.int32)
+    functions.wait_often[(1,)](counter, 3, COLUMN_PROGRAMS=1)
+    numbers, sums = torch.arange(12.0).view(3, 4), torch.zeros(3, 4)
+    functions.read_often[(3,)](numbers, sums, 2, BLOCK=4)
+    torch.testing.assert_close(sums, numbers + numbers.roll(-1, 0))
+
+
+def test_a_device_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not while a graph of launches is captured."""
+    asked: list[int] = []
+    captures = [True, False, False, True]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures.pop(0))
+    monkeypatch.setattr(device, "_told", lambda index: Device(8))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"of no other test, {os.getpid()}")
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(device, "measure", lambda programs: [asked.append(programs), (2e-6, 3e10)][1])
+    device._measured.cache_clear()
+    found = [device.device_of(torch.device("cuda:0")) for _ in range(3)]
+    device._measured.cache_clear()
+    assert asked == [8]
+    assert found == [Device(8), *[Device(8, barrier=2e-6, bytes_a_second=3e10)] * 2]
+
+
+@pytest.mark.slow
+def test_it_compiles_for_a_device() -> None:
+    """As it is launched; what is measured stays in its loop: 8192 numbers by 256 threads, four at a time."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.backends.triton.compiled", "measured"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "wait_often atom. 1\nread_often ld.global.cg 8\n"
