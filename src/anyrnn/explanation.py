@@ -26,7 +26,7 @@ class Launches:
         barriers: how often these wait for each other in a step.
         multiprocessors: of the device.
         scans: whether there is no loop, but scans over time.
-        holds: whether each program holds the weights of its columns on its multiprocessor.
+        weights: where programs have those that they multiply by in every step, and why; empty where there are none.
         again: as of `Pass`.
     """
 
@@ -37,7 +37,7 @@ class Launches:
     barriers: int
     multiprocessors: int
     scans: bool = False
-    holds: bool = False
+    weights: str = ""
     again: float = 0.0
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Launches:
             return f"all steps at once: states by a parallel scan over time, as they are affine in themselves{_told(self.again)}"
         samples = f"{self.blocks} block{'s' * (self.blocks != 1)} of {self.samples} samples on {self.multiprocessors}"
         of_device = f"{samples} multiprocessor{'s' * (self.multiprocessors != 1)}"
-        rest = f"{', weights held on chip' if self.holds else ''}{_told(self.again)}"
+        rest = f"{self.weights and f'; {self.weights}'}{_told(self.again)}"
         if self.columns == 1:
             return f"{of_device}, a program for each: no barriers{rest}"
         waits = f"{self.barriers} barrier{'s' * (self.barriers != 1)} a step" if self.barriers else "no barriers"
@@ -81,6 +81,8 @@ class Seen:
     """between a device's backends, and why"""
     on_cudnn: bool = False
     """whether calls like it are run by cuDNN"""
+    faster: str = ""
+    """what would make a device's kernels faster"""
 
     @property
     def total(self) -> int:
@@ -146,6 +148,7 @@ class Explanation:
         beside: what it always runs.
         batch: how samples that have different steps are taken; empty where all have all steps.
         choice: between a device's backends, and why; empty on a CPU.
+        faster: what would make a device's kernels faster, if anything is known.
     """
 
     call: str
@@ -157,6 +160,7 @@ class Explanation:
     beside: str
     batch: str = ""
     choice: str = ""
+    faster: str = ""
 
     def __str__(self) -> str:
         if self.why_not_native:
@@ -171,6 +175,7 @@ class Explanation:
             rows += [("choice", self.choice)] if self.choice else []
             rows += [("batch", self.batch)] if self.batch else []
             rows += [(p.name, str(p)) for p in self.passes]
+            rows += [("faster", self.faster)] if self.faster else []
             rows += [("kept", f"{_bytes(self.kept_bytes)} for the backward pass")] if self.kept_bytes else []
             work = [p.work_bytes for p in self.passes if isinstance(p, Pass)]
             rows += [("work", f"{_bytes(max(work))} while it runs")] if work else []
@@ -216,7 +221,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         rest = (seen.interpreter, seen.beside, seen.batch, seen.choice)
         if seen.on_cudnn:
             return Explanation(told, "cudnn", None, (), 0, *rest)
-        return Explanation(told, "triton", None, seen.launches, seen.kept_bytes, *rest)
+        return Explanation(told, "triton", None, seen.launches, seen.kept_bytes, *rest, seen.faster)
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:

@@ -35,20 +35,45 @@ def test_in_the_interpreter() -> None:
 
 def test_weights_can_be_held_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the tests of cells want it."""
-    monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: Device(1))
+    for module in ("backends.triton.unit", "torch.gpu"):
+        monkeypatch.setattr(f"anyrnn.{module}.device_of", lambda device: Device(1))
     layer = anyrnn.torch.LSTM(5, 7, backend="triton", dtype=torch.float64)
     told = str(anyrnn.explain(layer, torch.zeros(4, 18, 5, dtype=torch.float64)))
-    assert told.count("a program for each: no barriers, weights held on chip\n") == 2
+    assert told.count("a program for each: no barriers; weights are held on chip, in 9 of the 227 KB of a multiprocessor\n") == 2
 
 
-@pytest.mark.parametrize(("hidden", "programs", "held"), [(512, 32, ", weights held on chip"), (2048, 66, "")])
-def test_on_a_device(hidden: int, programs: int, held: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cell", "hidden", "dtype", "how"),
+    [
+        (
+            "gru_before",
+            512,
+            torch.float32,
+            "32 programs for each, with their columns: 2 barriers a step; weights are held on chip, in 129",
+        ),
+        (
+            "gru_before",
+            2048,
+            torch.float32,
+            "66 programs for each, with their columns: 2 barriers a step; weights are read in every",
+        ),
+        (
+            "lstm_heads(heads=2)",
+            64,
+            torch.float32,
+            "a program for each: no barriers; weights are read in every step, as block-diag",
+        ),
+        ("indrnn", 256, torch.bfloat16, "16 programs for each, with their columns: no barriers\n"),
+    ],
+)
+def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyrnn.torch.gpu.device_of", lambda device: H100)
     monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: H100)
-    layer = anyrnn.torch.Recurrent("gru_before", 4, hidden, backend="triton")
-    told = str(anyrnn.explain(layer, torch.zeros(3, 20, 4)))
-    how = f"{programs} programs for each, with their columns: 2 barriers a step{held}\n"
+    layer = anyrnn.torch.Recurrent(cell, 4, hidden, backend="triton", dtype=dtype)
+    told = str(anyrnn.explain(layer, torch.zeros(3, 20, 4, dtype=dtype)))
     assert f"2 blocks of 16 samples on 132 multiprocessors, {how}" in told
+    assert ("faster    products in TF32 (torch.set_float32_matmul_precision('high'))" in told) == (dtype is torch.float32)
+    assert ("a larger batch is free: 2 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,33 @@ def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
     return held + blocks.rows * (blocks.depth + blocks.features) * sums
 
 
+def told_of_weights(blocks: Blocks, weights: StepWeights, device: Device) -> str:
+    """Where programs have the weights of the steps, and why."""
+    if not weights.count:
+        return ""
+    room = f"{device.shared_bytes / 1024:.0f} KB of a multiprocessor"
+    if blocks.holds:
+        return f"weights are held on chip, in {held_bytes(blocks, weights) / 1024:.0f} of the {room}"
+    if weights.blocks:
+        return "weights are read in every step, as block-diagonal ones are"
+    if blocks.columns == 1:
+        return f"weights are read in every step, {weights.bytes / 1024:.0f} KB: to share them would cost more than to read them"
+    return f"weights are read in every step, as {weights.bytes / blocks.columns / 1024:.0f} KB for each do not fit the {room}"
+
+
+def told_of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype, device: Device) -> str:
+    """What would make the steps faster."""
+    found = []
+    if weights.count and dtype is torch.float32 and not weights.tensor_cores:
+        found.append("products in TF32 (torch.set_float32_matmul_precision('high')), or bfloat16, go to tensor cores")
+    if dtype is torch.float64:
+        found.append("float32 is many times as fast")
+    programs = -(-rows // blocks.rows) * blocks.columns
+    if not blocks.scans and 2 * programs <= device.multiprocessors:
+        found.append(f"a larger batch is free: {programs} of {device.multiprocessors} multiprocessors have work")
+    return "; ".join(found)
+
+
 def triton_size(size: int) -> int:
     """The power of two that a block of so many numbers has."""
     return 1 << max(0, size - 1).bit_length()

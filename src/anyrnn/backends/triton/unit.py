@@ -16,7 +16,7 @@ from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, choose, precision_of, step_weights, worth_scans
+from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
@@ -366,13 +366,17 @@ def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tenso
     return torch.tensor([number], dtype=dtype).to(device)
 
 
+def weights_of(network: Network, which: str, layer: int, dtype: torch.dtype) -> StepWeights:
+    """What the steps of a layer multiply by."""
+    plan = network.plan
+    return step_weights(launch.lowered(plan, which), plan.phase.weights, dict(network.layer_sizes(layer)), dtype)
+
+
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
     """The blocks in which the steps of a layer run."""
     program: Program = getattr(network.plan, which)
-    sizes = dict(network.layer_sizes(layer))
-    lowered = launch.lowered(network.plan, which)
-    widest = max((k.dim.evaluate(sizes) for stage in lowered.loop for k in stage.kernels if k.dim is not None), default=1)
-    weights = step_weights(lowered, network.plan.phase.weights, sizes, dtype)
-    blocks = choose(program, weights, widest, extent.rows, device_of(device))
+    sizes, loop = dict(network.layer_sizes(layer)), launch.lowered(network.plan, which).loop
+    widest = max((k.dim.evaluate(sizes) for stage in loop for k in stage.kernels if k.dim is not None), default=1)
+    blocks = choose(program, weights_of(network, which, layer, dtype), widest, extent.rows, device_of(device))
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
