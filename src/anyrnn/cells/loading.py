@@ -63,12 +63,19 @@ OWN = re.compile(r"""'[^']*'|"[^"]*"|([^(),=\s'"]+:[A-Za-z_]\w*)""")
 """Text in quotes, or a cell of a file within what is written."""
 OWN_FIRST = re.compile(r"(.+?):[A-Za-z_]\w*(?=\()")
 """A cell of a file before its hyper-parameters: the path may hold anything."""
+
+
+def _of_one(function: Callable[..., Any]) -> bool:
+    needed = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    return len(needed) == 1 and needed[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 FUNCTIONS = {
     name: value
     for name, value in vars(language).items()
-    if inspect.isfunction(value) and value.__module__ == language.__name__ and not name.startswith("_")
+    if inspect.isfunction(value) and value.__module__ == language.__name__ and not name.startswith("_") and _of_one(value)
 }
-"""What a hyper-parameter that is a function may be, by name."""
+"""What a hyper-parameter that is a function may be, by name: those of one operand."""
 
 
 def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
@@ -93,7 +100,7 @@ def _written(spec: str, built_in: Mapping[str, Cell]) -> Cell:
         expression = None
     found = _Written(spec, places, built_in).cell(expression)
     if not isinstance(found, Cell):
-        raise ValueError(f"cell {spec!r} is none")
+        raise ValueError(f"cell {spec!r} makes no cell")
     return found
 
 
@@ -114,7 +121,8 @@ class _Written:
         if isinstance(node, ast.Name):
             return self.named(node.id)
         if not isinstance(node, ast.Call):
-            raise ValueError(f"cell {self.spec!r} is not written as wrapper(cell) or cell(name=value); {known}")
+            paths = "; paths within brackets have no spaces, commas, quotes or brackets" if ":" in self.spec else ""
+            raise ValueError(f"cell {self.spec!r} is not written as wrapper(cell) or cell(name=value){paths}; {known}")
         called = node.func.id if isinstance(node.func, ast.Name) else ""
         if called and called not in (*WRAPPERS, *self.places, *self.built_in):
             slip = f" (did you mean {called.lower()!r}?)" if called.lower() in self.built_in else ""
@@ -139,8 +147,11 @@ class _Written:
     def named(self, name: str) -> Cell:
         try:
             return load(self.places.get(name, name), self.built_in)
+        except CellError:
+            raise
         except ValueError as error:
-            raise self.refuse(str(error)) from error
+            hint = "" if name in self.places else "; text that is no cell stands in quotes, as 'rms'"
+            raise self.refuse(f"{error}{hint}") from error
 
     def value(self, node: ast.expr, of: str = "") -> Any:
         """Of an argument."""
@@ -155,10 +166,7 @@ class _Written:
             raise self.refuse(f"the value{of} should be {kinds}")
         if node.id in FUNCTIONS and node.id not in self.built_in:
             return FUNCTIONS[node.id]
-        try:
-            return self.named(node.id)
-        except ValueError as error:
-            raise ValueError(f"{error}; text that is no cell stands in quotes, as 'rms'") from error
+        return self.named(node.id)
 
 
 def _of_file(path: str, name: str) -> Cell:

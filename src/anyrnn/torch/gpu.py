@@ -14,8 +14,7 @@ from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
-from anyrnn.backends.triton.split import told_of_speed, told_of_weights
-from anyrnn.backends.triton.unit import blocks_of, weights_of
+from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
@@ -46,24 +45,19 @@ def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, pac
     windows = [windows_of(call.network, x.dtype, extent, call.budget) for call in calls if "training" in seen.programs]
     again = sum(w.share_again(seen.steps) for w in windows if w) / max(1, len(windows))
     for program in seen.programs:
-        of_layers = [
-            (blocks_of(part, program, layer, extent, x.dtype, x.device), weights_of(part, program, layer, x.dtype))
-            for part in network.parts
-            for layer in range(part.layers)
-        ]
-        (blocks, weights), made = max(of_layers, key=lambda pair: pair[0].columns), getattr(network.plan, program)
+        of_layers = [(part, program, layer, extent, x.dtype, x.device) for part in network.parts for layer in range(part.layers)]
+        most = max(of_layers, key=lambda of: blocks_of(*of).columns)
+        blocks, made, (where, faster) = blocks_of(*most), getattr(network.plan, program), told(*most)
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         how = (-(-seen.rows // blocks.rows), blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
-        where = told_of_weights(blocks, weights, device)
         launches.append(Launches(PASSES[program], *how, where, again if program == "backward" else 0.0))
-        faster = faster or told_of_speed(blocks, weights, seen.rows, x.dtype, device)
     reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
     found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]
-    told = f"cuDNN cannot run this: {reasons[0]}" if reasons else "; ".join(str(one or UNMEASURED) for one in found)
+    choice = f"cuDNN cannot run this: {reasons[0]}" if reasons else "; ".join(str(one or UNMEASURED) for one in found)
     on_cudnn = bool(found) and all(one is not None and one.takes_cudnn for one in found)
     trains = "training" in seen.programs
     bytes = sum(kept_bytes(call, x.dtype, seen.steps, seen.total, seen.rows) for call in calls) if trains else 0
-    return replace(seen, launches=tuple(launches), kept_bytes=bytes, choice=told, on_cudnn=on_cudnn, faster=faster)
+    return replace(seen, launches=tuple(launches), kept_bytes=bytes, choice=choice, on_cudnn=on_cudnn, faster=faster)
 
 
 def run_forward(

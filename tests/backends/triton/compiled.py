@@ -1,5 +1,5 @@
 """Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]`,
-where HOW is `one` for sizes of one feature, or how many features there are, for programs that hold their weights; or with
+where HOW is `one` for sizes of one feature, or 64x16 for programs that hold weights of 64 features, and have 16 rows; or with
 `measured` alone those that a device is measured with.
 """
 
@@ -28,8 +28,12 @@ CALLS = {"counter": "*i32", "seed": "*i64"}
 TABLES = ("counts", "given", "segments", "sample_table", "step_table")
 
 
-def type_of(argument: Argument, dtype: str) -> str:
-    if argument.kind in ("buffer", "weight", "scale", "probability"):
+def type_of(argument: Argument, dtype: str, roles: dict[str, str]) -> str:
+    """As launches give them: what stands between steps of 16 bits is float32."""
+    between = argument.kind == "buffer" and roles.get(argument.of) in ("state", "cross", "sum")
+    if argument.kind in ("scale", "probability") or between:
+        return f"*{'fp64' if dtype == 'float64' else 'fp32'}"
+    if argument.kind in ("buffer", "weight"):
         return f"*{NAMES[dtype]}"
     if argument.of in TABLES:
         return "*i64"
@@ -38,30 +42,36 @@ def type_of(argument: Argument, dtype: str) -> str:
 
 def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any") -> None:
     graph, of = cells.load(cell).trace(), getattr(torch, dtype)
-    made, size = plan(graph), int(sizes) if sizes.isdigit() else 0
+    made, (size, rows) = plan(graph), map(int, sizes.split("x")) if "x" in sizes else (0, 0)
     features = {"input": size, "hidden": size, **graph.other_sizes(size)}
     split.precision_of = lambda dtype: precision
     for which in ("inference", "training", "backward"):
         blocks = replace(Blocks(), columns=int(columns))
         if size:
             weights = step_weights(lowered(made, which), made.phase.weights, features, of)
-            blocks = next(b for b in holding(weights, size, split.ROWS, Device(132)) if b.columns == int(columns))
+            all_blocks = holding(weights, size, rows, Device(132))
+            blocks = next(b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows))
         found = kernels(made, which, holds=blocks.holds)
+        roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
         for name, arguments in found.code.arguments.items():
             constants: dict[str, Any] = blocks.constants(of, precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
-            types = {a.name: type_of(a, dtype) for a in arguments} | dict.fromkeys(constants, "constexpr")
+            types = {a.name: type_of(a, dtype, roles if a.kind == "buffer" else {}) for a in arguments} | dict.fromkeys(
+                constants, "constexpr"
+            )
             plain = [a for a in arguments if a.name not in constants]
             aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
-            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps)
+            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, 1 if blocks.holds else 3)
             shared = compiled.metadata.shared
             if blocks.holds:
                 assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"
             print(which, name, len(compiled.asm["cubin"]), shared)
 
 
-def compile(function: Any, types: dict[str, str], constants: dict[str, Any], aligned: Iterable[str], warps: int) -> Any:
+def compile(
+    function: Any, types: dict[str, str], constants: dict[str, Any], aligned: Iterable[str], warps: int, stages: int = 3
+) -> Any:
     order = list(function.arg_names)
     source = ASTSource(
         function,
@@ -69,7 +79,7 @@ def compile(function: Any, types: dict[str, str], constants: dict[str, Any], ali
         {(order.index(n),): value for n, value in constants.items()},
         {(order.index(n),): [["tt.divisibility", 16]] for n in aligned},
     )
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
 
 
 def measured() -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, where
-from anyrnn.backends.triton import unit
+from anyrnn.backends.triton import functions, unit
 from anyrnn.backends.triton.device import Device
+from anyrnn.backends.triton.launch import lowered
+from anyrnn.backends.triton.memory import Chunk
+from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold
 from anyrnn.passes import compile
+from anyrnn.passes.compile import plan
+from anyrnn.passes.plan import Program
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
 
@@ -19,6 +26,12 @@ QUICK = ("rnn_tanh", "lstm", "gru_before", "lstm_layernorm", "lru", "cfc")
 slow = pytest.mark.slow
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def go_on(counter, target, COLUMN_PROGRAMS):  # type: ignore[no-untyped-def]
+    """In the place of waiting."""
+    tl.debug_barrier()
+
+
 @pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=() if c in QUICK else slow) for c in cells.names()])
 def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,10 +39,43 @@ def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     their weights before the steps, of all features.
     """
     if holds:
+        late = lowered(plan(cells.load(cell).trace()), "training").late_terms
+        if not late or any(term.heads > 1 for term in late):
+            pytest.skip("it has no weights that could be held")
         monkeypatch.setattr(unit, "device_of", lambda device: Device(1))
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
     found, expected = (run(make(cell, backend, **shape), 4, 18, with_state=True) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "cell", ["lstm", "gru_before", *(pytest.param(c, marks=slow) for c in ("lstm_layernorm", "nas", "fast_slow(lstm, gru)"))]
+)
+def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its part of the weights. The interpreter runs them one after the other, so one step is done until what each
+    program makes for the others has come to all of them.
+    """
+    shape, launches, loop = shape_for(cell, 5, 37), [], unit.Unit._loop
+
+    def again(self: unit.Unit, chunk: Chunk) -> None:
+        launches.append((self.blocks.columns, self.blocks.holds))
+        sums = {name: tensor.clone() for name, tensor in self.tensors.items() if self._role(name) == "sum"}
+        for _ in range(len(self.program.body) + 2):
+            for name, before in sums.items():
+                self.tensors[name].copy_(before)
+            loop(self, chunk)
+
+    def of_16(program: Program, weights: StepWeights, features: int, rows: int, device: Device, holds: bool | None) -> Blocks:
+        return next(b for b in could_hold(weights, features) if (b.rows, b.features) == (16, 16))
+
+    monkeypatch.setattr(functions, "wait", go_on)
+    monkeypatch.setattr(unit.Unit, "_loop", again)
+    monkeypatch.setattr(unit, "choose", of_16)
+    unit._chosen.cache_clear()
+    found, expected = (run(make(cell, backend, **shape), 1, 18, with_state=True) for backend in ("triton", "reference"))
+    unit._chosen.cache_clear()
+    assert_agree(found, expected, KIND, cell, 1.0, None)
+    assert set(launches) == {(3, True)}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from anyrnn.backends.triton.device import Device
 
 
 def test_a_barrier_and_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliseconds of a launch, 0.001 for each time: 1 us."""
+    """Milliseconds of a launch, 0.001 for each time: 1 us. What cannot be is refused."""
     monkeypatch.setattr(device, "TIMES", (2, 5))
     runs: list[Callable[[], object]] = []
 
@@ -30,6 +30,9 @@ def test_a_barrier_and_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == 4
     assert barrier == pytest.approx(1e-6)
     assert rate == pytest.approx(4 * device.READ / 1e-6)
+    monkeypatch.setattr(device, "milliseconds", lambda run: 7.0)
+    with pytest.raises(device.ImplausibleError, match=r"^0.0 seconds$"):
+        device.measure(1, "cpu")
 
 
 def test_what_is_measured_does_what_it_says() -> None:
@@ -41,19 +44,31 @@ def test_what_is_measured_does_what_it_says() -> None:
 
 
 def test_a_device_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not while a graph of launches is captured."""
+    """But not while a graph of launches is captured: then what was measured is known."""
     asked: list[int] = []
-    captures = [True, False, False, True]
+    captures = [True, False]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures.pop(0))
     monkeypatch.setattr(device, "_told", lambda index: Device(8))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"of no other test, {os.getpid()}")
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(device, "measure", lambda programs: [asked.append(programs), (2e-6, 3e10)][1])
-    device._measured.cache_clear()
-    found = [device.device_of(torch.device("cuda:0")) for _ in range(3)]
-    device._measured.cache_clear()
+    monkeypatch.setattr(device, "MEASURED", {})
+    found = [device.device_of(torch.device("cuda:0")) for _ in range(4)]
     assert asked == [8]
-    assert found == [Device(8), *[Device(8, barrier=2e-6, bytes_a_second=3e10)] * 2]
+    assert found == [Device(8), *[Device(8, barrier=2e-6, bytes_a_second=3e10)] * 3]
+
+
+def test_what_cannot_be_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(programs: int) -> tuple[float, float]:
+        raise device.ImplausibleError("0.0 seconds")
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(device, "_told", lambda index: Device(8))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"of no other test, {os.getpid()}, busy")
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(device, "measure", never)
+    monkeypatch.setattr(device, "MEASURED", {})
+    assert device.device_of(torch.device("cuda:0")) == Device(8)
 
 
 @pytest.mark.slow

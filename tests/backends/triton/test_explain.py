@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from triton.runtime.errors import OutOfResources
 
 import anyrnn
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import split
+from anyrnn.backends.triton import split, unit
 from anyrnn.backends.triton.device import Device
+from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.split import Blocks, choose
 from anyrnn.passes.compile import plan
+from tests.backends.triton.twins import make, run
+from tests.budget import assert_agree
 
 H100 = Device(132)
 
@@ -61,7 +65,7 @@ def test_weights_can_be_held_in_the_interpreter(monkeypatch: pytest.MonkeyPatch)
             "lstm_heads(heads=2)",
             64,
             torch.float32,
-            "a program for each: no barriers; weights are read in every step, as block-diag",
+            "a program for each: no barriers; weights are read in every step: block-diag",
         ),
         ("indrnn", 256, torch.bfloat16, "16 programs for each, with their columns: no barriers\n"),
     ],
@@ -84,7 +88,7 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
     """Where weights are few a barrier takes longer than to read them, and where rows fill the device nothing is left to share."""
     made = plan(cells.load(cell).trace())
     weights = split.step_weights(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, torch.float32)
-    blocks = choose(made.inference, weights, hidden, rows, replace(H100, shared_bytes=0))
+    blocks = choose(made.inference, weights, hidden, rows, H100, holds=False)
     assert blocks.columns == columns
     assert columns == 1 or -(-rows // blocks.rows) * blocks.columns <= H100.multiprocessors
     assert blocks.reduced == Blocks().reduced
@@ -96,7 +100,7 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
         ("lstm", torch.float32, 64, 16, Blocks(16, 64, 64, columns=1, warps=16, holds=True)),
         ("lstm", torch.bfloat16, 128, 16, Blocks(16, 128, 128, columns=1, warps=16, holds=True)),
         ("lstm", torch.bfloat16, 256, 200, Blocks(32, 16, 256, columns=16, warps=4, holds=True)),
-        ("lstm", torch.float32, 256, 200, Blocks(32, 16, 256, columns=16, warps=16, holds=True)),
+        ("lstm", torch.float32, 256, 200, Blocks(16, 32, 256, columns=8, warps=16, holds=True)),
         ("lstm", torch.float32, 1024, 16, Blocks(features=16, columns=64)),
         ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks()),
         ("mingru", torch.float32, 256, 16, Blocks(features=16, columns=16)),
@@ -109,6 +113,47 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
     blocks = choose(made.inference, weights, hidden, rows, H100)
     assert blocks == expected
     assert not blocks.holds or split.held_bytes(blocks, weights) <= H100.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "why"),
+    [
+        (Device(132), 16, "weights are held on chip, in 81 of the 227 KB of a multiprocessor"),
+        (Device(132, shared_bytes=2**16), 16, "even the smallest part takes 81 KB, more than the 64 KB of a multiprocessor"),
+        (Device(4), 16, "4 multiprocessors are too few to hold a part each, for all samples at once"),
+        (Device(132), 2048, "132 multiprocessors are too few to hold a part each, for all samples at once"),
+        (Device(132, held_bytes_a_second=1e9), 16, "weights are read in every step: holding them would take as long"),
+    ],
+)
+def test_why_weights_are_held_or_read(device: Device, rows: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("backends.triton.unit", "torch.gpu"):
+        monkeypatch.setattr(f"anyrnn.{module}.device_of", lambda _: device)
+    layer = anyrnn.torch.LSTM(4, 256, backend="triton")
+    assert why in str(anyrnn.explain(layer, torch.zeros(3, rows, 4)))
+
+
+def test_what_does_not_fit_on_chip_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Triton says so, from then on."""
+    monkeypatch.setattr(unit, "TOO_LARGE", set())
+    for module in ("backends.triton.unit", "torch.gpu"):
+        monkeypatch.setattr(f"anyrnn.{module}.device_of", lambda _: Device(1))
+    launched, launch = [], Kernels.launch
+
+    def refusing(self: Kernels, name: str, grid: Any, values: Any, constants: dict[str, Any], **how: Any) -> None:
+        launched.append(constants["BLOCK_K"])
+        if constants["BLOCK_K"] == 64:
+            raise OutOfResources(2**18, 2**17, "shared memory")
+        launch(self, name, grid, values, constants, **how)
+
+    monkeypatch.setattr(Kernels, "launch", refusing)
+    found, expected = (run(make("lstm", backend, 4, 40), 5, 3) for backend in ("triton", "reference"))
+    assert_agree(found, expected, "random cells, float64", "lstm", 1.0, None)
+    assert launched == [64, 32, 64, 32, 64, 32]  # inference, forward, backward
+    layer = make("lstm", "triton", 4, 40)
+    run(layer, 5, 3)
+    assert launched[6:] == [32, 32, 32]
+    told = str(anyrnn.explain(layer, torch.zeros(5, 3, 4, dtype=torch.float64)))
+    assert told.count("weights are read in every step: Triton found no room for a part of them in the 227 KB") == 2
 
 
 @pytest.mark.parametrize(("setting", "precision"), [("highest", "ieee"), ("high", "tf32")])

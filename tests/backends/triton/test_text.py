@@ -83,8 +83,13 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("lstm float32 8 tf32x3", "lstm float64 1 ieee", "lstm_layernorm bfloat16 4 ieee", "lru float32 4 tf32"),
         *("slstm float16 1 ieee", "gru_block float32 2 ieee", "lstm_layernorm float32 1 ieee one"),
-        *("lstm float32 32 ieee 512", "lstm_layernorm bfloat16 8 ieee 256", "gru_before float32 1 tf32 64"),
-        *("lem float64 4 ieee 64", "gru_block float16 1 ieee 32"),
+        *("lstm float32 32 ieee 512x16", "lstm_layernorm bfloat16 8 ieee 256x16", "gru_before float32 1 tf32 64x16"),
+        *(
+            "lem float64 4 ieee 64x16",
+            "gru_block float16 1 ieee 32x16",
+            "lstm bfloat16 16 ieee 256x32",
+            "gru bfloat16 16 ieee 256x64",
+        ),
     ],
 )
 def test_it_compiles_for_a_device(how: str) -> None:
@@ -131,12 +136,11 @@ def test_seeds_of_compiled_programs_are_not_captured(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     randomness = Randomness(7, {"dropout": 0.5}, None)
     with pytest.raises(UnsupportedError, match="a CUDA graph would drop the same at every replay; capture the module itself"):
-        of_run._choices(randomness, torch.device("cuda:0"), replayed=True)
-    choices = of_run._choices(randomness, torch.device("cpu"), replayed=True)
-    assert choices is not None
-    assert (int(choices.seed), choices.places) == (7, None)
-    monkeypatch.setattr(torch, "full", lambda *_, device, **__: device)
-    assert of_run._choices(randomness, torch.device("cuda:0"), replayed=False) == (torch.device("cuda:0"), None)
+        of_run._choices(randomness, torch.device("cuda:0"), forward=True)
+    for forward in (True, False):
+        choices = of_run._choices(randomness, torch.device("cpu"), forward)
+        assert choices is not None
+        assert (int(choices.seed), choices.places) == (7, None)
 
 
 def test_a_seed_that_only_its_device_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,23 @@ from typing import Any
 import torch
 
 from anyrnn._cache import remembered
+from anyrnn._locks import ForkedLock
 
+LOCK = ForkedLock()
 ROUNDS = 5
 TIMES = 200, 1200
 """How often a kernel does what is measured: the difference counts, so that a launch does not."""
 READ = 2**13
 """How many float32 each program reads at a time: all together are 4 MB for 132 programs, which the second cache holds."""
+
+
+PLAUSIBLE = 1e-7, 1e-4
+"""Seconds of a barrier, or of reading so much, at the least and at the most."""
+MEASURED: dict[int, Device] = {}
+
+
+class ImplausibleError(Exception):
+    """A measurement that cannot be right."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class Device:
     """at which one multiprocessor reads weights of the second cache"""
     held_bytes_a_second: float = 2e11
     """and those that it holds; not measured"""
+    products_a_second: float = 2.2e11
+    """of float32, that one multiprocessor makes and adds up without tensor cores; not measured"""
     barrier: float = 1.5e-6
     """seconds that all programs wait for each other"""
 
@@ -42,12 +55,17 @@ def interpreted() -> bool:
 
 def device_of(device: torch.device) -> Device:
     """In Triton's interpreter, where programs run one after the other, one multiprocessor, which holds nothing. While a graph of
-    launches is captured nothing is measured.
+    launches is captured nothing is measured, but what was is known.
     """
     if device.type != "cuda":
         return Device(1, shared_bytes=0)
     index = torch.cuda.current_device() if device.index is None else device.index
-    return _told(index) if torch.cuda.is_current_stream_capturing() else _measured(index)
+    if index not in MEASURED:
+        if torch.cuda.is_current_stream_capturing():
+            return _told(index)
+        with LOCK.now:
+            MEASURED[index] = MEASURED.get(index) or _measured(index)
+    return MEASURED[index]
 
 
 @lru_cache(maxsize=16)
@@ -58,18 +76,24 @@ def _told(index: int) -> Device:
     return Device(torch.cuda.get_device_properties(index).multi_processor_count, shared_bytes)
 
 
-@lru_cache(maxsize=16)
 def _measured(index: int) -> Device:
+    """What cannot be is not kept, nor believed: a device that others use."""
     import triton
 
     told, name = _told(index), torch.cuda.get_device_name(index)
-    with torch.cuda.device(index):
-        barrier, rate = remembered("device", f"{name} {told} triton {triton.__version__}", partial(measure, told.multiprocessors))
+    try:
+        with torch.cuda.device(index):
+            key = f"{name} {told} triton {triton.__version__}"
+            barrier, rate = remembered("device", key, partial(measure, told.multiprocessors))
+    except ImplausibleError:
+        return told
     return replace(told, barrier=barrier, bytes_a_second=rate)
 
 
 def measure(programs: int, device: str = "cuda") -> tuple[float, float]:
-    """Seconds of a barrier of so many programs, and the bytes a second that each reads of the second cache when all do."""
+    """Seconds of a barrier of so many programs, and the bytes a second that each reads of the second cache when all do. Raises:
+    ImplausibleError.
+    """
     from anyrnn.backends.triton import functions
 
     how: dict[str, Any] = {} if interpreted() else {"num_warps": 8, "launch_cooperative_grid": True}
@@ -89,7 +113,10 @@ def measure(programs: int, device: str = "cuda") -> tuple[float, float]:
 def _each(run: Callable[[int], None]) -> float:
     """Seconds of one of the times that a kernel does something."""
     few, many = TIMES
-    return max(1e-9, (milliseconds(partial(run, many)) - milliseconds(partial(run, few))) / 1e3 / (many - few))
+    found = (milliseconds(partial(run, many)) - milliseconds(partial(run, few))) / 1e3 / (many - few)
+    if not PLAUSIBLE[0] <= found <= PLAUSIBLE[1]:
+        raise ImplausibleError(f"{found} seconds")
+    return found
 
 
 def milliseconds(run: Callable[[], object]) -> float:

@@ -252,20 +252,25 @@ class KernelText:
         if self.writer.holds and loops:
             self.say("k = tl.arange(0, BLOCK_K)")
         for (operand, later, begin, end), together in loops.items():
-            dim = self.dim(operand)
-            assert dim is not None
-            depth = self.use(self.writer.size(dim))
-            if not self.writer.holds:
-                self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
-                self.depth += 1
-                self.say("k = k0 + tl.arange(0, BLOCK_K)")
-            value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
-            mask = f"there & (k < {depth})[None, :]"
-            at, way = self.places[operand, later], self.way_to(operand)
-            self.say(f"{value} = tl.load({at} + k[None, :], mask={mask}, other=0.0{way}).to(OPERAND)")
-            for i, term in together:
-                self.say_product(i, term, value)
-            self.depth -= not self.writer.holds
+            if self.writer.holds:
+                self.say_products_of(operand, later, together)
+                continue
+            self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
+            self.depth += 1
+            self.say("k = k0 + tl.arange(0, BLOCK_K)")
+            self.say_products_of(operand, later, together)
+            self.depth -= 1
+
+    def say_products_of(self, operand: str, later: int, together: Sequence[tuple[int, Term]]) -> None:
+        """Of the features `k` of an operand."""
+        dim = self.dim(operand)
+        assert dim is not None
+        value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
+        mask = f"there & (k < {self.use(self.writer.size(dim))})[None, :]"
+        at, way = self.places[operand, later], self.way_to(operand)
+        self.say(f"{value} = tl.load({at} + k[None, :], mask={mask}, other=0.0{way}).to(OPERAND)")
+        for i, term in together:
+            self.say_product(i, term, value)
 
     def _range(self, term: Term, features: str) -> tuple[str, str]:
         """The features of the operand that a block of features of the result needs."""

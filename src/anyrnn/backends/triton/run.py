@@ -79,7 +79,7 @@ def forward(
     """
     x, which = inputs[0], "inference" if reserve is None else "training"
     dtype, device = x.dtype, x.device
-    choices = _choices(randomness, device, replayed=True)
+    choices = _choices(randomness, device, forward=True)
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     last: list[list[Tensor]] = [[] for _ in network.state_sizes]
     sequence = x
@@ -113,16 +113,17 @@ def forward(
     return [torch.stack(of_state) for of_state in last]
 
 
-def _choices(randomness: Randomness | None, device: torch.device, replayed: bool) -> Choices | None:
-    """What kernels read. `replayed`: a graph of launches that is captured now would make these choices whenever it is replayed.
+def _choices(randomness: Randomness | None, device: torch.device, forward: bool) -> Choices | None:
+    """What kernels read. `forward`: choices are made, not those of a forward call again.
 
-    Raises: UnsupportedError for a seed that the CPU knows, in such a graph.
+    Raises: UnsupportedError for a seed that the CPU knows, while a graph of launches is captured that would make the same choices
+    whenever it is replayed.
     """
     if randomness is None:
         return None
     seed, places = randomness.seed, randomness.places
     if not isinstance(seed, Tensor):
-        if replayed and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if forward and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             what = "a compiled program draws its seeds on the CPU, so that a CUDA graph would drop the same at every replay"
             raise UnsupportedError(f"{what}; capture the module itself, or in eval() mode")
         seed = torch.full((), seed - (seed >> 63 << 64), dtype=torch.int64, device=device)  # the same bits with a sign
@@ -158,7 +159,7 @@ def backward(
     x = inputs[0]
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
-    choices = _choices(randomness, device, replayed=False)
+    choices = _choices(randomness, device, forward=False)
     gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
     d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]

@@ -76,43 +76,80 @@ def precision_of(dtype: torch.dtype) -> str:
 @dataclass(frozen=True)
 class StepWeights:
     """The matrices that the kernels of a step multiply by: their bytes; how many there are, the features of the longest operand,
-    and the bytes of a number. `blocks`: whether any is block-diagonal. `tensor_cores`: whether these multiply.
+    and the bytes of a number. `block_diagonal`: whether any is. `tensor_cores`: whether these multiply.
     """
 
     bytes: int
     count: int
     depth: int
     element: int
-    blocks: bool
+    block_diagonal: bool
     tensor_cores: bool
 
+    @property
+    def speed(self) -> float:
+        """How many products are made while one of float32 is made without tensor cores: by data sheets."""
+        if self.tensor_cores:
+            return 16.0 if self.element == 2 else 8.0
+        return 0.5 if self.element == 8 else 1.0
 
-def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device) -> Blocks:
-    """The blocks for so many features of the widest kernel and so many rows."""
+
+def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, holds: bool | None = None) -> Blocks:
+    """The blocks for so many features of the widest kernel and so many rows. `holds`: False for none that hold weights."""
     waits = len(program.body) * device.barrier if program.waits else 0.0
-    found, seconds = _reading(weights, features, rows, device, waits)
-    for blocks in holding(weights, features, rows, device):
-        needed = weights.bytes / blocks.columns / device.held_bytes_a_second + (waits if blocks.columns > 1 else 0.0)
-        if needed < seconds:
+    one, several = Blocks(), _of_several(features, rows, device)
+    found, seconds = one, _seconds(one, weights, features, device, waits)
+    if several.columns > 1 and (not waits or _seconds(several, weights, features, device, waits) < seconds):
+        found, seconds = several, _seconds(several, weights, features, device, waits)
+    for blocks in holding(weights, features, rows, device) if holds is None else ():
+        needed = _seconds(blocks, weights, features, device, waits)
+        if needed < seconds or (needed == seconds and not found.holds):
             found, seconds = blocks, needed
     return found
 
 
+def _of_several(features: int, rows: int, device: Device) -> Blocks:
+    """Of as many programs for each block of rows as the device has room for, which read their weights in every step."""
+    row_blocks = -(-rows // ROWS)
+    room = max(1, device.multiprocessors // max(1, row_blocks))
+    sizes = [size for size in FEATURES if -(-features // size) >= room]
+    size = sizes[0] if sizes else FEATURES[-1] if room > 1 else FEATURES[0]
+    return Blocks(features=size, columns=min(room, -(-features // size)))
+
+
+def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device, waits: float) -> float:
+    """Of a step of one program: to read its weights or to multiply by them, whichever takes longer, and to wait."""
+    padded = -(-features // blocks.features // blocks.columns) * blocks.features
+    depth = -(-weights.depth // blocks.depth) * blocks.depth
+    multiplied = blocks.rows * weights.count * depth * padded / (device.products_a_second * weights.speed)
+    if blocks.holds:
+        read = weights.count * depth * padded * weights.element / device.held_bytes_a_second
+    else:
+        read = weights.bytes / blocks.columns / device.bytes_a_second
+    return max(read, multiplied) + (waits if blocks.columns > 1 else 0.0)
+
+
 def holding(weights: StepWeights, features: int, rows: int, device: Device) -> Iterator[Blocks]:
-    """The blocks of programs that hold their weights, where these fit beside an operand's rows: few programs first."""
-    if not weights.count or weights.blocks:
+    """The blocks of programs that hold their weights, where these fit beside an operand's rows and all programs are there at
+    once: few programs first.
+    """
+    for blocks in could_hold(weights, features):
+        together = blocks.columns == 1 or blocks.columns * -(-rows // blocks.rows) <= device.multiprocessors
+        if together and held_bytes(blocks, weights) <= device.shared_bytes:
+            yield blocks
+
+
+def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
+    """The same for devices of any size."""
+    if not weights.count or weights.block_diagonal:
         return
-    depth = max(16, triton_size(weights.depth))
+    depth = max(16, _power_of_two(weights.depth))
     for samples in HOLDING_ROWS:
-        for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, triton_size(features))):
-            warps = min(MOST_WARPS, max(4, size // 8) if weights.tensor_cores else samples * size // 32)
-            blocks = Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True)
+        for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, _power_of_two(features))):
+            warps = min(MOST_WARPS, max(4, samples * size // (128 if weights.tensor_cores else 32)))
             numbers = samples * size // (32 * warps)
-            if numbers > 1 and numbers * depth > FACTORS and not weights.tensor_cores:
-                continue
-            together = blocks.columns == 1 or blocks.columns * -(-rows // samples) <= device.multiprocessors
-            if together and held_bytes(blocks, weights) <= device.shared_bytes:
-                yield blocks
+            if weights.tensor_cores or numbers == 1 or numbers * depth <= FACTORS:
+                yield Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True)
 
 
 def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
@@ -122,49 +159,9 @@ def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
     return held + blocks.rows * (blocks.depth + blocks.features) * sums
 
 
-def told_of_weights(blocks: Blocks, weights: StepWeights, device: Device) -> str:
-    """Where programs have the weights of the steps, and why."""
-    if not weights.count:
-        return ""
-    room = f"{device.shared_bytes / 1024:.0f} KB of a multiprocessor"
-    if blocks.holds:
-        return f"weights are held on chip, in {held_bytes(blocks, weights) / 1024:.0f} of the {room}"
-    if weights.blocks:
-        return "weights are read in every step, as block-diagonal ones are"
-    if blocks.columns == 1:
-        return f"weights are read in every step, {weights.bytes / 1024:.0f} KB: to share them would cost more than to read them"
-    return f"weights are read in every step, as {weights.bytes / blocks.columns / 1024:.0f} KB for each do not fit the {room}"
-
-
-def told_of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype, device: Device) -> str:
-    """What would make the steps faster."""
-    found = []
-    if weights.count and dtype is torch.float32 and not weights.tensor_cores:
-        found.append("products in TF32 (torch.set_float32_matmul_precision('high')), or bfloat16, go to tensor cores")
-    if dtype is torch.float64:
-        found.append("float32 is many times as fast")
-    programs = -(-rows // blocks.rows) * blocks.columns
-    if not blocks.scans and 2 * programs <= device.multiprocessors:
-        found.append(f"a larger batch is free: {programs} of {device.multiprocessors} multiprocessors have work")
-    return "; ".join(found)
-
-
-def triton_size(size: int) -> int:
-    """The power of two that a block of so many numbers has."""
+def _power_of_two(size: int) -> int:
+    """That a block of so many numbers has."""
     return 1 << max(0, size - 1).bit_length()
-
-
-def _reading(weights: StepWeights, features: int, rows: int, device: Device, waits: float) -> tuple[Blocks, float]:
-    """The blocks of programs that read their weights in every step, and the seconds that it takes."""
-    row_blocks = -(-rows // ROWS)
-    room = max(1, device.multiprocessors // max(1, row_blocks))
-    sizes = [size for size in FEATURES if -(-features // size) >= room]
-    size = sizes[0] if sizes else FEATURES[-1] if room > 1 else FEATURES[0]
-    parts = min(room, -(-features // size))
-    alone, together = weights.bytes / device.bytes_a_second, weights.bytes / device.bytes_a_second / parts + waits
-    if parts > 1 and (together < alone or not waits):
-        return Blocks(features=size, columns=parts), together
-    return Blocks(), alone
 
 
 def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
@@ -184,4 +181,5 @@ def step_weights(lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str,
         (shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms.values()), default=0
     )
     tensor_cores = element == 2 or precision_of(dtype) != "ieee"
-    return StepWeights(bytes, len(terms), depth, element, any(term.heads > 1 for term in terms.values()), tensor_cores)
+    block_diagonal = any(term.heads > 1 for term in terms.values())
+    return StepWeights(bytes, len(terms), depth, element, block_diagonal, tensor_cores)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from anyrnn.backends.triton import launch, products
-from anyrnn.backends.triton.device import device_of, interpreted
+from anyrnn.backends.triton import launch, products, telling
+from anyrnn.backends.triton.device import Device, device_of, interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
@@ -20,7 +20,8 @@ from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
-from anyrnn.passes.plan import Kernel, Program, Stage
+from anyrnn.passes.compile import Plan
+from anyrnn.passes.plan import Kernel, Stage
 from anyrnn.sequence.network import Network
 
 
@@ -58,9 +59,8 @@ class Unit:
     """the steps of the run that have the output's cotangent"""
 
     def __post_init__(self) -> None:
-        extent = self.run.extent
-        self.blocks = blocks_of(self.network, self.which, self.layer, extent, self.dtype, self.run.device)
-        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans, self.blocks.holds)
+        self.kind = self.network, self.which, self.layer, self.run.extent, self.dtype, self.run.device
+        self._choose()
         self.lowered = self.kernels.lowered
         self.program = self.lowered.program  # equal to the plan's own, whose kernels may be other objects
         self.sizes = self.network.layer_sizes(self.layer)
@@ -69,6 +69,10 @@ class Unit:
         self.window = self.run.windows(None)[0]
         self.state_dtype = of_states(self.dtype)
         self.values: dict[tuple[str, str], Any] = {}
+
+    def _choose(self) -> None:
+        self.blocks = blocks_of(*self.kind)
+        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans, self.blocks.holds)
 
     # memory
 
@@ -193,9 +197,8 @@ class Unit:
         keep_if_captured(self.device, found)
         return found
 
-    def launch(self, name: str, grid: Sequence[int], columns: int, **how: Any) -> None:
-        precision = precision_of(self.dtype)
-        constants = replace(self.blocks, columns=columns).constants(self.dtype, precision, self.run.extent.counts is not None)
+    def launch(self, name: str, grid: Sequence[int], blocks: Blocks, **how: Any) -> None:
+        constants = blocks.constants(self.dtype, precision_of(self.dtype), self.run.extent.counts is not None)
         self.kernels.launch(name, grid, self.values, constants, **how)
 
     def row_blocks(self) -> int:
@@ -236,14 +239,32 @@ class Unit:
         return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
+        """In the loop. Where Triton finds less room on chip than was reckoned with, weights are read from then on."""
+        from triton.runtime.errors import OutOfResources
+
+        try:
+            self._loop(chunk)
+        except OutOfResources:
+            if not self.blocks.holds:
+                raise
+            TOO_LARGE.add(_key(*self.kind))
+            self._choose()
+            self.prepare()
+            self.values["call", "chunk_first"] = chunk.units[0]
+            self._loop(chunk)
+
+    def _loop(self, chunk: Chunk) -> None:
         counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
         segments = {("call", "segments"): chunk.table, ("call", "segment_count"): len(chunk.table)}
         self.values |= {**segments, ("call", "counter"): counter}
-        columns = self.blocks.columns
-        together = columns > 1 and self.program.waits  # all programs have to be there at the same time
-        how = {} if interpreted() else {"num_warps": self.blocks.warps, "launch_cooperative_grid": together}
+        blocks, how = self.blocks, dict[str, Any]()
+        if not interpreted():
+            together = blocks.columns > 1 and self.program.waits  # all programs have to be there at the same time
+            how = {"num_warps": blocks.warps, "launch_cooperative_grid": together}
+            if blocks.holds:  # else loads might be moved before a barrier
+                how["num_stages"] = 1
         assert self.kernels.code.loop is not None
-        self.launch(self.kernels.code.loop, (self.row_blocks() * columns,), columns, **how)
+        self.launch(self.kernels.code.loop, (self.row_blocks() * blocks.columns,), blocks, **how)
 
     def scans(self, chunk: Chunk) -> None:
         """The states of all steps of a chunk, from their coefficients."""
@@ -263,8 +284,10 @@ class Unit:
                 self.store_products(kernel, chunk)
                 continue
             self.values["call", "first"] = chunk.begin
-            parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // self.blocks.features)
-            self.launch(self.kernels.code.flat[flat_key(kernel)], (self.row_blocks(), chunk.end - chunk.begin, parts), parts)
+            blocks = Blocks(reduced=self.blocks.reduced)
+            parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // blocks.features)
+            grid = -(-self.run.extent.rows // blocks.rows), chunk.end - chunk.begin, parts
+            self.launch(self.kernels.code.flat[flat_key(kernel)], grid, replace(blocks, columns=parts))
 
     def store_products(self, kernel: Kernel, chunk: Chunk) -> None:
         """What is a sum of products as it stands."""
@@ -366,17 +389,55 @@ def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tenso
     return torch.tensor([number], dtype=dtype).to(device)
 
 
-def weights_of(network: Network, which: str, layer: int, dtype: torch.dtype) -> StepWeights:
-    """What the steps of a layer multiply by."""
-    plan = network.plan
-    return step_weights(launch.lowered(plan, which), plan.phase.weights, dict(network.layer_sizes(layer)), dtype)
+TOO_LARGE: set[object] = set()
+"""What of `_key` holds no weights, though the model thought that they fit."""
+
+
+def _key(
+    network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
+) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, Device]:
+    """What the blocks of a layer's loop depend on."""
+    sizes = tuple(sorted(network.layer_sizes(layer).items()))
+    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype), device_of(device)
+
+
+@lru_cache(maxsize=256)
+def _wanted(plan: Plan, which: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, _: str) -> tuple[StepWeights, int]:
+    """What the steps of a layer multiply by, in products of a kind, and the features of the widest kernel."""
+    lowered = launch.lowered(plan, which)
+    kernels = [kernel for stage in lowered.loop for kernel in stage.kernels]
+    widest = max((kernel.dim.evaluate(dict(sizes)) for kernel in kernels if kernel.dim is not None), default=1)
+    return step_weights(lowered, plan.phase.weights, dict(sizes), dtype), widest
+
+
+@lru_cache(maxsize=256)
+def _chosen(
+    plan: Plan,
+    which: str,
+    sizes: tuple[tuple[str, int], ...],
+    rows: int,
+    dtype: torch.dtype,
+    precision: str,
+    device: Device,
+    holds: bool | None,
+) -> Blocks:
+    return choose(getattr(plan, which), *_wanted(plan, which, sizes, dtype, precision), rows, device, holds)
 
 
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
     """The blocks in which the steps of a layer run."""
-    program: Program = getattr(network.plan, which)
-    sizes, loop = dict(network.layer_sizes(layer)), launch.lowered(network.plan, which).loop
-    widest = max((k.dim.evaluate(sizes) for stage in loop for k in stage.kernels if k.dim is not None), default=1)
-    blocks = choose(program, weights_of(network, which, layer, dtype), widest, extent.rows, device_of(device))
+    program, key = getattr(network.plan, which), _key(network, which, layer, extent, dtype, device)
+    blocks = _chosen(*key, False if key in TOO_LARGE else None)
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
+
+
+def told(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
+    """Where the programs of a layer have the weights of the steps, and why; and what would be faster."""
+    key = plan, _, sizes, rows, _, precision, found = _key(network, which, layer, extent, dtype, device)
+    blocks, (weights, widest) = (
+        blocks_of(network, which, layer, extent, dtype, device),
+        _wanted(plan, which, sizes, dtype, precision),
+    )
+    where = telling.of_weights(blocks, weights, widest, rows, found, key in TOO_LARGE)
+    return where, telling.of_speed(blocks, weights, rows, dtype, found)
