@@ -10,7 +10,7 @@ chunks, which depend on the number of samples alone, fix the order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
@@ -41,11 +41,12 @@ BUNDLE = 16 * GROUPS_TOGETHER
 """Tasks that are done block after block, so that their part of the gradient, half a megabyte, stays there too."""
 
 
-def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
+def left_heights(machine: Machine, lanes: int, vectors: int, masked: bool) -> tuple[int, ...]:
     """How many features of the left side are multiplied at once by so many vectors: as many as for any tile; those that are left
-    of a panel; then one by one.
+    of a panel; then one by one. `masked`: lanes may be missing. Where there are no registers for masks, they take a vector's.
     """
-    highest = min(lanes, tile_heights(machine, vectors)[0])
+    masks = vectors if masked and not machine.masks else 0
+    highest = min(lanes, tile_heights(replace(machine, registers=machine.registers - masks), vectors)[0])
     return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
 
 
@@ -254,7 +255,12 @@ class Gradients:
                     else:
                         b.store(total, place, e.bytes)
 
-            cover(b, b.sub(features, skipped) if of_block else features, left_heights(self.machine, e.lanes, vectors), one)
+            cover(
+                b,
+                b.sub(features, skipped) if of_block else features,
+                left_heights(self.machine, e.lanes, vectors, masks is not None),
+                one,
+            )
 
         full, rest, done_label = b.label("full"), b.label("rest"), b.label("task_done")
         fits = b.compare("sge", columns, i64(GROUP * e.lanes), "fits")
