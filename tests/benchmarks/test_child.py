@@ -20,7 +20,8 @@ def test_compiles_are_timed_in_processes_of_their_own(settings: Settings) -> Non
     assert 0 < cached < cold / 2
 
 
-@pytest.mark.parametrize("system", ["anyrnn", pytest.param("torch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["anyrnn", "torch"])
 def test_memory_is_that_of_one_call(system: str, settings: Settings) -> None:
     """What is kept for the backward pass grows with the steps: here 300 more of 400 features, 8 samples, at least 4 vectors."""
     few, many = (measure_memory(Row("lstm", steps, 8, 40, 400, "training"), system, settings) for steps in (100, 400))

@@ -37,6 +37,7 @@ def test_the_number_of_threads_holds_for_the_run_only(options: Callable[..., Opt
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_every_built_in_cell_trains(options: Callable[..., Options]) -> None:
     from anyrnn import cells
 

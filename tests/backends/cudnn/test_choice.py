@@ -56,6 +56,9 @@ def backward(
     return [d_x] if wanted[0] else [], list(rest[: len(first)]) if wanted[1] else [], d_sources if wanted[2] else []
 
 
+DEEP = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN is there, and takes half of the time."""
@@ -74,7 +77,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("how", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}], ids=["plain", "deep"])
+@pytest.mark.parametrize("how", [{}, pytest.param(DEEP, marks=pytest.mark.slow)], ids=["plain", "deep"])
 @pytest.mark.parametrize("lengths", [None, [3, 5, 1]], ids=["dense", "lengths"])
 def test_calls_give_the_same(kind: str, how: dict[str, Any], lengths: Any) -> None:
     torch.manual_seed(0)

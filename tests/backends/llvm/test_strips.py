@@ -15,6 +15,8 @@ from tests.networks import Results, fitting, on_llvm
 # 60 rows are more than a strip; features are several blocks of 64 and a part of one
 SIZES = [(3, 60, 200, 130), (2, 7, 70, 65), (2, 3, 129, 40), (9, 1, 70, 65)]
 CELLS = ["lstm", "gru_before", "lstm_heads", "lstm_layernorm", "lmu", "rnn_relu", "indrnn"]
+LONG = ("lstm_heads", "lstm_layernorm", "lmu")
+"""to compile"""
 
 
 def forget() -> None:
@@ -35,7 +37,7 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in CELLS])
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
     for piece, most in ((1, 8), (2**15, 2)):

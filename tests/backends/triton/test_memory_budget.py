@@ -79,18 +79,19 @@ def compare(again: list[str], kept: list[int]) -> Callable[..., None]:
     return compare
 
 
-@pytest.mark.parametrize("call", CALLED)
+@pytest.mark.parametrize("call", [c if c in ("dense", "lengths") else pytest.param(c, marks=slow) for c in CALLED])
 def test_the_bits_are_those_without_a_budget(call: str, compare: Callable[..., None]) -> None:
     compare("lstm", {}, CALLED[call])
 
 
-@pytest.mark.parametrize("call", ["lengths", pytest.param("dense", marks=slow), pytest.param("resets", marks=slow)])
-@pytest.mark.parametrize("options", [o if o == "layers and directions" else pytest.param(o, marks=slow) for o in OPTIONS])
+@slow
+@pytest.mark.parametrize("call", ["dense", "lengths", "resets"])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_options(options: str, call: str, compare: Callable[..., None]) -> None:
     compare("lstm", OPTIONS[options], CALLED[call], 0.85)
 
 
-@pytest.mark.parametrize("call", ["dense", "resets"])
+@pytest.mark.parametrize("call", [pytest.param("dense", marks=slow), "resets"])
 @pytest.mark.parametrize("cell", ["gru_before", *(pytest.param(c, marks=slow) for c in ("lstm_layernorm", "cornn", "slstm"))])
 def test_cells(cell: str, call: str, compare: Callable[..., None]) -> None:
     compare(cell, {}, CALLED[call], 0.85)

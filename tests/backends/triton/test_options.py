@@ -15,7 +15,7 @@ from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
 KIND = "random cells, float64"
 CELLS = ("lstm", "gru_before", "lstm_layernorm")
 LENGTHS = [3, 0, 5, 2, 5]
-QUICK = ("zoneout", "clip_gradient", "merge", "residual", "learned_state", "reset", "last of lengths", "all states of lengths")
+QUICK = ("zoneout", "merge", "reset", "all states of lengths")
 slow = pytest.mark.slow
 CALLS: dict[str, dict[str, Any]] = {
     "lengths": {"lengths": LENGTHS},
@@ -76,7 +76,8 @@ def test_batch_first(cell: str) -> None:
     compare(cell, {}, {"return_states": "all"}, batch_first=True)
 
 
-@pytest.mark.parametrize("cell", ["gru_before", pytest.param("lstm_layernorm", marks=slow)])
+@slow
+@pytest.mark.parametrize("cell", ["gru_before", "lstm_layernorm"])
 def test_chunks(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rotated loop ends and begins at each border; sequences of different lengths, both directions. (The products beside the
     steps are a library's, whose bits depend on how many rows there are.)
