@@ -22,7 +22,7 @@ from tests.budget import assert_relative
 from tests.random_cells import cell_of, sources
 from tests.torch.layers import tensors_of
 
-EXAMPLES = 400 if settings.get_current_profile_name() == "thorough" else 10
+EXAMPLES = 400 if settings.get_current_profile_name() == "thorough" else 5
 
 
 def results(layer: Recurrent, x: Tensor, first: tuple[Tensor, ...], held: bool, **call: Any) -> dict[str, Tensor]:

@@ -79,7 +79,7 @@ def compare(again: list[str], kept: list[int]) -> Callable[..., None]:
     return compare
 
 
-@pytest.mark.parametrize("call", [c if c in ("dense", "lengths") else pytest.param(c, marks=slow) for c in CALLED])
+@pytest.mark.parametrize("call", [c if c == "lengths" else pytest.param(c, marks=slow) for c in CALLED])
 def test_the_bits_are_those_without_a_budget(call: str, compare: Callable[..., None]) -> None:
     compare("lstm", {}, CALLED[call])
 

@@ -15,7 +15,7 @@ from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
 KIND = "random cells, float64"
 CELLS = ("lstm", "gru_before", "lstm_layernorm")
 LENGTHS = [3, 0, 5, 2, 5]
-QUICK = ("zoneout", "merge", "reset", "all states of lengths")
+QUICK = ("zoneout", "reset")
 slow = pytest.mark.slow
 CALLS: dict[str, dict[str, Any]] = {
     "lengths": {"lengths": LENGTHS},
