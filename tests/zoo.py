@@ -20,7 +20,9 @@ FEW = (
 """With them come further inputs and sizes, scalar states, parameters that are not trained or that only others are made of, no
 product with a state, products before and after others, blocks, norms, comparisons, and the cells that torch has.
 """
-EVERY = [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.slow) for name in cells.names()]
+QUICK = ("echo_state", "gru_before", "indrnn", "lru", "lstm", "lstm_heads", "lstm_layernorm", "rnn_tanh")
+"""Of these the ones that `make test` takes where it takes every cell."""
+EVERY = [pytest.param(name, id=name, marks=() if name in QUICK else pytest.mark.slow) for name in cells.names()]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

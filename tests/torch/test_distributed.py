@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def free_port() -> int:
     with socket.socket() as one:
@@ -16,6 +18,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_one_process() -> None:
     """By DistributedDataParallel, and with parameters in shards (FSDP2)."""
     script = Path(__file__).with_name("two_processes.py")

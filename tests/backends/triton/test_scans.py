@@ -17,7 +17,7 @@ from tests.budget import assert_agree, assert_within_budget
 from tests.passes.test_scan import AFFINE, BY_FEATURE
 
 KIND = "random cells, float64"
-QUICK = ("mingru", "lru", "indrnn")
+QUICK = ("lru", "indrnn")
 BLOCK = 8
 slow = pytest.mark.slow
 
