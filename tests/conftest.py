@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.quick import LONG
+
 collect_ignore_glob = ["*/golden/*.py"]
 """Scripts that made golden files, with libraries that are not installed where tests run."""
 TESTS = Path(__file__).parent
@@ -98,3 +100,11 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before tests are chosen by their marks."""
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(LONG):
+            item.add_marker(pytest.mark.slow)
