@@ -11,7 +11,6 @@ LONG = (
     *("backends/test_corners.py::test_all_agree_whatever_is_asked_for", "test_options.py::test_each_option_is_what_a_loop_says"),
     *("torch/test_loss_curves.py", "test_all_states.py::test_front_ends_and_backends_agree", "torch/test_held.py::test_cells"),
     *("train/test_resume.py::test_a_run_that_was_interrupted", "files/test_fuzz.py::test_hostile_files"),
-    *("backends/triton/test_scans.py", "backends/triton/test_options.py", "backends/triton/test_memory_budget.py::test_"),
     *("backends/llvm/test_threads.py::test_own_team", "torch/test_compile.py::test_results", "benchmarks/test_child.py"),
     *("benchmarks/test_main.py::test_a_run_that_was_stopped", "test_options.py::test_gradcheck"),
 )

@@ -18,7 +18,6 @@ from anyrnn.sequence.options import OPTIONS
 from anyrnn.trace.signature import LAYER_ARGUMENTS
 from tests.budget import assert_relative
 from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
-from tests.quick import every_second
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -553,7 +552,7 @@ HONEST = [name for name in VALUES if name not in ("clip_gradient", "cut_gradient
 """Options whose gradients are those of their values."""
 
 
-@pytest.mark.parametrize("name", every_second(HONEST))
+@pytest.mark.parametrize("name", HONEST)
 def test_gradcheck_and_gradgradcheck(name: str) -> None:
     inputs = 4 if name == "skip_input" else 3
     more = {"num_layers": 2} if name == "residual" else {"bidirectional": True} if name == "merge" else {}

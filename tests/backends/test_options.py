@@ -25,7 +25,7 @@ CASES = [
     for number, names in enumerate(COMBINATIONS, list(FEW).index(cell) if cell in FEW else 0)
     if options_of(cell, names)
 ]
-"""`make test` takes of a few cells every second combination, of each half of the few."""
+"""`make test` takes every second combination of a few cells, now those with even numbers, now the others."""
 
 
 def training_results(layer: anyrnn.Recurrent, x: Any, **call: Any) -> dict[str, Any]:

@@ -57,9 +57,7 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
             constants: dict[str, Any] = blocks.constants(of, precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
-            types = {a.name: type_of(a, dtype, roles if a.kind == "buffer" else {}) for a in arguments} | dict.fromkeys(
-                constants, "constexpr"
-            )
+            types = {a.name: type_of(a, dtype, roles) for a in arguments} | dict.fromkeys(constants, "constexpr")
             plain = [a for a in arguments if a.name not in constants]
             aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
             compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, 1 if blocks.holds else 3)

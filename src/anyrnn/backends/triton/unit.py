@@ -435,9 +435,7 @@ def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: t
 def told(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
     """Where the programs of a layer have the weights of the steps, and why; and what would be faster."""
     key = plan, _, sizes, rows, _, precision, found = _key(network, which, layer, extent, dtype, device)
-    blocks, (weights, widest) = (
-        blocks_of(network, which, layer, extent, dtype, device),
-        _wanted(plan, which, sizes, dtype, precision),
-    )
+    blocks = blocks_of(network, which, layer, extent, dtype, device)
+    weights, widest = _wanted(plan, which, sizes, dtype, precision)
     where = telling.of_weights(blocks, weights, widest, rows, found, key in TOO_LARGE)
     return where, telling.of_speed(blocks, weights, rows, dtype, found)
