@@ -65,7 +65,7 @@ def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyP
                 self.tensors[name].copy_(before)
             loop(self, chunk)
 
-    def of_16(program: Program, weights: StepWeights, features: int, rows: int, device: Device, holds: bool | None) -> Blocks:
+    def of_16(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool) -> Blocks:
         return next(b for b in could_hold(weights, features) if (b.rows, b.features) == (16, 16))
 
     monkeypatch.setattr(functions, "wait", go_on)

@@ -88,7 +88,7 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
     """Where weights are few a barrier takes longer than to read them, and where rows fill the device nothing is left to share."""
     made = plan(cells.load(cell).trace())
     weights = split.step_weights(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, torch.float32)
-    blocks = choose(made.inference, weights, hidden, rows, H100, holds=False)
+    blocks = choose(made.inference, weights, hidden, rows, H100, may_hold=False)
     assert blocks.columns == columns
     assert columns == 1 or -(-rows // blocks.rows) * blocks.columns <= H100.multiprocessors
     assert blocks.reduced == Blocks().reduced

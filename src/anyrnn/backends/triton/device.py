@@ -20,8 +20,6 @@ TIMES = 200, 1200
 """How often a kernel does what is measured: the difference counts, so that a launch does not."""
 READ = 2**13
 """How many float32 each program reads at a time: all together are 4 MB for 132 programs, which the second cache holds."""
-
-
 PLAUSIBLE = 1e-7, 1e-4
 """Seconds of a barrier, or of reading so much, at the least and at the most."""
 MEASURED: dict[int, Device] = {}

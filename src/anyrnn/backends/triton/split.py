@@ -94,14 +94,15 @@ class StepWeights:
         return 0.5 if self.element == 8 else 1.0
 
 
-def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, holds: bool | None = None) -> Blocks:
-    """The blocks for so many features of the widest kernel and so many rows. `holds`: False for none that hold weights."""
+def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool = True) -> Blocks:
+    """The blocks for so many features of the widest kernel and so many rows. `may_hold`: whether programs may hold weights."""
     waits = len(program.body) * device.barrier if program.waits else 0.0
     one, several = Blocks(), _of_several(features, rows, device)
     found, seconds = one, _seconds(one, weights, features, device, waits)
-    if several.columns > 1 and (not waits or _seconds(several, weights, features, device, waits) < seconds):
-        found, seconds = several, _seconds(several, weights, features, device, waits)
-    for blocks in holding(weights, features, rows, device) if holds is None else ():
+    together = _seconds(several, weights, features, device, waits)
+    if several.columns > 1 and (not waits or together < seconds):
+        found, seconds = several, together
+    for blocks in holding(weights, features, rows, device) if may_hold else ():
         needed = _seconds(blocks, weights, features, device, waits)
         if needed < seconds or (needed == seconds and not found.holds):
             found, seconds = blocks, needed

@@ -419,15 +419,15 @@ def _chosen(
     dtype: torch.dtype,
     precision: str,
     device: Device,
-    holds: bool | None,
+    may_hold: bool,
 ) -> Blocks:
-    return choose(getattr(plan, which), *_wanted(plan, which, sizes, dtype, precision), rows, device, holds)
+    return choose(getattr(plan, which), *_wanted(plan, which, sizes, dtype, precision), rows, device, may_hold)
 
 
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
     """The blocks in which the steps of a layer run."""
     program, key = getattr(network.plan, which), _key(network, which, layer, extent, dtype, device)
-    blocks = _chosen(*key, False if key in TOO_LARGE else None)
+    blocks = _chosen(*key, key not in TOO_LARGE)
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
 
