@@ -90,7 +90,6 @@ def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     compare("lru", 11, 2)
 
 
-@slow
 def test_float32_is_within_the_budget() -> None:
     fast, peer, exact = (
         run(make("mingru", backend, 6, 9, dtype=dtype), 60, 3)
@@ -100,7 +99,6 @@ def test_float32_is_within_the_budget() -> None:
         assert_within_budget(fast[name], peer[name], reference, f"mingru: {name}")
 
 
-@slow
 def test_16_bits_are_as_exact_as_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coefficients are not rounded, though the input is: decays near one would be."""
     module = make("ema", "triton", 9, 9, dtype=torch.bfloat16)
