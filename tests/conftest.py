@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.quick import LONG
+from tests.quick import is_left_out
 
 collect_ignore_glob = ["*/golden/*.py"]
 """Scripts that made golden files, with libraries that are not installed where tests run."""
@@ -106,5 +106,5 @@ def shared() -> Callable[[str], Path]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before tests are chosen by their marks."""
     for item in items:
-        if item.nodeid.removeprefix("tests/").startswith(LONG):
+        if is_left_out(item.nodeid.removeprefix("tests/")):
             item.add_marker(pytest.mark.slow)

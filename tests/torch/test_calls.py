@@ -252,6 +252,7 @@ def _in_child(layer: Any, x: Tensor, cotangent: Tensor, queue: Any) -> None:
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork.. was called.*JAX is multithreaded:RuntimeWarning")
 def test_a_forked_child(request: pytest.FixtureRequest) -> None:
     """After calls on several threads, of the kernels and of torch itself."""
     torch.set_num_threads(2)

@@ -90,6 +90,7 @@ class Encoded(Dataset[Tensor]):
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork\\(\\) may lead to deadlocks:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork.. was called.*JAX is multithreaded:RuntimeWarning")
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_of_a_data_loader(start: str) -> None:
     data = Encoded()
