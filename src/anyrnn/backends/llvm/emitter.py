@@ -324,6 +324,30 @@ def store_lanes(b: Function, value: Value, at: Value, lanes: Lanes) -> None:
     b.place(done)
 
 
+def add_products(
+    b: Function,
+    registers: int,
+    factors: Sequence[Callable[[], Value]],
+    vectors: Sequence[Callable[[], Value]],
+    sums: Sequence[Value],
+) -> list[Value]:
+    """Add every factor (a number in all lanes) times every vector to its sum: [factor][vector]. All vectors are loaded first, and
+    one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
+    """
+    count = len(vectors)
+    if len(sums) + count + 1 <= registers:
+        loaded, added = [load() for load in vectors], []
+        for i, load in enumerate(factors):
+            factor, before = load(), sums[i * count : (i + 1) * count]
+            added += [b.fma(factor, value, total, "sum") for value, total in zip(loaded, before, strict=True)]
+        return added
+    numbers, columns = [load() for load in factors], []
+    for k, load in enumerate(vectors):
+        value = load()
+        columns.append([b.fma(factor, value, total, "sum") for factor, total in zip(numbers, sums[k::count], strict=True)])
+    return [total for row in zip(*columns, strict=True) for total in row]
+
+
 def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
     """Cover `count` things by tiles: as many of the highest as fit, then lower ones; `emit(first, height)` makes a tile. The last
     of the highest and what is left behind it are two of the next height where that is enough, which takes less time.

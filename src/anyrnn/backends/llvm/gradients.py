@@ -11,6 +11,7 @@ chunks, which depend on the number of samples alone, fix the order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Module, Value, const, i64
@@ -18,6 +19,7 @@ from anyrnn.backends.llvm.emitter import (
     SUM_ROWS,
     SUM_STEPS,
     Element,
+    add_products,
     added_to,
     cover,
     first_lanes,
@@ -320,15 +322,16 @@ class Gradients:
         e = self.element
         row = b.loop("row", 0, rows, 1, [("left", left_at), ("right", right_at), *[(v[1:], v) for v in sums]])
         left_here, right_here, *before = row.values
-        loaded = []
-        for v in range(vectors):
+
+        def factor(k: int) -> Value:
+            return b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
+
+        def vector(v: int) -> Value:
             at = b.at(right_here, b.mul(right.panel_bytes, v), "i8", "right") if v else right_here
-            loaded.append(b.masked_load(e.vector, at, masks[v], "right") if masks else b.load(e.vector, at, "right", e.bytes))
-        following: list[Value] = []
-        for k in range(len(sums) // vectors):
-            factor = b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
-            some = before[k * vectors : (k + 1) * vectors]
-            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, some, strict=True)]
+            return b.masked_load(e.vector, at, masks[v], "right") if masks else b.load(e.vector, at, "right", e.bytes)
+
+        factors = [partial(factor, k) for k in range(len(sums) // vectors)]
+        following = add_products(b, self.machine.registers, factors, [partial(vector, v) for v in range(vectors)], before)
         to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, right.row_bytes, "i8", "right")]
         return b.end(row, [*to, *following])[2:]
 

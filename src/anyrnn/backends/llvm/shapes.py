@@ -25,12 +25,12 @@ def is_init(buffer: str) -> bool:
 
 
 def tile_heights(machine: Machine, vectors: int) -> tuple[int, ...]:
-    """Rows of a tile of so many vectors: as many as the registers hold beside the weights and a factor, then less for what is
-    left.
+    """Rows of a tile of so many vectors: as many as the registers hold beside all weights and a factor, or all factors and a
+    weight, then less for what is left.
     """
     if not vectors:
         return (4, 1)
-    highest = max(1, min(8, (machine.registers - 2 - vectors) // vectors))
+    highest = next((h for h in range(8, 1, -1) if h * vectors + min(h, vectors) + 1 <= machine.registers), 1)
     return tuple(dict.fromkeys([highest, *(h for h in (4, 2, 1) if 3 * h <= 2 * highest), 1]))
 
 
@@ -207,7 +207,8 @@ class Shaper:
             weights = tuple(w for w, _ in pack.weights)
             where = key.buffer, key.later, depth, key.early
             operands.append(Operand(*where, accumulators_of, pack.name, zeros, weights, pack.stands, pack.heads))
-        return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, count * width))
+        vectors = width * max((len(operand.accumulators) for operand in operands), default=0)
+        return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, vectors))
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
         size = kernel.nodes[node].shape[0]

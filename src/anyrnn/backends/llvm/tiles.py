@@ -14,9 +14,10 @@ Sums are made in blocks because rounding errors of one long chain of additions g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, cover
+from anyrnn.backends.llvm.emitter import Element, add_products, cover
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import machine
@@ -292,15 +293,18 @@ class _Tile:
         k = b.loop("k", 0, stop, 1, carried, once=True)
         here = k.values[0]
         aligned = e.panel_row if isinstance(weight_bytes, int) else e.bytes
-        loaded = [b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned) for v in vectors]
         if ahead is not None:
             coming = b.at(here, ahead, "i8", "coming")
             for v in vectors:
                 b.prefetch(b.at(coming, v * e.lanes, e.type))
-        following: list[Value] = []
-        for i in range(height):
-            factor = b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
-            before = k.values[1 + i * count : 1 + (i + 1) * count]
-            following += [b.fma(factor, weight, total, "sum") for weight, total in zip(loaded, before, strict=True)]
+
+        def factor(i: int) -> Value:
+            return b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
+
+        def weight(v: int) -> Value:
+            return b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned)
+
+        factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
+        following = add_products(b, machine().registers, factors, weights_here, k.values[1:])
         after = b.end(k, [b.at(here, weight_bytes, "i8", "weights"), *following])
         return b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])[2:]
