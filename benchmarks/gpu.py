@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import re
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -20,8 +22,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import torch
-from torch import Tensor
+try:
+    import torch
+    import triton
+    from torch import Tensor
+except ImportError as error:
+    raise SystemExit(
+        f"python -m benchmarks.gpu: {error}. It needs torch for CUDA and Triton in the Python that runs it: "
+        "make gpu PYTHON=/path/to/python"
+    ) from None
 
 import anyrnn.torch
 from anyrnn import cells
@@ -29,6 +38,7 @@ from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import launch, split, unit
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.split import Blocks
+from benchmarks.machine import versions
 from benchmarks.suite import DIGITS, Row, rows_of
 
 MINUTES = 8.5
@@ -46,6 +56,8 @@ CHECKED = (
 )
 SHAPES = ((5, 3, 4, 6), (9, 33, 7, 70), (20, 16, 64, 256))
 """T, N, D, H"""
+FAILED = "FAILED"
+"""Begins what is said of an item that raised."""
 RELATIVE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Of the largest magnitude, how far kernels and the interpreter on the same device may differ; TF32 does by more."""
 
@@ -62,20 +74,42 @@ class Report:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
 
-    def items(self, what: str, wanted: Sequence[tuple[str, Callable[[], Any]]]) -> None:
+    def items(self, what: str, wanted: Callable[[], Iterator[tuple[str, Callable[[], Any]]]]) -> None:
         """Each by name; what raises is told, and what comes too late is named."""
         found = self.data.setdefault(what, {})
         late = self.data.setdefault("not_measured", [])
-        for name, make in wanted:
+        try:
+            items = list(wanted())
+        except Exception as error:  # noqa: BLE001  a part that breaks must not take the others with it
+            items = [("all of it", partial(_raise, error))]
+        for name, make in items:
             if time.monotonic() > self.deadline:
                 late.append(f"{what}: {name}")
                 continue
             try:
                 found[name] = make()
-            except Exception as error:  # noqa: BLE001  one that breaks must not take the others with it
-                found[name] = f"FAILED {type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:300]}"
+            except Exception as error:  # noqa: BLE001  nor an item
+                found[name] = failed(error)
             print(f"{what}: {name}: {found[name]}", flush=True)
             self.write()
+
+    @property
+    def broken(self) -> list[str]:
+        """What raised, in whole or of a row one system."""
+        named = [(f"{what}: {name}", found) for what in PARTS for name, found in self.data[what].items()]
+        return [name for name, found in named if any(str(v).startswith(FAILED) for v in _values(found))]
+
+
+def _values(found: Any) -> list[Any]:
+    return list(found.values()) if isinstance(found, dict) else [found]
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def failed(error: Exception) -> str:
+    return f"{FAILED} {type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:300]}"
 
 
 # what is right
@@ -88,13 +122,20 @@ def check_reading(*how: Any) -> str:
         return check(*how)
 
 
-def check(cell: str, shape: tuple[int, int, int, int], dtype: torch.dtype, call: dict[str, Any], **options: Any) -> str:
-    """The generated kernels against the interpreter on the same device: outputs, states and every gradient."""
+def check(
+    cell: str,
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    call: dict[str, Any],
+    ours: str = "triton",
+    **options: Any,
+) -> str:
+    """A backend against the interpreter on the same device: outputs, states and every gradient."""
     steps, samples, features, hidden = shape
     graph = cells.load(cell).trace()
     sizes = graph.other_sizes(hidden)
     results = []
-    for backend in ("triton", "reference"):
+    for backend in (ours, "reference"):
         torch.manual_seed(0)
         module = anyrnn.torch.Recurrent(cell, features, hidden, backend=backend, dtype=dtype, device="cuda", **sizes, **options)
         x = torch.randn(steps, samples, features, dtype=dtype, device="cuda", requires_grad=True)
@@ -176,6 +217,14 @@ def check_captured(**options: Any) -> str:
     return "ok" if finite and not any(alike) else "WRONG: the same choices again"
 
 
+def check_choice() -> str:
+    """A layer whose backend is not said runs on what was quicker, and `explain` says so."""
+    chosen = check("lstm", SHAPES[1], torch.float32, {}, "auto")
+    _, samples, features, hidden = SHAPES[1]
+    layer = anyrnn.torch.LSTM(features, hidden, device="cuda")
+    return f"{chosen}; {anyrnn.explain(layer, torch.zeros(SHAPES[1][0], samples, features, device='cuda')).choice}"
+
+
 def check_cudnn(kind: str) -> str:
     """cuDNN through our backend against torch.nn's module."""
     torch.manual_seed(0)
@@ -215,6 +264,7 @@ def checks() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "captured", check_captured
     for options in ({"zoneout": 0.2}, {"weight_dropout": 0.5}, {"num_layers": 2, "dropout": 0.5}):
         yield f"captured {' '.join(options)}", partial(check_captured, **options)
+    yield "chosen", check_choice
     yield "the same bits", partial(check_repeats, (50, 16, 64, 512))
     yield "within a budget", partial(check_budget, (800, 64, 16, 128))
     yield from ((f"cudnn {kind}", partial(check_cudnn, kind)) for kind in MODULES)
@@ -346,7 +396,7 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, float]:
             try:
                 found[name] = milliseconds(call)
             except Exception as error:  # noqa: BLE001
-                found[name] = f"FAILED {type(error).__name__}: {str(error)[:200]}"  # type: ignore[assignment]
+                found[name] = failed(error)  # type: ignore[assignment]
     return found
 
 
@@ -373,16 +423,17 @@ def _both(row: Row) -> list[Row]:
     return [row, replace(row, mode="training")]
 
 
+PARTS = {"checks": checks, "ceilings": ceilings, "kernels": kernels, "rows": rows}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to (default: benchmarks/results/gpu-<device>.json)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing is begun (default: %(default)s)")
     chosen = parser.parse_args()
     if not torch.cuda.is_available():
-        print("there is no CUDA device")
+        print(f"there is no CUDA device that torch {torch.__version__} finds", file=sys.stderr)
         return 1
-    import triton
-
     device = torch.cuda.get_device_name()
     slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     file = chosen.json or Path(__file__).parent / "results" / f"gpu-{slug}.json"
@@ -390,15 +441,27 @@ def main() -> int:
     report.data |= {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "device": device,
-        "versions": {"torch": torch.__version__, "triton": triton.__version__, "cudnn": torch.backends.cudnn.version()},
+        "capability": list(torch.cuda.get_device_capability()),
+        "system": platform.platform(),
+        "versions": versions()
+        | {
+            "anyrnn": anyrnn.__version__,
+            "triton": triton.__version__,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+        },
     }
-    for what, items in (("checks", checks), ("ceilings", ceilings), ("kernels", kernels), ("rows", rows)):
-        report.items(what, list(items()))
-    wrong = [name for name, found in report.data["checks"].items() if not str(found).startswith("ok")]
-    report.data["wrong"] = wrong
+    for what, items in PARTS.items():
+        report.items(what, items)
+    checked = report.data["checks"]
+    wrong = [name for name, found in checked.items() if not str(found).startswith("ok")]
+    report.data |= {"wrong": wrong, "failed": report.broken}
     report.write()
-    print(f"{file}: {len(report.data['checks'])} checks, {len(wrong)} wrong; {len(report.data['not_measured'])} not measured")
-    return bool(wrong)
+    print(
+        f"{file}: {len(checked)} checks, {len(wrong)} wrong; {len(report.broken)} items failed; "
+        f"{len(report.data['not_measured'])} not measured"
+    )
+    return bool(wrong or report.broken or not checked)
 
 
 if __name__ == "__main__":

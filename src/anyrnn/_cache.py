@@ -75,17 +75,32 @@ def remembered(kind: str, key: str, make: Callable[[], T]) -> T:
 
     `make` must depend on nothing else but the package itself; its value must be one that pickle takes.
     """
-    place = folder()
-    if place is None or why_not(place):
+    place = _place(kind, key)
+    if place is None:
         return make()
-    key = f"{kind} {_build()} {key}"
-    file = place / (DIGEST(key.encode(), digest_size=16).hexdigest() + ENDING)
-    found = _read(file, key)
+    found = _read(*place)
     if found is not None:
         return found[1]  # type: ignore[no-any-return]
     value = make()
+    file, key = place
     _write(file, pickle.dumps((key, value), protocol=5))
     return value
+
+
+def recalled(kind: str, key: str) -> Any:
+    """What `remembered` has on disk for a kind and a key; None where it has nothing."""
+    place = _place(kind, key)
+    found = None if place is None else _read(*place)
+    return None if found is None else found[1]
+
+
+def _place(kind: str, key: str) -> tuple[Path, str] | None:
+    """The file, and the key that is in it; None where nothing is kept."""
+    place = folder()
+    if place is None or why_not(place):
+        return None
+    key = f"{kind} {_build()} {key}"
+    return place / (DIGEST(key.encode(), digest_size=16).hexdigest() + ENDING), key
 
 
 @lru_cache(maxsize=1)

@@ -286,7 +286,9 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     @property
     def backend_name(self) -> str:
-        """The backend that a call runs on: `llvm`, `triton` or `reference`."""
+        """The backend that a call runs on: `llvm`, `triton` or `reference`. Where it is `triton`, a call may go to cuDNN, which
+        `explain` tells of.
+        """
         if self.why_not_native:
             return "reference"
         return "triton" if self._on_triton(next(self.parameters(), torch.empty(0))) else "llvm"
@@ -313,7 +315,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if dtype not in self._no_kernels:
             return f"dtype {dtype} has no kernels (float32 and float64 have)"
         if not tensor.is_cpu:
-            return f"device {tensor.device} has no kernels (cpu has)"
+            return f"device {tensor.device} has no kernels (cpu and cuda have)"
         return self._no_kernels[dtype]
 
     def _on_triton(self, tensor: Tensor) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyrnn._cache import remembered
+from anyrnn._cache import recalled, remembered
+from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton.device import milliseconds
 from anyrnn.sequence.packing import Packing
@@ -50,14 +51,15 @@ def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
     rows = x.size(1) if packing is None else packing.rows
     sizes = network.sizes, network.layers, network.ways, 1 << max(0, steps - 1).bit_length(), rows, packing is not None
-    numbers = x.dtype, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, trains
+    numbers = x.dtype, tf32.allowed(), tf32.allowed_to_cudnn(), trains
     machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
     return f"{network.graph.identity} {sizes} {numbers} {machine}"
 
 
 def known(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> Choice | None:
-    """What was measured for such calls in this process."""
-    return KNOWN.get(kind_of(call, x, packing, trains))
+    """What was measured for such calls, in this process or an earlier one."""
+    kind = kind_of(call, x, packing, trains)
+    return KNOWN.get(kind) or recalled("choice", kind)
 
 
 def takes_cudnn(

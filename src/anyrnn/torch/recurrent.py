@@ -34,8 +34,11 @@ class Recurrent(RecurrentBase):
         batch_first: inputs and outputs are [N, T, features] instead of [T, N, features]; states are not affected, as in torch.nn.
         dropout: probability of zeroing each output between layers, in training mode.
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
-        backend: `auto`, `llvm` (native kernels, CPU, float32 and float64) or `reference` (the interpreter on torch). A call that
-            an explicit one cannot run raises UnsupportedError; `auto` falls back to the interpreter.
+        backend: `llvm` (native kernels, CPU, float32 and float64), `triton` (kernels on CUDA devices, also in float16 and
+            bfloat16), `reference` (the interpreter on torch), or `auto`: the kernels of the device that the parameters are on, or
+            on a CUDA device cuDNN where it computes the same and is measured to be quicker, else the interpreter. A call that an
+            explicit one cannot run raises UnsupportedError. `explain` says which runs a call and why. On CUDA devices products of
+            float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too.
         memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are
             kept instead of what does not fit, which the backward pass computes again: on a CPU up to two fifths more time, the
             same bits. Features count in multiples of 64 there (float32), and a part is 1024 rows or more, of a device's kernels

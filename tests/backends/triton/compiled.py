@@ -1,10 +1,14 @@
-"""Compiles kernels for a device that is not there: `python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]`,
+"""Compiles kernels for a device that is not there, of compute capability 9.0 or another:
+
+    CAPABILITY=80 python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]
+
 where HOW is `one` for sizes of one feature, or 64x16 for programs that hold weights of 64 features, and have 16 rows; or with
 `measured` alone those that a device is measured with.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +27,7 @@ from anyrnn.backends.triton.names import Argument
 from anyrnn.backends.triton.split import Blocks, held_bytes, holding, step_weights
 from anyrnn.passes.compile import plan
 
+TARGET = GPUTarget("cuda", int(os.environ.get("CAPABILITY", "90")), 32)
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 CALLS = {"counter": "*i32", "seed": "*i64"}
 TABLES = ("counts", "given", "segments", "sample_table", "step_table")
@@ -77,7 +82,7 @@ def compile(
         {(order.index(n),): value for n, value in constants.items()},
         {(order.index(n),): [["tt.divisibility", 16]] for n in aligned},
     )
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
+    return triton.compile(source, target=TARGET, options={"num_warps": warps, "num_stages": stages})
 
 
 def measured() -> None:

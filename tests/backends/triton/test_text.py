@@ -94,7 +94,19 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_it_compiles_for_a_device(how: str) -> None:
     """Without one: to machine code of compute capability 9.0."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    compile_for("90", how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["lstm float32 1 tf32", "lru bfloat16 4 ieee", "gru_before float16 8 ieee 32x16"])
+@pytest.mark.parametrize("capability", ["75", "80", "89", "100", "120"])
+def test_it_compiles_for_others(how: str, capability: str) -> None:
+    """Turing, Ampere, Ada, and two kinds of Blackwell."""
+    compile_for(capability, how)
+
+
+def compile_for(capability: str, how: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"CAPABILITY": capability}
     command = [sys.executable, "-m", "tests.backends.triton.compiled", *how.split()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

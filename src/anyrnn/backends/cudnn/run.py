@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyrnn.backends import tf32
 from anyrnn.backends.cudnn.matching import PARAMETERS, Match, gradients, match, weights
 from anyrnn.sequence.network import Network
 
@@ -59,9 +60,10 @@ def forward(
     assert isinstance(found, Match)
     h, c = _states(found, network, [s.contiguous() for s in first])
     given = weights(found, network, sources)
-    output, h, c, kept, _ = torch._cudnn_rnn(
-        x.contiguous(), given, len(PARAMETERS), None, h, c, *_arguments(found, network, counts, trains)
-    )
+    with tf32.as_in_products():
+        output, h, c, kept, _ = torch._cudnn_rnn(
+            x.contiguous(), given, len(PARAMETERS), None, h, c, *_arguments(found, network, counts, trains)
+        )
     last = dict(zip(found.states, (h, c), strict=False))
     reserve = torch.cat([kept.view(torch.uint8), output.contiguous().view(-1).view(torch.uint8)]) if trains else kept
     return output, [last[name] for name in network.graph.state_names], reserve
@@ -90,11 +92,12 @@ def backward(
     kept = reserve[: len(reserve) - bytes].clone()  # which cuDNN writes to
     d_output = x.new_zeros(shape) if d_output is None else d_output.contiguous()
     asked = [wanted[0], wanted[1], wanted[1] and c is not None, wanted[2]]
-    d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(
-        x.contiguous(), given, len(PARAMETERS), _buffer(given), h, c, output, d_output,
-        None if d_h is None else d_h.contiguous(), None if d_c is None else d_c.contiguous(),
-        *_arguments(found, network, counts, True), kept, asked,
-    )  # fmt: skip
+    with tf32.as_in_products():
+        d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(
+            x.contiguous(), given, len(PARAMETERS), _buffer(given), h, c, output, d_output,
+            None if d_h is None else d_h.contiguous(), None if d_c is None else d_c.contiguous(),
+            *_arguments(found, network, counts, True), kept, asked,
+        )  # fmt: skip
     d_states = dict(zip(found.states, (d_h, d_c), strict=False))
     return (
         [d_x] if wanted[0] else [],

@@ -30,7 +30,7 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
     try:
         import triton  # noqa: F401
     except ImportError as error:
-        return f"triton cannot be imported ({error})"
+        return f"triton cannot be imported ({error}): pip install triton (torch for CUDA brings it)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
     plan = network.plan

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from anyrnn.backends import tf32
 from anyrnn.backends.triton.device import Device, interpreted
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.passes.parameters import Weight
@@ -70,7 +71,7 @@ class Blocks:
 
 def precision_of(dtype: torch.dtype) -> str:
     """How products of steps are made, by Triton's names: of float32 in TF32 where torch's setting allows that."""
-    return "tf32" if dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if dtype is torch.float32 and tf32.allowed() else "ieee"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""Torch's settings of TF32, set in either of its two ways; each in a process of its own, as they are the process's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import threading
+import torch
+from anyrnn.backends import tf32
+from anyrnn.backends.triton.split import precision_of
+b = torch.backends
+{setting}
+def cudnn(): return tf32._cudnn_setting() in ("tf32", True)
+before = cudnn()
+with tf32.as_in_products():
+    within = [cudnn()]
+    with tf32.as_in_products():
+        within.append(cudnn())
+    within.append(cudnn())
+assert cudnn() == before
+first, second = threading.Event(), threading.Event()
+def other():
+    with tf32.as_in_products():
+        first.set()
+        second.wait()
+thread = threading.Thread(target=other)
+thread.start()
+first.wait()
+with tf32.as_in_products():  # which ends before the other does
+    second.set()
+    thread.join()
+    within.append(cudnn())
+assert cudnn() == before
+print(precision_of(torch.float32), before, *within, tf32.allowed_to_cudnn())
+"""
+NEWER = hasattr(__import__("torch").backends.cuda.matmul, "fp32_precision")
+
+
+@pytest.mark.parametrize(
+    ("setting", "kernels", "before", "called"),
+    [
+        ("", "ieee", True, False),
+        ("torch.set_float32_matmul_precision('high')", "tf32", True, True),
+        ("b.cuda.matmul.allow_tf32 = True", "tf32", True, True),
+        ("b.cuda.matmul.allow_tf32 = True; b.cudnn.allow_tf32 = False", "tf32", False, False),
+        ("b.cudnn.allow_tf32 = False", "ieee", False, False),
+        ("b.fp32_precision = 'tf32'", "tf32", True, True),
+        ("b.fp32_precision = 'ieee'", "ieee", False, False),
+        ("b.cuda.matmul.fp32_precision = 'ieee'", "ieee", True, False),
+        ("b.cuda.matmul.fp32_precision = 'tf32'", "tf32", True, True),
+        ("b.cuda.matmul.fp32_precision = 'tf32'; b.cudnn.rnn.fp32_precision = 'ieee'", "tf32", False, False),
+    ],
+)
+def test_cudnn_has_it_only_where_products_have(setting: str, kernels: str, before: bool, called: bool) -> None:
+    if "fp32_precision" in setting and not NEWER:
+        pytest.skip("this torch has the older way alone")
+    program = [sys.executable, "-c", PROGRAM.format(setting=setting)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [kernels, *map(str, [before, *[called] * 4, called])]
