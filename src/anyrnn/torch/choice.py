@@ -4,8 +4,10 @@ quicker. It is measured once for each kind of call, and kept on disk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import Call
 
 KNOWN: dict[str, Choice] = {}
+NAMES = {"triton": "generated kernels", "cudnn": "cuDNN"}
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,25 @@ class Choice:
 
     triton: float
     cudnn: float
+    broken: str = ""
+    """what could not be measured; it counts as the slower one"""
 
     @property
     def takes_cudnn(self) -> bool:
         return self.cudnn < self.triton
 
     def __str__(self) -> str:
-        return f"measured: generated kernels {self.triton:.3g} ms, cuDNN {self.cudnn:.3g} ms"
+        if self.broken:
+            return self.broken
+        return f"measured: {NAMES['triton']} {self.triton:.3g} ms, {NAMES['cudnn']} {self.cudnn:.3g} ms"
+
+
+class BrokenError(Exception):
+    """A choice between what could not all be measured."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(choice.broken)
+        self.choice = choice
 
 
 def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
@@ -43,14 +58,16 @@ def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
         return "cuDNN keeps everything for its backward pass, and there is a memory_budget"
     if call.ends:
         return "cuDNN gives the outputs of all steps"
+    if not x.numel() or (packing is not None and not packing.rows):
+        return "it refuses what has no samples, steps or features"
     return cudnn.why_not(call.network, x.dtype, x.device, packing is not None)
 
 
 def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str:
-    """What makes calls alike: lengths count by powers of two, since time grows with them for either."""
+    """What makes calls alike: steps and samples count by powers of two, since time grows with them for either."""
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
     rows = x.size(1) if packing is None else packing.rows
-    sizes = network.sizes, network.layers, network.ways, 1 << max(0, steps - 1).bit_length(), rows, packing is not None
+    sizes = network.sizes, network.layers, network.ways, _about(steps), _about(rows), packing is not None
     numbers = x.dtype, tf32.allowed(), tf32.allowed_to_cudnn(), trains
     machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
     return f"{network.graph.identity} {sizes} {numbers} {machine}"
@@ -72,5 +89,27 @@ def takes_cudnn(
     if kind not in KNOWN:
         if torch.cuda.is_current_stream_capturing():  # nothing can be measured now
             return False
-        KNOWN[kind] = remembered("choice", kind, lambda: Choice(*(milliseconds(runs(name)) for name in ("triton", "cudnn"))))
+        try:
+            KNOWN[kind] = remembered("choice", kind, partial(_measured, runs))
+        except BrokenError as error:  # which may not be so in another process
+            KNOWN[kind] = error.choice
     return KNOWN[kind].takes_cudnn
+
+
+def _measured(runs: Callable[[str], Callable[[], object]]) -> Choice:
+    """Raises: BrokenError."""
+    found, broken = dict.fromkeys(NAMES, math.inf), ""
+    for name, told in NAMES.items():
+        try:
+            found[name] = milliseconds(runs(name))
+        except Exception as error:  # noqa: BLE001, PERF203  (of whatever kind, as where there is no room to measure)
+            broken = f"{told} could not be measured: {type(error).__name__}: {error}"
+    choice = Choice(found["triton"], found["cudnn"], broken)
+    if broken:
+        raise BrokenError(choice)
+    return choice
+
+
+def _about(number: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, number - 1).bit_length()

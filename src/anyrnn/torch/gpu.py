@@ -41,13 +41,15 @@ def extent_of(x: Tensor, packing: Packing | None) -> Extent:
 
 def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, packing: Packing | None) -> Seen:
     """The same with how these calls run on the device of `x`; of several layers the first whose blocks are the most."""
-    device, launches, faster, extent = device_of(x.device), [], "", Extent(seen.steps, seen.rows, seen.counts)
+    device, launches, extent = device_of(x.device), [], Extent(seen.steps, seen.rows, seen.counts)
+    faster: dict[str, None] = {}
     windows = [windows_of(call.network, x.dtype, extent, call.budget) for call in calls if "training" in seen.programs]
     again = sum(w.share_again(seen.steps) for w in windows if w) / max(1, len(windows))
     for program in seen.programs:
         of_layers = [(part, program, layer, extent, x.dtype, x.device) for part in network.parts for layer in range(part.layers)]
         most = max(of_layers, key=lambda of: blocks_of(*of).columns)
-        blocks, made, (where, faster) = blocks_of(*most), getattr(network.plan, program), told(*most)
+        blocks, made, (where, ways) = blocks_of(*most), getattr(network.plan, program), told(*most)
+        faster |= dict.fromkeys(ways)
         barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
         how = (-(-seen.rows // blocks.rows), blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
         launches.append(Launches(PASSES[program], *how, where, again if program == "backward" else 0.0))
@@ -57,7 +59,7 @@ def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, pac
     on_cudnn = bool(found) and all(one is not None and one.takes_cudnn for one in found)
     trains = "training" in seen.programs
     bytes = sum(kept_bytes(call, x.dtype, seen.steps, seen.total, seen.rows) for call in calls) if trains else 0
-    return replace(seen, launches=tuple(launches), kept_bytes=bytes, choice=choice, on_cudnn=on_cudnn, faster=faster)
+    return replace(seen, launches=tuple(launches), kept_bytes=bytes, choice=choice, on_cudnn=on_cudnn, faster="; ".join(faster))
 
 
 def run_forward(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,8 +128,55 @@ def test_where_it_is_slower_it_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> 
     assert not CALLS
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("which", ["generated kernels", "cuDNN"])
+def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    """Nor kept for other processes."""
+
+    def broken(made: Any) -> float:
+        if (made.args[0] == "cudnn") is (which == "cuDNN"):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 1.0
+
+    monkeypatch.setattr(choice, "milliseconds", broken)
+    module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
+    with torch.no_grad():
+        module(x)
+        assert CALLS == (["forward"] if which == "generated kernels" else [])  # noqa: SIM300
+        assert f"choice    {which} could not be measured: OutOfMemoryError" in str(anyrnn.explain(module, x))
+        choice.KNOWN.clear()
+        assert f"choice    {gpu.UNMEASURED}" in str(anyrnn.explain(module, x))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_measured_in_another_process_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANYRNN_CACHE", str(tmp_path))
+    module, x = anyrnn.torch.LSTM(3, 4), torch.randn(6, 3, 3)
+    with torch.no_grad():
+        module(x)
+        choice.KNOWN.clear()
+        assert "choice    measured: generated kernels 2 ms, cuDNN 1 ms" in str(anyrnn.explain(module, x))
+
+
+@pytest.mark.usefixtures("quick")
+def test_nothing_to_compute_is_not_for_cudnn() -> None:
+    module = anyrnn.torch.LSTM(3, 4)
+    module(torch.zeros(5, 0, 3))[0].sum().backward()
+    assert not CALLS
+
+
+def test_the_same_bits_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    reason = run.why_not(anyrnn.torch.LSTM(3, 4).network, torch.float32, torch.device("cuda"), uneven=False)
+    assert reason is not None
+    assert reason.startswith("it does not promise the same bits twice")
+
+
 def test_versions_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
     network, device = anyrnn.torch.LSTM(3, 4).network, torch.device("cuda")
     for version, wrong in ((8005, False), (8100, True), (8900, True), (8907, False), (91002, False)):
         monkeypatch.setattr(torch.backends.cudnn, "version", lambda version=version: version)

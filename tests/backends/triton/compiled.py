@@ -2,8 +2,8 @@
 
     CAPABILITY=80 python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]
 
-where HOW is `one` for sizes of one feature, or 64x16 for programs that hold weights of 64 features, and have 16 rows; or with
-`measured` alone those that a device is measured with.
+where HOW is `one` for sizes of one feature, `scans` for loops that are scans, or 64x16 for programs that hold weights of 64
+features, and have 16 rows; or with `measured` alone those that a device is measured with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triton.compiler import ASTSource
 from anyrnn import cells
 from anyrnn.backends.triton import functions, split
 from anyrnn.backends.triton.device import READ, Device
-from anyrnn.backends.triton.launch import kernels, lowered
+from anyrnn.backends.triton.launch import kernels, lowered, program_of
 from anyrnn.backends.triton.names import Argument
 from anyrnn.backends.triton.split import Blocks, held_bytes, holding, step_weights
 from anyrnn.passes.compile import plan
@@ -52,20 +52,22 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
     split.precision_of = lambda dtype: precision
     for which in ("inference", "training", "backward"):
         blocks = replace(Blocks(), columns=int(columns))
+        scanned = sizes == "scans" and program_of(made, which, scans=True) is not None
         if size:
             weights = step_weights(lowered(made, which), made.phase.weights, features, of)
             all_blocks = holding(weights, size, rows, Device(132))
             blocks = next(b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows))
-        found = kernels(made, which, holds=blocks.holds)
+        found = kernels(made, which, scans=scanned, holds=blocks.holds)
         roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
         for name, arguments in found.code.arguments.items():
-            constants: dict[str, Any] = blocks.constants(of, precision, False)
+            scans = name in found.code.scans
+            constants: dict[str, Any] = blocks.of_scans(of) if scans else blocks.constants(of, precision, False)
             constants |= {a.name: True for a in arguments if a.kind == "adds"}
             constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
             types = {a.name: type_of(a, dtype, roles) for a in arguments} | dict.fromkeys(constants, "constexpr")
             plain = [a for a in arguments if a.name not in constants]
             aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
-            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, 1 if blocks.holds else 3)
+            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
             shared = compiled.metadata.shared
             if blocks.holds:
                 assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"

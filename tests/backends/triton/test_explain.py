@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,7 +112,7 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
     made = plan(cells.load(cell).trace())
     weights = split.step_weights(Lowered(made.inference), made.phase.weights, {"hidden": hidden, "input": hidden}, dtype)
     blocks = choose(made.inference, weights, hidden, rows, H100)
-    assert blocks == expected
+    assert blocks == (replace(expected, stages=1) if expected.holds else expected)
     assert not blocks.holds or split.held_bytes(blocks, weights) <= H100.shared_bytes
 
 

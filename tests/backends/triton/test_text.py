@@ -89,6 +89,9 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             "gru_block float16 1 ieee 32x16",
             "lstm bfloat16 16 ieee 256x32",
             "gru bfloat16 16 ieee 256x64",
+            "mingru bfloat16 1 ieee scans",
+            "lru float64 1 ieee scans",
+            "indrnn float32 1 ieee scans",
         ),
     ],
 )
@@ -117,7 +120,7 @@ def compile_for(capability: str, how: str) -> None:
 def test_what_a_captured_graph_reads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of steps stand in caches that forget; a graph of launches is run again and again."""
     asked: list[object] = []
-    monkeypatch.setattr(unit, "keep_if_captured", lambda device, thing: asked.append(thing))
+    monkeypatch.setattr(unit, "keep", lambda device, thing, *tensors: asked.append(thing))
     anyrnn.torch.LSTM(4, 5, backend="triton", recurrent_dropout=0.3)(torch.zeros(3, 2, 4))
     numbers = [one for one in asked if isinstance(one, torch.Tensor)]
     [(run, chunks)] = [one for one in asked if isinstance(one, tuple)]
@@ -125,11 +128,15 @@ def test_what_a_captured_graph_reads_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert all(isinstance(one, memory.Chunk) and one.run is run for one in chunks)
     monkeypatch.setattr(memory, "CAPTURED", [])
     device = torch.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"that of {device}")
+    read: list[object] = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: read.append(stream))
     for captures in (False, True):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda captures=captures: captures)
-        memory.keep_if_captured(device, "tables")
-        memory.keep_if_captured(torch.device("cpu"), "others")
+        memory.keep(device, "tables", torch.zeros(1))
+        memory.keep(torch.device("cpu"), "others", torch.zeros(1))
     assert memory.CAPTURED == ["tables"]
+    assert read == ["that of cuda:0"]
 
 
 def test_seeds_of_captured_calls_are_drawn_by_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

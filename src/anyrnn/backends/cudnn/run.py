@@ -28,6 +28,8 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device, uneven: 
         return f"device {device} has no cuDNN"
     if not torch.backends.cudnn.is_available() or not torch.backends.cudnn.enabled:
         return "torch.backends.cudnn is not available, or not enabled"
+    if torch.are_deterministic_algorithms_enabled():
+        return "it does not promise the same bits twice, which torch.use_deterministic_algorithms(True) asks for"
     version = torch.backends.cudnn.version()
     if uneven and version in WRONG_UNEVEN:
         return f"cuDNN {version} gives wrong numbers where sequences end at different steps"
@@ -85,7 +87,7 @@ def backward(
     assert isinstance(found, Match)
     h, c = _states(found, network, [s.contiguous() for s in first])
     d_h, d_c = _states(found, network, d_last)
-    given = weights(found, network, sources)
+    given, buffer = _in_one_buffer(found, network, weights(found, network, sources))
     shape = (*x.shape[:-1], network.width)
     bytes = network.width * x.element_size() * (x.numel() // x.shape[-1])
     output = reserve[len(reserve) - bytes :].clone().view(x.dtype).view(shape)
@@ -94,7 +96,7 @@ def backward(
     asked = [wanted[0], wanted[1], wanted[1] and c is not None, wanted[2]]
     with tf32.as_in_products():
         d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(
-            x.contiguous(), given, len(PARAMETERS), _buffer(given), h, c, output, d_output,
+            x.contiguous(), given, len(PARAMETERS), buffer, h, c, output, d_output,
             None if d_h is None else d_h.contiguous(), None if d_c is None else d_c.contiguous(),
             *_arguments(found, network, counts, True), kept, asked,
         )  # fmt: skip
@@ -106,7 +108,10 @@ def backward(
     )
 
 
-def _buffer(given: Sequence[Tensor]) -> Tensor:
-    """All weights one after the other, each layer's matrices before the vectors of all, as cuDNN keeps them."""
-    matrices, vectors = ([w.reshape(-1) for w in given if w.dim() == dim] for dim in (2, 1))
-    return torch.cat([*matrices, *vectors])
+def _in_one_buffer(found: Match, network: Network, given: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Copies of all weights in the memory that cuDNN wants them in, and that memory."""
+    copies = [w.detach().clone() for w in given]
+    features, hidden = given[0].shape[1], network.output_size
+    of_network = (MODES[found.mode], hidden, 0, network.layers, False, network.bidirectional)
+    with torch.no_grad():  # which makes the copies views
+        return copies, torch._cudnn_rnn_flatten_weight(copies, len(PARAMETERS), features, *of_network)

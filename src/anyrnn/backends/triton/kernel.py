@@ -32,7 +32,7 @@ class KernelText:
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
-        self.say("row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N))[:, None]")
+        self.say("row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]")
         self.say("there = row < rows")
         self.places_of_rows()
         if kernel.dim is None:
@@ -172,7 +172,7 @@ class KernelText:
         return f"tl.load({self.places[buffer, later]} + feature, mask={inside}, other=0.0{way}).to(COMPUTE)"
 
     def way_to(self, buffer: str) -> str:
-        """What other multiprocessors write is read past the cache of one's own."""
+        """What other multiprocessors write is read once: past the cache of one's own, which a barrier empties anyway."""
         return ', cache_modifier=".cg"' if self.role(buffer) in ("state", "cross") else ""
 
     def elementwise(self, i: int) -> str:

@@ -18,7 +18,7 @@ ALIGNMENT = 256
 CHUNK_ROWS = 16384
 """Rows of a chunk, about: what is multiplied at once beside the steps."""
 CAPTURED: list[object] = []
-"""What graphs of launches read that caches may forget, see `keep_if_captured`."""
+"""What graphs of launches read that caches may forget, see `keep`."""
 SAME_BITS = (torch.float32, torch.float64)
 
 
@@ -27,10 +27,17 @@ def of_states(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype in SAME_BITS else torch.float32
 
 
-def keep_if_captured(device: torch.device, thing: object) -> None:
-    """For good, while a graph of launches is captured: it reads the memory again whenever it is run."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+def keep(device: torch.device, thing: object, *tensors: Tensor) -> None:
+    """What a cache may forget, with its tensors: until the current stream has read them; for good while a graph of launches is
+    captured, which reads them again whenever it is run.
+    """
+    if device.type != "cuda":
+        return
+    if torch.cuda.is_current_stream_capturing():
         CAPTURED.append(thing)
+        return
+    for tensor in tensors:
+        tensor.record_stream(torch.cuda.current_stream(device))
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ class Window:
         """
         if self.run.extent.counts is not None:
             found = _borders(self, first != reverse)
-            keep_if_captured(self.run.device, found)
+            keep(self.run.device, found, *found)
             return found
         slot, sign = self.slots
         return slot + sign * (self.begin if first != reverse else self.end)

@@ -43,24 +43,23 @@ def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argumen
         return f"{label} = tl.load({at(buffer, 'unit')}, mask=there, other={otherwise}).to(COMPUTE)"
 
     sign, states = "-" if writer.program.reverse else "+", range(len(scan.states))
-    before, after = ("step + 1", "step") if writer.program.reverse else ("step", "step + 1")
+    before, after = ("first + 1", "steps") if writer.program.reverse else ("first", "steps + 1")
     factors = [[f"factor_{i}{j}" for j in states] for i in states]
     terms, carried = [f"term_{i}" for i in states], [f"state_{i}" for i in states]
     flat = ", ".join([*(f for row in factors for f in row), *terms])
     body = [
-        "row = tl.program_id(0)",
+        "row = tl.program_id(0).to(tl.int64)",
         "feature = (tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]",
         f"inside = feature < {features}",
-        "step = first",
     ]
     for i, state in enumerate(scan.states):
         slot = at(state, f"slot_first + slot_sign * ({before})")
         body.append(f"{carried[i]} = tl.load({slot}, mask=inside, other=0.0).to(COMPUTE)")
     inner = [
         "k = (k0 + tl.arange(0, BLOCK_T))[:, None]",
-        f"step = first {sign} k",
+        f"steps = first {sign} k",
         "there = inside & (k < count)",
-        "unit = tl.load(given + step, mask=k < count, other=0) - chunk_first",
+        "unit = tl.load(given + steps, mask=k < count, other=0) - chunk_first",
         "nothing = tl.zeros((BLOCK_T, BLOCK_F), COMPUTE)",
     ]
     for i in states:

@@ -48,6 +48,8 @@ class Blocks:
     """whether scans over time are in the place of the loop"""
     holds: bool = False
     """whether a program loads the weights of its features once, before the steps; then its blocks are as deep as any product"""
+    stages: int = 3
+    """how many blocks of a product are on their way at once; one where weights are held: loads might be moved before a barrier"""
 
     def constants(self, dtype: torch.dtype, precision: str, packed: bool) -> dict[str, Any]:
         """As generated functions call them."""
@@ -151,7 +153,7 @@ def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
             warps = min(MOST_WARPS, max(4, samples * size // (128 if weights.tensor_cores else 32)))
             numbers = samples * size // (32 * warps)
             if weights.tensor_cores or numbers == 1 or numbers * depth <= FACTORS:
-                yield Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True)
+                yield Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True, stages=1)
 
 
 def held_bytes(blocks: Blocks, weights: StepWeights) -> int:

@@ -29,7 +29,7 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
     return f"weights are read in every step: {why}"
 
 
-def of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype, device: Device) -> str:
+def of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype, device: Device) -> list[str]:
     """What would make the steps faster."""
     found = []
     if weights.count and dtype is torch.float32 and not weights.tensor_cores:
@@ -37,4 +37,4 @@ def of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype
     programs = -(-rows // blocks.rows) * blocks.columns
     if not blocks.scans and 2 * programs <= device.multiprocessors:
         found.append(f"a larger batch is free: {programs} of {device.multiprocessors} multiprocessors have work")
-    return "; ".join(found)
+    return found

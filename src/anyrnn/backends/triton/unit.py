@@ -14,7 +14,7 @@ from anyrnn.backends.triton import launch, products, telling
 from anyrnn.backends.triton.device import Device, device_of, interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
-from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep_if_captured, of_states
+from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
 from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
@@ -194,7 +194,7 @@ class Unit:
             return threshold(chances.probability(choice))
         number = chances.scale(choice) if kind == "scale" else chances.probability(choice)
         found = _on_device(number, self.state_dtype, self.device)
-        keep_if_captured(self.device, found)
+        keep(self.device, found, found)
         return found
 
     def launch(self, name: str, grid: Sequence[int], blocks: Blocks, **how: Any) -> None:
@@ -215,7 +215,7 @@ class Unit:
         for state, values in self.states.items():
             self.tensors[state][self._border(state, first=True)] = values
         chunks = window.chunks(self.program.reverse)
-        keep_if_captured(self.device, (self.run, chunks))
+        keep(self.device, (self.run, chunks), *self.run.tables, *(chunk.table for chunk in chunks))
         for chunk in chunks:
             self.values["call", "chunk_first"] = chunk.units[0]
             for stage in self.program.before:
@@ -239,19 +239,24 @@ class Unit:
         return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
-        """In the loop. Where Triton finds less room on chip than was reckoned with, weights are read from then on."""
+        """In the loop. Where Triton finds less room on chip than was reckoned with, weights are read from then on, and where that
+        takes too much, not ahead.
+        """
         from triton.runtime.errors import OutOfResources
 
         try:
             self._loop(chunk)
         except OutOfResources:
-            if not self.blocks.holds:
+            if self.blocks.holds:
+                TOO_LARGE.add(_key(*self.kind))
+            elif self.blocks.stages > 1:
+                NOT_AHEAD.add(_key(*self.kind))
+            else:
                 raise
-            TOO_LARGE.add(_key(*self.kind))
             self._choose()
             self.prepare()
             self.values["call", "chunk_first"] = chunk.units[0]
-            self._loop(chunk)
+            self.steps(chunk)
 
     def _loop(self, chunk: Chunk) -> None:
         counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
@@ -260,9 +265,7 @@ class Unit:
         blocks, how = self.blocks, dict[str, Any]()
         if not interpreted():
             together = blocks.columns > 1 and self.program.waits  # all programs have to be there at the same time
-            how = {"num_warps": blocks.warps, "launch_cooperative_grid": together}
-            if blocks.holds:  # else loads might be moved before a barrier
-                how["num_stages"] = 1
+            how = {"num_warps": blocks.warps, "num_stages": blocks.stages, "launch_cooperative_grid": together}
         assert self.kernels.code.loop is not None
         self.launch(self.kernels.code.loop, (self.row_blocks() * blocks.columns,), blocks, **how)
 
@@ -391,6 +394,8 @@ def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tenso
 
 TOO_LARGE: set[object] = set()
 """What of `_key` holds no weights, though the model thought that they fit."""
+NOT_AHEAD: set[object] = set()
+"""What of `_key` has no room for more than one block of a product."""
 
 
 def _key(
@@ -429,10 +434,13 @@ def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: t
     program, key = getattr(network.plan, which), _key(network, which, layer, extent, dtype, device)
     blocks = _chosen(*key, key not in TOO_LARGE)
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
+    blocks = replace(blocks, stages=1) if key in NOT_AHEAD else blocks
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
 
 
-def told(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
+def told(
+    network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
+) -> tuple[str, list[str]]:
     """Where the programs of a layer have the weights of the steps, and why; and what would be faster."""
     key = plan, _, sizes, rows, _, precision, found = _key(network, which, layer, extent, dtype, device)
     blocks = blocks_of(network, which, layer, extent, dtype, device)
