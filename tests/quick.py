@@ -33,7 +33,13 @@ HALVED = (
         "test_outputs.py::test_numpy_gives_what_torch_gives",
     ),
     *("test_layer.py::test_both_backends_agree", "train/test_results.py::test_the_network_runs_without_torch"),
-    *("files/test_fuzz.py::test_the_fuzzer_sees", "test_lengths.py::", "backends/test_lengths.py::"),
+    *(
+        "benchmarks/test_gpu.py::",
+        "benchmarks/test_gpu_checks.py::",
+        "files/test_fuzz.py::test_the_fuzzer_sees",
+        "test_lengths.py::",
+        "backends/test_lengths.py::",
+    ),
 )
 """Tests of many values, of which a half is slow."""
 

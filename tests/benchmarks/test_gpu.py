@@ -1,74 +1,150 @@
-"""What `make gpu` writes and how it ends; without a device, of which the parts here know nothing."""
+"""How `make gpu` goes through what there is to do, what it writes and how it ends: without a device."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from benchmarks import gpu
+from benchmarks.gpu import __main__ as gpu
 
 pytest.importorskip("triton")
+from benchmarks.gpu import checks, items, speeds, worker
+
+PROCESS = """
+import json, os, sys, time
+items = {items}
+print(json.dumps([item[:2] for item in items]), flush=True)
+for line in sys.stdin:
+    part, name, timed = json.loads(line)
+    found = next(found for p, n, found in items if (p, n) == (part, name))
+    if found == "hangs":
+        time.sleep(60)
+    if found == "dies":
+        os._exit(7)
+    if part != "checks":
+        open({log!r}, "a").write(f"{{name}} {{timed}}\\n")
+    print(json.dumps([found, found != "FAILED CUDA error"]), flush=True)
+    if found == "FAILED CUDA error":
+        sys.exit(1)
+"""
 
 
-def raises() -> Any:
-    raise RuntimeError("no such kernel\nand more")
+def run(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, there: list[tuple[str, str, Any]], *more: str
+) -> tuple[int, Any, list[str]]:
+    monkeypatch.setattr(gpu, "device", lambda: {"device": "Some Device"})
+    monkeypatch.setattr(gpu, "SECONDS", 3)
+    monkeypatch.setattr(sys, "argv", ["gpu", "--json", str(folder / "found.json"), *more])
+    log = folder / "log"
+    log.touch()
+    status = gpu.main([sys.executable, "-c", PROCESS.format(items=there, log=str(log))])
+    return status, json.loads((folder / "found.json").read_text()), log.read_text().splitlines()
 
 
-def parts(**items: Any) -> dict[str, Callable[[], Iterator[tuple[str, Any]]]]:
-    return {what: lambda made=made: iter(made.items()) for what, made in ({"checks": {"a": lambda: "ok 0"}} | items).items()}
-
-
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: dict[str, Any], *more: str) -> tuple[int, Any]:
-    monkeypatch.setattr(gpu, "PARTS", found)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some Device")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(sys, "argv", ["gpu", "--json", str(tmp_path / "found.json"), *more])
-    return gpu.main(), json.loads((tmp_path / "found.json").read_text())
+GOOD = [
+    ("checks", "a", "ok 0"),
+    ("choice", "b", "ok 1"),
+    ("ceilings", "copy", 2.5),
+    ("rows", "lstm", {"triton": 1.5, "cudnn": 2.5}),
+]
 
 
 def test_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status, found = run(monkeypatch, tmp_path, parts(rows={"lstm": lambda: {"triton": 1.5, "cudnn": 2.5}}))
+    status, found, log = run(monkeypatch, tmp_path, [*GOOD, ("checks", "two devices", "NOT HERE: there is one")])
     assert status == 0
-    assert (found["device"], found["capability"], found["wrong"], found["failed"]) == ("Some Device", [9, 0], [], [])
-    assert found["rows"] == {"lstm": {"triton": 1.5, "cudnn": 2.5}}
-    assert {"torch", "triton", "anyrnn", "python", "cudnn", "cuda"} <= found["versions"].keys()
-
-
-def broken() -> Iterator[Any]:
-    yield "first", lambda: 1.0
-    raise ValueError("no device to ask")
+    assert (found["wrong"], found["failed"], found["not_measured"]) == ([], [], ["checks: two devices (there is one)"])
+    assert (found["checks"], found["choice"]) == ({"a": "ok 0"}, {"b": "ok 1"})
+    assert (found["ceilings"], found["rows"]) == ({"copy": 2.5}, {"lstm": {"triton": 1.5, "cudnn": 2.5}})
+    assert sorted(log[:2]) == ["copy False", "lstm False"]
+    assert log[2:] == ["b True", "copy True", "lstm True"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "what"),
+    ("one", "what"),
     [
-        ({"checks": {"a": lambda: "WRONG 3e-1"}}, ("wrong", ["a"])),
-        ({"ceilings": {"copy": raises, "product": lambda: 2.0}}, ("failed", ["ceilings: copy"])),
-        ({"rows": {"gru": lambda: {"triton": 1.0, "cudnn": gpu.failed(ValueError("no"))}}}, ("failed", ["rows: gru"])),
+        (("checks", "c", "WRONG 3e-1"), {"wrong": ["c"]}),
+        (("choice", "c", "FAILED RuntimeError: no"), {"wrong": ["c"]}),
+        (("rows", "gru", {"triton": 1.0, "cudnn": "FAILED ValueError: no"}), {"failed": ["rows: gru"]}),
+        (("rows", "gru", "hangs"), {"failed": ["rows: gru"]}),
+        (("kernels", "all of it", "FAILED ValueError: no device to ask"), {"failed": ["kernels: all of it"]}),
+        (("checks", "c", "dies"), {"wrong": ["c"]}),
+        (("checks", "c", "FAILED CUDA error"), {"wrong": ["c"]}),
     ],
 )
-def test_what_is_wrong_makes_the_status_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: Any, what: Any) -> None:
-    status, found = run(monkeypatch, tmp_path, parts(**changed))
-    assert (status, found[what[0]]) == (1, what[1])
+def test_what_breaks_makes_the_status_1_and_leaves_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one: tuple[str, str, Any], what: dict[str, list[str]]
+) -> None:
+    status, found, _ = run(monkeypatch, tmp_path, [one, *GOOD])
+    assert status == 1
+    assert {"wrong": found["wrong"], "failed": found["failed"]} == {"wrong": [], "failed": []} | what
+    assert found["not_measured"] == []
+    assert (found["checks"]["a"], found["choice"]["b"], found["ceilings"]["copy"]) == ("ok 0", "ok 1", 2.5)
 
 
-def test_a_part_that_breaks_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status, found = run(monkeypatch, tmp_path, parts() | {"kernels": broken} | parts(rows={"lstm": lambda: {"triton": 1.0}}))
-    assert (status, found["failed"], found["rows"]) == (1, ["kernels: all of it"], {"lstm": {"triton": 1.0}})
-    assert found["kernels"] == {"all of it": "FAILED ValueError: no device to ask"}
+def test_why_an_item_did_not_come_to_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, found, _ = run(monkeypatch, tmp_path, [("checks", "c", "dies"), ("rows", "r", "hangs"), *GOOD])
+    assert found["checks"]["c"] == "FAILED: its process ended with status 7"
+    assert found["rows"]["r"] == "FAILED: not done after 3 s"
 
 
 def test_what_comes_too_late_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status, found = run(monkeypatch, tmp_path, parts(rows={"lstm": raises}), "--minutes", "0")
-    assert (status, found["checks"], found["not_measured"]) == (1, {}, ["checks: a", "rows: lstm"])
+    status, found, log = run(monkeypatch, tmp_path, GOOD, "--minutes", "0")
+    assert (status, found["checks"], log) == (1, {}, [])
+    assert found["not_measured"] == ["checks: a", "choice: b", "ceilings: copy", "rows: lstm"]
+
+
+def test_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gpu, "device", lambda: {"device": "Some Device"})
+    monkeypatch.setattr(sys, "argv", ["gpu", "--json", str(tmp_path / "found.json")])
+    assert gpu.main([sys.executable, "-c", "raise SystemExit(3)"]) == 1
+    assert "what there is to do is not known: its process ended with status 3" in capsys.readouterr().err
+
+
+def test_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(error: Exception) -> Any:
+        raise error
+
+    def breaks() -> Any:
+        yield "first", lambda: 1.0
+        raise ValueError("no device to ask")
+
+    made = {
+        "checks": lambda: iter([("a", lambda: "ok"), ("b", partial(raises, ValueError("one\ntwo")))]),
+        "rows": lambda: iter(
+            [("c", partial(raises, items.NotHereError("none"))), ("d", partial(raises, RuntimeError("CUDA error: x")))]
+        ),
+        "kernels": breaks,
+    }
+    monkeypatch.setattr(worker, "parts", lambda: made)
+    asked = [("checks", "a"), ("checks", "b"), ("kernels", "all of it"), ("rows", "c"), ("rows", "d"), ("rows", "c")]
+    told, said = io.StringIO("".join(json.dumps([*item, True]) + "\n" for item in asked)), io.StringIO()
+    assert worker.main(["checks", "rows", "kernels"], told, said) == 1
+    planned, *answers = map(json.loads, said.getvalue().splitlines())
+    assert [name for _, name in planned] == ["a", "b", "c", "d", "all of it"]
+    assert answers == [
+        ["ok", True],
+        ["FAILED ValueError: two", True],
+        ["FAILED ValueError: no device to ask", True],
+        ["NOT HERE: none", True],
+        ["FAILED RuntimeError: CUDA error: x", False],
+    ]
+
+
+def test_every_row_of_the_suite_is_there() -> None:
+    names = [name for part in (speeds.targets, speeds.rows) for name, _ in part()]
+    assert len(names) == len(set(names))
+    assert "lstm 28x200x28x256 training float32, ms" in names
+    assert "lstm 28x200x28x256 training last float32, ms" in names
+    assert any("lengths" in name for name in names)
+    assert any("streaming" in name for name in names)
+    assert {name for name, _ in checks.items()} >= {"captured", "DDP", "out of memory", "cudnn lstm"}
 
 
 @pytest.mark.parametrize(
@@ -80,12 +156,10 @@ def test_what_comes_too_late_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ],
 )
 def test_without_a_device(missing: list[str], told: str) -> None:
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing})); import torch.cuda; torch.cuda.is_available = lambda: False"
-        "; import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')"
-    )
-    if "torch" in missing:
-        program = program.replace("import torch.cuda; torch.cuda.is_available = lambda: False; ", "")
+    program = f"import sys; sys.modules.update(dict.fromkeys({missing}))\n"
+    if "torch" not in missing:
+        program += "import torch.cuda; torch.cuda.is_available = lambda: False\n"
+    program += "import runpy; runpy.run_module('benchmarks.gpu', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert told in done.stderr

@@ -1,0 +1,39 @@
+"""What there is to do on a device, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Items = Iterator[tuple[str, Callable[[], Any]]]
+
+
+NOT_HERE, FAILED = "NOT HERE", "FAILED"
+"""Begin what is said of an item that was not done, and of one that raised or did not come to an end."""
+
+
+def failed(error: Exception) -> str:
+    return f"{FAILED} {type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:300]}"
+
+
+class NotHereError(Exception):
+    """An item that cannot be done on this machine, or is not done at all, with the reason."""
+
+
+def parts() -> dict[str, Callable[[], Items]]:
+    """By name. Those that are timed are in the order in which they are measured."""
+    from benchmarks.gpu import checks, speeds
+
+    return {
+        "checks": checks.items,
+        "choice": checks.choice,
+        "barriers": speeds.barriers,
+        "ceilings": speeds.ceilings,
+        "targets": speeds.targets,
+        "kernels": speeds.kernels,
+        "rows": speeds.rows,
+    }
+
+
+CHECKS = ("checks", "choice")
+TIMED = ("barriers", "ceilings", "targets", "kernels", "rows")
