@@ -21,6 +21,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
 
+@pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'> should not be instantiated")  # torch's own
 @pytest.mark.parametrize(
     "made",
     [

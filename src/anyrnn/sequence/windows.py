@@ -58,6 +58,8 @@ def choose_windows(
         without, one = (bytes_of(Windows(length, count, kept)) for kept in (0, 1))
         least.append(without)
         kept = min(count - 1, (budget - without) // max(1, one - without))
+        while kept > 0 and bytes_of(Windows(length, count, kept)) > budget:  # of several it is not always a multiple
+            kept -= 1
         if kept * length > most_kept:
             best, most_kept = Windows(length, count, kept), kept * length
     if best is None:

@@ -131,3 +131,15 @@ def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
     return Extent(len(packing.counts), packing.rows, counts=packing.counts)
+
+
+def check_kept(call: Call, inputs: Tensors, sources: Tensors, reserve: Tensor, bytes: int) -> None:
+    """That what the forward call read is still of its shapes and dtype, so that it kept so many bytes. Torch does not count a
+    change of `p.data`, by which modules are converted too. Raises: RuntimeError.
+    """
+    sizes = [*call.input_sizes, *call.source_shapes]
+    found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
+    alike = all(t.dtype is inputs[0].dtype for t in (*inputs, *sources))
+    if not alike or found != sizes or reserve.nbytes != bytes:
+        what = "an input or a parameter has another shape or dtype than in the forward call"
+        raise RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")

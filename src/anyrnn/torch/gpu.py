@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
@@ -18,7 +19,7 @@ from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.calls import CALLS, Call, Tensors
+from anyrnn.torch.calls import CALLS, Call, Tensors, check_kept
 from anyrnn.torch.choice import known, takes_cudnn, why_not_cudnn
 from anyrnn.torch.interpreted import first_values
 from anyrnn.torch.memory import new_sequence, new_sequences, readable
@@ -178,10 +179,15 @@ def _backward_on(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """By the backend that made the reserve."""
     x, states, extent = inputs[0], len(call.state_sizes), extent_of(inputs[0], packing)
-    if reserve.dtype is OF_CUDNN:
+    on_cudnn = reserve.dtype is OF_CUDNN
+    bytes = reserve.nbytes if on_cudnn else kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
+    check_kept(call, inputs, sources, reserve, bytes)
+    if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
+        reserve = reserve.clone(memory_format=torch.contiguous_format)
+    if on_cudnn:
         first = first or first_values(call.network, x, extent.rows)
-        bytes = reserve.view(torch.uint8)
-        return cudnn.backward(call.network, x, first, sources, extent.counts, bytes, d_output, d_last, wanted)
+        reserve = reserve.view(torch.uint8)
+        return cudnn.backward(call.network, x, first, sources, extent.counts, reserve, d_output, d_last, wanted)
     d_more = [
         x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
         for d, size in zip(d_last[states:], call.more_sizes, strict=True)

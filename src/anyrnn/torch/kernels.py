@@ -16,7 +16,7 @@ from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu, packed
-from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, extent_of
+from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of
 from anyrnn.torch.memory import new_sequence, new_sequences, paged, readable, strides_of, strides_of_units
 
 if TYPE_CHECKING:
@@ -221,19 +221,6 @@ def backward_key(
     return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, *wanted, *absent, *strides)
 
 
-def check_kept(call: Call, inputs: Tensors, sources: Tensors, total: int, rows: int, reserve: Tensor) -> None:
-    """That what the forward call read is still of its shapes and dtype. Torch does not count a change of `p.data`, by which
-    modules are converted too. Raises: RuntimeError.
-    """
-    x = inputs[0]
-    sizes = [*call.input_sizes, *call.source_shapes]
-    found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
-    alike = x.dtype in DTYPES and all(t.dtype is x.dtype for t in (*inputs, *sources))
-    if not alike or found != sizes or reserve.nbytes != llvm.kept_bytes(call.network, DTYPES[x.dtype], total, rows, call.budget):
-        what = "an input or a parameter has another shape or dtype than in the forward call"
-        raise RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")
-
-
 def run_backward(
     inputs: Tensors,
     first: Tensors,
@@ -258,7 +245,9 @@ def run_backward(
             d_output = scatter.taken(d_output)
         return gpu.run_backward(inputs, first, sources, seed, packing, reserve, d_output, d_last, number, wanted)
     rows = x.size(1) if packing is None else packing.rows
-    check_kept(call, inputs, sources, x.size(0) * rows if packing is None else x.size(0), rows, reserve)
+    total, dtype = x.size(0) * rows if packing is None else x.size(0), DTYPES.get(x.dtype)
+    bytes = -1 if dtype is None else llvm.kept_bytes(network, dtype, total, rows, call.budget)
+    check_kept(call, inputs, sources, reserve, bytes)
     states = len(call.state_sizes)
     d_more = [
         x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d

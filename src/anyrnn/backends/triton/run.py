@@ -25,7 +25,7 @@ DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.bfloat16: "b
 
 def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why this backend cannot run a network, or None."""
-    if device.type != "cuda" and not interpreted():
+    if device.type != "cuda" and not (interpreted() and device.type == "cpu"):
         return f"device {device} has no Triton kernels (cuda has, and with TRITON_INTERPRET=1 in the environment, cpu)"
     try:
         import triton  # noqa: F401

@@ -213,6 +213,7 @@ class Unit:
         self.window = window
         self.prepare()
         for state, values in self.states.items():
+            values = values.to(self.state_dtype) if isinstance(values, Tensor) else values
             self.tensors[state][self._border(state, first=True)] = values
         chunks = window.chunks(self.program.reverse)
         keep(self.device, (self.run, chunks), *self.run.tables, *(chunk.table for chunk in chunks))

@@ -1,0 +1,87 @@
+"""Calls whose parameters or kept values were changed meanwhile, and numbers of 16 bits where sequences end at different steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cell", ["lstm", "lru"])
+def test_states_of_16_bits_where_lengths_differ(cell: str, dtype: torch.dtype) -> None:
+    """Given, and with gradients of their own: as those of each sample alone."""
+    torch.manual_seed(0)
+    layer = anyrnn.torch.Recurrent(cell, 3, 6, backend="triton", dtype=dtype)
+    x, lengths = torch.randn(4, 2, 3, dtype=dtype), [4, 2]
+    first = tuple(torch.randn(1, 2, size, dtype=dtype).requires_grad_() for size in layer.network.state_sizes)
+
+    def of(rows: slice, steps: int, **call: Any) -> tuple[list[Tensor], list[Tensor]]:
+        state = tuple(s[:, rows] for s in first)
+        last = layer(x[:steps, rows], state if len(state) > 1 else state[0], **call)[1]
+        found = list(last) if isinstance(last, tuple) else [last]
+        return found, list(torch.autograd.grad([t.float().square().sum() for t in found], first))
+
+    together, d_together = of(slice(0, 2), 4, lengths=lengths)
+    alone = [of(slice(n, n + 1), length) for n, length in enumerate(lengths)]
+    for k, last in enumerate(together):
+        torch.testing.assert_close(last, torch.cat([found[k] for found, _ in alone], 1), rtol=2e-2, atol=2e-2)
+    for k, d in enumerate(d_together):
+        torch.testing.assert_close(d, sum(ds[k] for _, ds in alone), rtol=5e-2, atol=5e-2)
+
+
+def smaller(layer: Any) -> None:
+    layer.weight_hh_l0.data = torch.ones(1, 5)
+
+
+def one_double(layer: Any) -> None:
+    layer.weight_hh_l0.data = layer.weight_hh_l0.data.double()
+
+
+@pytest.mark.parametrize("change", [smaller, one_double, torch.nn.Module.double, torch.nn.Module.half])
+def test_parameters_that_were_changed_meanwhile(change: Callable[[Any], None]) -> None:
+    layer = anyrnn.torch.LSTM(3, 5, backend="triton")
+    output = layer(torch.randn(4, 2, 3))[0]
+    change(layer)
+    with pytest.raises(RuntimeError, match="the backward pass cannot run: an input or a parameter has another shape or dtype"):
+        output.sum().backward()
+
+
+def test_what_was_kept_has_been_moved() -> None:
+    """By a hook of autograd's, to an address that kernels cannot read from."""
+
+    def pack(t: Tensor) -> tuple[Tensor, torch.Size]:
+        room = torch.empty(t.numel() + 1, dtype=t.dtype)
+        room[1:] = t.reshape(-1)
+        return room, t.shape
+
+    layer, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(4, 2, 3)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept[0][1:].view(kept[1])):
+        layer(x)[0].sum().backward()
+    moved = [p.grad for p in layer.parameters()]
+    layer.zero_grad()
+    layer(x)[0].sum().backward()
+    for found, p in zip(moved, layer.parameters(), strict=True):
+        assert torch.equal(found, p.grad)
+
+
+def test_devices_without_numbers() -> None:
+    layer = anyrnn.torch.LSTM(3, 5, backend="triton").to("meta")
+    with pytest.raises(anyrnn.UnsupportedError, match="device meta has no Triton kernels"):
+        layer(torch.ones(4, 2, 3, device="meta"))
+
+
+def test_a_budget_is_never_overrun() -> None:
+    """Where what is kept of several windows is more than a multiple of one, as each part begins at a multiple of some bytes."""
+    from anyrnn.backends.triton.memory import Extent, layout_of, windows_of
+
+    network = anyrnn.torch.LSTM(1, 1).network
+    extent = Extent(8, 9049)
+    for budget in (1448454, *range(1_300_000, 1_500_000, 9_973)):
+        windows = windows_of(network, torch.float32, extent, budget)
+        assert layout_of(network, torch.float32, 8, extent.total, 9049, windows).bytes <= budget
