@@ -91,6 +91,25 @@ def test_an_llvm_that_makes_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told()["backends: llvm"] == "not usable: LLVM makes no code for this machine (no target for this triple)"
 
 
+def test_devices() -> None:
+    import torch
+
+    told_of = told()["machine: devices"]
+    if torch.cuda.is_available():
+        assert torch.cuda.get_device_name(0) in told_of
+    else:
+        assert told_of == f"no CUDA device that torch {torch.__version__} finds"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [("raise ValueError('no driver')", "not known: ValueError: no driver"), ("", "not known: torch ended without a word")],
+)
+def test_a_torch_that_is_broken(monkeypatch: pytest.MonkeyPatch, program: str, expected: str) -> None:
+    monkeypatch.setattr(doctor, "DEVICES", program)
+    assert told()["machine: devices"] == expected
+
+
 def test_torch_is_looked_for_and_not_imported() -> None:
     program = "import sys; from anyrnn import doctor; doctor.report(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.util import find_spec
@@ -22,14 +24,14 @@ PEERS = ("triton", "onnxruntime")
 COMMANDS = "anyrnn cells, show, check, train, compare, convert, inspect, doctor"
 FEATURES = ("avx512f", "avx512vl", "avx512bf16", "amx-bf16", "avx2", "fma", "f16c", "neon", "sve", "bf16")
 """What the kernels are shaped by, or could gain from."""
-BROKEN = (ImportError, OSError, RuntimeError, AttributeError)
+BROKEN = (ImportError, OSError, RuntimeError, AttributeError, subprocess.SubprocessError)
 """What a library that is missing, damaged or too old raises."""
 
 
 def report() -> str:
     """What is installed, what the machine offers, and which backends and front-ends can run here, with the reasons.
 
-    Nothing that is missing or broken makes it raise. torch is not imported, only looked for.
+    Nothing that is missing or broken makes it raise. torch is not imported, only looked for; another process asks it for devices.
     """
     sections = [("versions", _versions()), ("machine", _machine()), ("backends", _backends()), ("front-ends", _front_ends())]
     width = max(len(label) for _, rows in sections for label, _ in rows)
@@ -74,6 +76,7 @@ def _machine() -> list[Row]:
         ("features", _features),
         ("vectors", _vectors),
         ("threads", _threads),
+        ("devices", _devices),
         ("cache", _cache.describe),
     )
     return [(label, _said_by(question)) for label, question in questions]
@@ -110,6 +113,22 @@ def _threads() -> str:
     return described if "torch" in described or not _has("torch") else f"{described}; once torch is imported, torch's"
 
 
+DEVICES = """
+import torch
+found = torch.cuda.is_available() and [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
+names = [f"{d.name} (capability {d.major}.{d.minor}, {d.total_memory / 2**30:.0f} GiB)" for d in found or ()]
+more = f"; CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}" if names else ""
+print(", ".join(names) + more if names else f"no CUDA device that torch {torch.__version__} finds")
+"""
+
+
+def _devices() -> str:
+    if not _has("torch"):
+        return "not known without torch"
+    done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip() or f"not known: {(done.stderr.strip().splitlines() or ['torch ended without a word'])[-1]}"
+
+
 def _has(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -120,7 +139,7 @@ def _has(module: str) -> bool:
 def _backends() -> list[Row]:
     why = _why_no_llvm()
     llvm = f"not usable: {why}" if why else "usable: native CPU kernels, float32 and float64, forward and backward"
-    on_devices = "for CUDA devices that torch finds: torch.cuda.is_available()"
+    on_devices = "for the CUDA devices above"
     return [
         ("llvm", llvm),
         ("reference", "usable: the interpreter, any cell, on NumPy or on any device of torch"),
