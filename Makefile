@@ -23,13 +23,15 @@ demo: $(VENV)/installed-demo ## train an LSTM to read scanned digits
 	$(BIN)/anyrnn train digits
 
 # Tests that measure time run by themselves, after the others. Status 5 says there are none.
+TIMED = $(shell grep -rl --include='*.py' 'mark.timing' tests)
+
 test: $(VENV)/installed-dev ## the tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not timing"
-	$(BIN)/python -m pytest -m "timing and not slow" || test $$? -eq 5
+	$(BIN)/python -m pytest -m "timing and not slow" $(TIMED) || test $$? -eq 5
 
 test-all: $(VENV)/installed-frameworks ## the tests, and the slow ones: whole grids, fuzzers, soaks
 	$(BIN)/python -m pytest $(WORKERS) -o faulthandler_timeout=1800 --hypothesis-profile=thorough -m "not timing"
-	$(BIN)/python -m pytest -o faulthandler_timeout=1800 -m "timing" || test $$? -eq 5
+	$(BIN)/python -m pytest -o faulthandler_timeout=1800 -m "timing" $(TIMED) || test $$? -eq 5
 
 lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 	$(BIN)/ruff check
