@@ -28,6 +28,8 @@ TOGETHER = 0.55
 """The part of the time after which nothing is begun by several processes any more."""
 SECONDS = 150
 """Of an item at the most, with its compiling."""
+AFTER = 20
+"""Seconds that an item may go on when the time is over."""
 MOST_PROCESSES = 8
 COMMAND = [sys.executable, "-m", "benchmarks.gpu.worker"]
 Item = tuple[str, str]
@@ -38,14 +40,14 @@ class Worker:
     """A process that does items, one after the other."""
 
     def __init__(self, parts: Sequence[str], command: Sequence[str] = COMMAND) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([*command, *parts], **pipes)  # type: ignore[call-overload]
+        self.process = subprocess.Popen([*command, *parts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.goes_on = True
         self.lines: queue.Queue[str] = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
     def _read(self) -> None:
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.put(line)
         self.lines.put("")
@@ -88,7 +90,7 @@ class Report:
         return self.begin + part * self.seconds - time.monotonic()
 
     def plan(self, items: Sequence[Item]) -> None:
-        self.data |= {part: {} for part in (*CHECKS, *TIMED)} | {"not_measured": [": ".join(item) for item in items]}
+        self.data |= {part: {} for part in (*CHECKS, *TIMED, "not_here")} | {"not_measured": [": ".join(item) for item in items]}
         self.write()
 
     def note(self, item: Item, found: Any) -> None:
@@ -97,10 +99,10 @@ class Report:
         with self.lock:
             planned = self.data["not_measured"]
             if str(found).startswith(NOT_HERE):
-                planned[planned.index(label)] = f"{label} ({found.removeprefix(NOT_HERE).strip(': ')})"
+                self.data["not_here"][label] = found.removeprefix(NOT_HERE).strip(": ")
             else:
-                self.data.setdefault(part, {})[name] = found
-                planned.remove(label)
+                self.data[part][name] = found
+            planned.remove(label)
             print(f"{label}: {found}", flush=True)
             self.write()
 
@@ -115,7 +117,7 @@ class Report:
         named = [(f"{part}: {name}", found) for part in TIMED for name, found in self.data[part].items()]
         broken = [name for name, found in named if any(str(one).startswith(FAILED) for one in _values(found))]
         late = self.data["not_measured"]
-        unchecked = [name for name in late if name.startswith(CHECKS) and not name.endswith(")")]
+        unchecked = [name for name in late if name.startswith(CHECKS)]
         self.data |= {"wrong": wrong, "failed": broken}
         self.write()
         print(f"{self.file}: {len(checked)} checks, {len(wrong)} wrong; {len(broken)} failed; {len(late)} not measured")
@@ -141,9 +143,10 @@ def done_by(
         except (TimeoutError, EOFError, IndexError):
             break  # no process does anything here, or others were quicker
         try:
-            tell(item, worker.ask(item, timed, SECONDS))
+            tell(item, worker.ask(item, timed, min(SECONDS, report.left() + AFTER)))
         except (TimeoutError, EOFError, BrokenPipeError) as error:
-            tell(item, f"{FAILED}: {error}")
+            if report.left() > 0:  # else it is one of those that were not measured
+                tell(item, f"{FAILED}: {error}")
             worker.goes_on = False
         if not worker.goes_on:
             worker.end()
