@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import anyrnn.torch
 from anyrnn.backends.triton import launch, split, unit
-from anyrnn.backends.triton.device import device_of
+from anyrnn.backends.triton.device import device_of, measure
 from anyrnn.backends.triton.split import Blocks
 from benchmarks.gpu.checks import MODULES
 from benchmarks.gpu.items import Items, NotHereError, failed
@@ -108,6 +108,10 @@ def step_in(precision: str, blocks: Blocks, hidden: int) -> float:
 
 def barriers() -> Items:
     """What one costs: of a step of few features it is nearly all."""
+    yield (
+        "barrier and bytes a second of all, as the model measures them",
+        lambda: measure(device_of(torch.device("cuda")).multiprocessors),
+    )
     yield "what the model knows", lambda: str(device_of(torch.device("cuda")))
     yield "barrier of 2, us", lambda: step_of(reading(32, 2), 32) - step_of(reading(32, 1), 32)
     yield "barrier of 64, us", lambda: step_of(reading(1024, 64), 1024) - step_of(reading(16, 1), 16)
@@ -130,8 +134,8 @@ def kernels() -> Items:
                 yield f"LSTM step, N 16, H {hidden}, {how}, us", partial(step_of, blocks, hidden, dtype=dtype)
 
 
-def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, float]:
-    """Milliseconds of each system."""
+def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
+    """Milliseconds of each system, or how it failed."""
     torch.manual_seed(0)
     x = torch.randn(row.steps, row.samples, row.features, device="cuda", dtype=dtype)
     if row.mode in STREAMS:
@@ -148,7 +152,7 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, float]:
         systems["cudnn"] = MODULES[row.cell](row.features, row.hidden, **how)
     else:
         systems["eager"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="reference", **how)
-    found = {}
+    found: dict[str, Any] = {}
     with _tf32(tf32):
         for name, module in systems.items():
             module.train(training)
@@ -167,7 +171,7 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, float]:
             try:
                 found[name] = milliseconds(call)
             except Exception as error:  # noqa: BLE001
-                found[name] = failed(error)  # type: ignore[assignment]
+                found[name] = failed(error)
     return found
 
 

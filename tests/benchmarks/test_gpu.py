@@ -59,7 +59,8 @@ GOOD = [
 def test_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     status, found, log = run(monkeypatch, tmp_path, [*GOOD, ("checks", "two devices", "NOT HERE: there is one")])
     assert status == 0
-    assert (found["wrong"], found["failed"], found["not_measured"]) == ([], [], ["checks: two devices (there is one)"])
+    assert (found["wrong"], found["failed"], found["not_measured"]) == ([], [], [])
+    assert found["not_here"] == {"checks: two devices": "there is one"}
     assert (found["checks"], found["choice"]) == ({"a": "ok 0"}, {"b": "ok 1"})
     assert (found["ceilings"], found["rows"]) == ({"copy": 2.5}, {"lstm": {"triton": 1.5, "cudnn": 2.5}})
     assert sorted(log[:2]) == ["copy False", "lstm False"]
@@ -98,6 +99,14 @@ def test_what_comes_too_late_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     status, found, log = run(monkeypatch, tmp_path, GOOD, "--minutes", "0")
     assert (status, found["checks"], log) == (1, {}, [])
     assert found["not_measured"] == ["checks: a", "choice: b", "ceilings: copy", "rows: lstm"]
+
+
+@pytest.mark.parametrize(("left", "status"), [("checks: lstm (5, 3)", 1), ("rows: lstm", 0)])
+def test_a_check_that_was_not_made_is_no_success(tmp_path: Path, left: str, status: int) -> None:
+    report = gpu.Report(tmp_path / "found.json", 0.0, 0.0)
+    report.plan([("checks", "a"), tuple(left.split(": "))])
+    report.note(("checks", "a"), "ok")
+    assert report.finish() == status
 
 
 def test_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
