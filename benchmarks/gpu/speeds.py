@@ -24,15 +24,15 @@ from benchmarks.suite import DIGITS, STREAMS, Row, rows_of
 
 ROUNDS, SECONDS = 5, 0.02
 """Of the timing of a call: blocks, and how long each is at least."""
-TIMED = True
-"""Whether calls are timed, or made once so that all is compiled."""
+ONCE = False
+"""Whether calls are made once, so that all is compiled, in the place of being timed."""
 
 
 def milliseconds(call: Callable[[], object]) -> float:
     """The median of blocks."""
     call()
     torch.cuda.synchronize()
-    if not TIMED:
+    if ONCE:
         return 0.0
     start = time.perf_counter()
     call()

@@ -37,8 +37,8 @@ def main(wanted: list[str], told: TextIO, answers: TextIO) -> int:
             made[part, ALL] = partial(str, failed(error))
     say(list(made))
     for line in told:
-        part, name, speeds.TIMED = json.loads(line)
-        goes_on = True
+        part, name, timed = json.loads(line)
+        speeds.ONCE, goes_on = not timed, True
         try:
             found = made[part, name]()
         except NotHereError as error:

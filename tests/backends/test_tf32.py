@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 PROGRAM = """
 import threading
@@ -37,7 +38,7 @@ with tf32.as_in_products():  # which ends before the other does
 assert cudnn() == before
 print(precision_of(torch.float32), before, *within, tf32.allowed_to_cudnn())
 """
-NEWER = hasattr(__import__("torch").backends.cuda.matmul, "fp32_precision")
+NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
 
 @pytest.mark.parametrize(
