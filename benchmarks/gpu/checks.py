@@ -263,16 +263,26 @@ def check_cudnn(kind: str) -> str:
     if reason:
         return f"WRONG: {reason}"
     first = [torch.zeros(4, 5, 20, device=DEVICE) for _ in ours.network.state_sizes]
-    sources = list(ours.parameters())
-    with torch.no_grad():
-        output, last, reserve = cudnn.forward(ours.network, x, first, sources, None, True)
-        d_x, _, d_sources = cudnn.backward(
-            ours.network, x, first, sources, None, reserve, torch.cos(output), [None] * len(last), (True, True, True)
-        )
+    names = ours._mode.source_names
+    sources = [ours.get_parameter(name) for name in names]
+    buffer = cudnn.one_buffer(ours.network, sources)
+    if buffer is None:
+        return "WRONG: parameters do not stand as cuDNN wants them"
     expected = theirs(x)[0]
-    expected.backward(torch.cos(output))
-    pairs = [(output, expected), (d_x[0], x.grad), *zip(d_sources, (p.grad for p in theirs.parameters()), strict=True)]
-    worst = max(_distance(a, b.detach()) for a, b in pairs)
+    expected.backward(torch.cos(expected.detach()))
+    worst = 0.0
+    for memory in (buffer, None):
+        with torch.no_grad():
+            output, last, reserve = cudnn.forward(ours.network, x, first, sources, memory, None, True)
+            d_x, _, d_sources = cudnn.backward(
+                ours.network, x, first, sources, memory, None, reserve, torch.cos(output), [None] * len(last), (True, True, True)
+            )
+        pairs = [
+            (output, expected),
+            (d_x[0], x.grad),
+            *((d, theirs.get_parameter(n).grad) for n, d in zip(names, d_sources, strict=True)),
+        ]
+        worst = max(worst, *(_distance(a, b.detach()) for a, b in pairs))
     return f"{'ok' if worst <= 1e-3 else 'WRONG'} {worst:.1e} of the largest"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from functools import partial
 from typing import Any, TextIO
 
@@ -44,6 +45,7 @@ def main(wanted: list[str], told: TextIO, answers: TextIO) -> int:
         except NotHereError as error:
             found = f"{NOT_HERE}: {error}"
         except Exception as error:  # noqa: BLE001  (nor an item)
+            print(f"{part}: {name}", traceback.format_exc(), sep="\n", file=sys.stderr, flush=True)
             found, goes_on = failed(error), not is_the_devices(error)
         say([found, goes_on])
         if not goes_on:

@@ -12,6 +12,7 @@ PROGRAM = """
 import threading
 import torch
 from anyrnn.backends import tf32
+from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.split import precision_of
 b = torch.backends
 {setting}
@@ -36,7 +37,7 @@ with tf32.as_in_products():  # which ends before the other does
     thread.join()
     within.append(cudnn())
 assert cudnn() == before
-print(precision_of(torch.float32), before, *within, tf32.allowed_to_cudnn())
+print(precision_of(torch.float32, Device(1)), before, *within, tf32.allowed_to_cudnn())
 """
 NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
@@ -44,14 +45,14 @@ NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 @pytest.mark.parametrize(
     ("setting", "kernels", "before", "called"),
     [
-        ("", "ieee", True, False),
+        ("", "bf16x6", True, False),
         ("torch.set_float32_matmul_precision('high')", "tf32", True, True),
         ("b.cuda.matmul.allow_tf32 = True", "tf32", True, True),
         ("b.cuda.matmul.allow_tf32 = True; b.cudnn.allow_tf32 = False", "tf32", False, False),
-        ("b.cudnn.allow_tf32 = False", "ieee", False, False),
+        ("b.cudnn.allow_tf32 = False", "bf16x6", False, False),
         ("b.fp32_precision = 'tf32'", "tf32", True, True),
-        ("b.fp32_precision = 'ieee'", "ieee", False, False),
-        ("b.cuda.matmul.fp32_precision = 'ieee'", "ieee", True, False),
+        ("b.fp32_precision = 'ieee'", "bf16x6", False, False),
+        ("b.cuda.matmul.fp32_precision = 'ieee'", "bf16x6", True, False),
         ("b.cuda.matmul.fp32_precision = 'tf32'", "tf32", True, True),
         ("b.cuda.matmul.fp32_precision = 'tf32'; b.cudnn.rnn.fp32_precision = 'ieee'", "tf32", False, False),
     ],

@@ -85,7 +85,7 @@ class Interpreter:
 
     def _choose(self, node: Node, arrays: list[Any]) -> Any:
         assert self.chances is not None
-        place = {"device": arrays[0].device} if hasattr(arrays[0], "device") else {}
+        place = next(({"device": a.device} for a in arrays if a.ndim and hasattr(a, "device")), {})  # numbers may be anywhere
         features = [d.evaluate(self.sizes) for d in node.shape] or [1]
         rows = [max(a.shape[0] if a.ndim > 1 else 1 for a in arrays)] if node.per_sample else []
         mask = self.chances.kept(self.xp, lambda n: self.xp.arange(n, **place), node.attributes[0], *rows, *features)

@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 from torch.nn.utils import parametrize
 
 from anyrnn import backends, cells
+from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.triton import run as triton
 from anyrnn.errors import UnsupportedError
@@ -147,6 +148,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                 tensor = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.trained))
         self.reset_parameters()
+        self._put_in_one_buffer()
 
     @property
     def batch_first(self) -> bool:
@@ -181,7 +183,17 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._earlier = Earlier()
         self._as_before.clear()
         super()._apply(fn, recurse)
+        self._put_in_one_buffer()
         return self
+
+    def _put_in_one_buffer(self) -> None:
+        """On CUDA devices: parameters that cuDNN takes as they are stand as it wants them, as those of torch's modules do."""
+        mode, own = self._modes[False], self._parameters
+        sources = [own.get(name) for name in mode.source_names]
+        plain_ones = [s for s in sources if s is not None and s.is_cuda]
+        one_by_one = mode.phase is None and mode.network.is_one_call and len(plain_ones) == len(sources)
+        if one_by_one and plain_ones and plain.direct(*plain_ones):
+            cudnn.put_in_one_buffer(mode.network, plain_ones)
 
     def _forget(self) -> None:
         """Let go of what is kept of the parameters."""
@@ -432,7 +444,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if made is None:
             chances = None
             if seed is not None:
-                native = direct and plain.direct(seed) and self._why_not_native(like) is None
+                native = direct and like.is_cpu and plain.direct(seed) and self._why_not_native(like) is None
                 random = network.randomness(int(seed), None, _weight_mask) if native else network.randomness(seed, None)
                 chances = None if random is None else random.at(layer, direction, 0)
             made = phase.make(unit, parameters, like, chances, keep=direct)

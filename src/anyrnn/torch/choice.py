@@ -20,6 +20,9 @@ from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import Call
 
 KNOWN: dict[str, Choice] = {}
+DECIDED: dict[object, bool] = {}
+"""By all that a choice depends on, so that calls need not ask for it by its long name."""
+MOST_DECIDED = 1024
 NAMES = {"triton": "generated kernels", "cudnn": "cuDNN"}
 
 
@@ -83,12 +86,24 @@ def takes_cudnn(
     call: Call, x: Tensor, packing: Packing | None, trains: bool, runs: Callable[[str], Callable[[], object]]
 ) -> bool:
     """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn`, to be measured."""
-    if why_not_cudnn(call, x, packing) is not None:
-        return False
-    kind = kind_of(call, x, packing, trains)
-    if kind not in KNOWN:
-        if torch.cuda.is_current_stream_capturing():  # nothing can be measured now
+    dense = None if packing is None else (len(packing.counts), packing.rows)
+    settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), tf32.allowed(), tf32.allowed_to_cudnn()
+    alike = id(call), x.shape, x.dtype, x.device, dense, trains, settings
+    if alike not in DECIDED:
+        decided = why_not_cudnn(call, x, packing) is None and _decided(kind_of(call, x, packing, trains), runs)
+        if decided is None:
             return False
+        while len(DECIDED) >= MOST_DECIDED:
+            DECIDED.pop(next(iter(DECIDED)))
+        DECIDED[alike] = decided
+    return DECIDED[alike]
+
+
+def _decided(kind: str, runs: Callable[[str], Callable[[], object]]) -> bool | None:
+    """Of a kind of call; None where nothing can be measured now."""
+    if kind not in KNOWN:
+        if torch.cuda.is_current_stream_capturing():
+            return None
         try:
             KNOWN[kind] = remembered("choice", kind, partial(_measured, runs))
         except BrokenError as error:  # which may not be so in another process

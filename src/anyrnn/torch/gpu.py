@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
 from anyrnn._memory import ALIGNMENT
+from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
+from anyrnn.backends.triton.tape import repeated
 from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
@@ -109,11 +111,27 @@ def _made_by(
 def _forward_on_cudnn(
     call: Call, x: Tensor, first: Tensors, sources: Tensors, packing: Packing | None, keep: bool
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-    rows = x.size(1) if packing is None else packing.rows
-    first = first or first_values(call.network, x, rows)
     counts = None if packing is None else packing.counts
-    output, last, reserve = cudnn.forward(call.network, x, first, sources, counts, keep)
+    buffer = _one_buffer(call, sources)
+
+    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+        (x,), first, sources, buffer = parts(given)
+        first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
+        return cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
+
+    parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
+    with tf32.as_in_products():
+        if _may_repeat(x, None, packing):
+            output, last, reserve = repeated((id(call), "cudnn", len(first), len(buffer), keep), run, given)
+        else:
+            output, last, reserve = run(given)
     return output, last, reserve.view(OF_CUDNN) if keep else None
+
+
+def _one_buffer(call: Call, sources: Tensors) -> list[Tensor]:
+    """The memory that cuDNN has all sources in, if it has."""
+    buffer = cudnn.one_buffer(call.network, sources)
+    return [] if buffer is None else [buffer]
 
 
 def _forward_on_triton(
@@ -126,16 +144,39 @@ def _forward_on_triton(
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     x, extent = inputs[0], extent_of(inputs[0], packing)
-    output = x.new_empty(extent.rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
-    more = [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
-    reserve, windows = None, None
+    windows, reserve = None, list[Tensor]()
     if keep:
         windows = windows_of(call.network, x.dtype, extent, call.budget)
-        bytes = kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
-        reserve = _new_reserve(bytes, x.device)
+        reserve = [_new_reserve(kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows), x.device)]
     randomness = call.randomness(seed, packing)
-    last = triton.forward(call.network, inputs, first, sources, extent, randomness, output, more, reserve, windows, call.ends)
-    return output, [*last, *more], reserve
+
+    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        inputs, first, sources, reserve = parts(given)
+        x = inputs[0]
+        output = x.new_empty(extent.rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
+        more = [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
+        of_call = extent, randomness, output, more, reserve[0] if keep else None, windows, call.ends
+        return output, [*triton.forward(call.network, inputs, first, sources, *of_call), *more]
+
+    parts = _parts(inputs, first, sources, reserve)
+    given = [*inputs, *first, *sources, *reserve]
+    if _may_repeat(x, randomness, packing):
+        output, last = repeated((id(call), "forward", len(first), keep, tf32.allowed()), run, given)
+    else:
+        output, last = run(given)
+    return output, last, reserve[0] if keep else None
+
+
+def _parts(*groups: Sequence[object]) -> Callable[[Sequence[Tensor]], list[Sequence[Tensor]]]:
+    """What takes a list apart into groups that are as long as these."""
+    ends = list(accumulate(map(len, groups), initial=0))
+    return lambda given: [given[begin:end] for begin, end in pairwise(ends)]
+
+
+def _may_repeat(x: Tensor, randomness: object, packing: Packing | None) -> bool:
+    """Whether what a call consists of follows from shapes. Captured ones are repeated by their graph."""
+    captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return randomness is None and packing is None and not captured
 
 
 def _new_reserve(bytes: int, device: torch.device) -> Tensor:
@@ -165,6 +206,38 @@ def run_backward(
         return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
 
 
+def _backward_on_cudnn(
+    call: Call,
+    x: Tensor,
+    first: Tensors,
+    sources: Tensors,
+    packing: Packing | None,
+    reserve: Tensor,
+    d_output: Tensor | None,
+    d_last: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    counts, buffer = None if packing is None else packing.counts, _one_buffer(call, sources)
+    cotangents, there = [d for d in (d_output, *d_last) if d is not None], [d is not None for d in (d_output, *d_last)]
+
+    def run(given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        (x, reserve), first, sources, buffer, present = parts(given)
+        first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
+        of_results = iter(present)
+        d_output, *d_last = [next(of_results) if one else None for one in there]
+        of_call = first, sources, buffer[0] if buffer else None, counts, reserve, d_output, d_last, wanted
+        return cudnn.backward(call.network, x, *of_call)
+
+    parts = _parts([x, reserve], first, sources, buffer, cotangents)
+    given = [x, reserve, *first, *sources, *buffer, *cotangents]
+    with tf32.as_in_products():
+        if not _may_repeat(x, None, packing):
+            return run(given)
+        key = id(call), "cudnn backward", len(first), len(buffer), tuple(there), tuple(wanted)
+        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, given)
+        return found
+
+
 def _backward_on(
     call: Call,
     inputs: Tensors,
@@ -185,16 +258,30 @@ def _backward_on(
     if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = reserve.clone(memory_format=torch.contiguous_format)
     if on_cudnn:
-        first = first or first_values(call.network, x, extent.rows)
-        reserve = reserve.view(torch.uint8)
-        return cudnn.backward(call.network, x, first, sources, extent.counts, reserve, d_output, d_last, wanted)
-    d_more = [
-        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
-        for d, size in zip(d_last[states:], call.more_sizes, strict=True)
-    ]
-    randomness, given = call.randomness(seed, packing), None if d_output is None else readable(d_output)
+        return _backward_on_cudnn(call, x, first, sources, packing, reserve.view(torch.uint8), d_output, d_last, wanted)
+    randomness, given = call.randomness(seed, packing), [] if d_output is None else [readable(d_output)]
     windows = windows_of(call.network, x.dtype, extent, call.budget)
-    cotangents = (given, d_last[:states], list(map(readable, d_more)))
-    run = partial(triton.backward, call.network, inputs, sources, extent, randomness, reserve, windows)
-    with triton.LOCK.now if windows else nullcontext():
-        return run(*cotangents, wanted, call.ends)
+    cotangents, more = [d for d in d_last[:states] if d is not None], [readable(d) for d in d_last[states:] if d is not None]
+    there = tuple(d is not None for d in d_last)
+
+    def run(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        inputs, sources, (reserve,), given, *some = parts(tensors)
+        x, of_last = inputs[0], iter([*some[0], *some[1]])
+        d_last = [next(of_last) if one else None for one in there]
+        d_more = [
+            x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
+            for d, size in zip(d_last[states:], call.more_sizes, strict=True)
+        ]
+        of_call = extent, randomness, reserve, windows, given[0] if given else None, d_last[:states], d_more, wanted, call.ends
+        return triton.backward(call.network, inputs, sources, *of_call)
+
+    parts = _parts(inputs, sources, [reserve], given, cotangents, more)
+    tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]
+    if windows:
+        with triton.LOCK.now:
+            return run(tensors)
+    if not _may_repeat(x, randomness, packing):
+        return run(tensors)
+    key = id(call), "backward", len(given), there, tuple(wanted), tf32.allowed()
+    found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
+    return found

@@ -34,7 +34,7 @@ def on_cpu(
     return output, [by_name[name] for name in network.graph.state_names]
 
 
-def forward(network: Any, x: Tensor, first: Any, sources: Any, counts: Any, trains: bool) -> Any:
+def forward(network: Any, x: Tensor, first: Any, sources: Any, buffer: Any, counts: Any, trains: bool) -> Any:
     CALLS.append("forward")
     weights = matching.weights(matching.match(network), network, sources)
     with torch.no_grad():
@@ -43,7 +43,16 @@ def forward(network: Any, x: Tensor, first: Any, sources: Any, counts: Any, trai
 
 
 def backward(
-    network: Any, x: Tensor, first: Any, sources: Any, counts: Any, reserve: Tensor, d_output: Any, d_last: Any, wanted: Any
+    network: Any,
+    x: Tensor,
+    first: Any,
+    sources: Any,
+    buffer: Any,
+    counts: Any,
+    reserve: Tensor,
+    d_output: Any,
+    d_last: Any,
+    wanted: Any,
 ) -> Any:
     CALLS.append("backward")
     found = matching.match(network)
@@ -64,8 +73,10 @@ DEEP = {"num_layers": 2, "bidirectional": True, "batch_first": True}
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN is there, and takes half of the time."""
     choice.KNOWN.clear()
+    choice.DECIDED.clear()
     CALLS.clear()
     monkeypatch.setattr(run, "why_not", lambda network, *_: r if isinstance(r := matching.match(network), str) else None)
+    monkeypatch.setattr(run, "one_buffer", lambda network, sources: None)
     monkeypatch.setattr(run, "forward", forward)
     monkeypatch.setattr(run, "backward", backward)
     monkeypatch.setattr(choice, "kind_of", lambda call, x, packing, trains: f"{call.network} {x.shape} {trains}")
@@ -145,6 +156,7 @@ def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, w
         assert bool(CALLS) is (which == "generated kernels")
         assert f"choice    {which} could not be measured: OutOfMemoryError" in str(anyrnn.explain(module, x))
         choice.KNOWN.clear()
+        choice.DECIDED.clear()
         assert f"choice    {gpu.UNMEASURED}" in str(anyrnn.explain(module, x))
 
 
@@ -155,6 +167,7 @@ def test_what_was_measured_in_another_process_is_known(monkeypatch: pytest.Monke
     with torch.no_grad():
         module(x)
         choice.KNOWN.clear()
+        choice.DECIDED.clear()
         assert "choice    measured: generated kernels 2 ms, cuDNN 1 ms" in str(anyrnn.explain(module, x))
 
 

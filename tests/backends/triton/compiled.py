@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from anyrnn import cells
-from anyrnn.backends.triton import functions, split
+from anyrnn.backends.triton import functions
 from anyrnn.backends.triton.device import READ, Device
 from anyrnn.backends.triton.launch import kernels, lowered, program_of
 from anyrnn.backends.triton.names import Argument
@@ -49,12 +49,11 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
     graph, of = cells.load(cell).trace(), getattr(torch, dtype)
     made, (size, rows) = plan(graph), map(int, sizes.split("x")) if "x" in sizes else (0, 0)
     features = {"input": size, "hidden": size, **graph.other_sizes(size)}
-    split.precision_of = lambda dtype: precision
     for which in ("inference", "training", "backward"):
         blocks = replace(Blocks(), columns=int(columns))
         scanned = sizes == "scans" and program_of(made, which, scans=True) is not None
         if size:
-            weights = step_weights(lowered(made, which), made.phase.weights, features, of)
+            weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
             all_blocks = holding(weights, size, rows, Device(132))
             blocks = next(b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows))
         found = kernels(made, which, scans=scanned, holds=blocks.holds)

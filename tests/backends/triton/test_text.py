@@ -36,7 +36,7 @@ def test_the_text(name: str, golden: Callable[[str, str], None]) -> None:
 
 def test_the_text_of_programs_that_hold_weights(golden: Callable[[str, str], None]) -> None:
     made = plan(cells.load("lstm_layernorm").trace())
-    programs = [code_of(made, which, "lstm_layernorm", holds=True).text for which in ("inference", "backward")]
+    programs = [code_of(made, which, "lstm_layernorm", holds=2).text for which in ("inference", "backward")]
     golden("lstm_layernorm_holding", "\n\n".join(programs))
 
 

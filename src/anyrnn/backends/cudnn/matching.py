@@ -88,6 +88,19 @@ def weights(match: Match, network: Network, sources: Sequence[Tensor]) -> list[T
     return found
 
 
+@lru_cache(maxsize=256)
+def order_of(network: Network) -> tuple[int, ...] | None:
+    """Which source each of cuDNN's weights is, where each is one as it stands."""
+    found, shapes = match(network), [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+    assert isinstance(found, Match)
+    sources = [torch.empty(shape) for shape in shapes]
+    places = {(s.data_ptr(), s.shape): k for k, s in enumerate(sources)}
+    order = [places.get((w.data_ptr(), w.shape)) for w in weights(found, network, sources)]
+    return (
+        tuple(k for k in order if k is not None) if sorted(map(repr, order)) == sorted(map(repr, range(len(sources)))) else None
+    )
+
+
 def _total(nodes: Sequence[tuple[int, bool]], values: Mapping[int, Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A gate's part of a parameter: the sum of some values, or zeros."""
     terms = [values[node].T if transposed else values[node] for node, transposed in nodes]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anyrnn.backends import tf32
-from anyrnn.backends.cudnn.matching import PARAMETERS, Match, gradients, match, weights
+from anyrnn.backends.cudnn.matching import PARAMETERS, Match, gradients, match, order_of, weights
 from anyrnn.sequence.network import Network
 
 MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
@@ -49,25 +49,95 @@ def _states(found: Match, network: Network, states: Sequence[Any]) -> tuple[Any,
     return first, second[0] if second else None
 
 
+@lru_cache(maxsize=64)
+def _places(network: Network, dtype: torch.dtype, device: torch.device) -> tuple[tuple[int, ...], int]:
+    """Where each weight begins in the memory that cuDNN wants all of them in, and how large that is, in numbers."""
+    found = match(network)
+    assert isinstance(found, Match)
+    shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
+    made = weights(found, network, [torch.empty(shape, dtype=dtype, device=device) for shape in shapes])
+    copies = [w.clone() for w in made]
+    buffer = _flatten(found, network, copies)
+    return tuple((w.data_ptr() - buffer.data_ptr()) // buffer.element_size() for w in copies), buffer.numel()
+
+
+def _flatten(found: Match, network: Network, given: list[Tensor]) -> Tensor:
+    """Make weights views of one memory, as cuDNN wants it."""
+    of_network = (MODES[found.mode], network.output_size, 0, network.layers, False, network.bidirectional)
+    with torch.no_grad():
+        return torch._cudnn_rnn_flatten_weight(given, len(PARAMETERS), given[0].shape[1], *of_network)
+
+
+def put_in_one_buffer(network: Network, sources: Sequence[Tensor]) -> None:
+    """Let sources that are cuDNN's weights stand as it wants them, as `flatten_parameters` of torch's modules does."""
+    first, order = sources[0], None
+    if why_not(network, first.dtype, first.device, uneven=False) is None:
+        order = order_of(network)
+    apart = len({s.data_ptr() for s in sources}) == len(sources) and all(map(Tensor.is_contiguous, sources))
+    alike = all(s.dtype is first.dtype and s.device == first.device for s in sources)
+    if order is not None and apart and alike:
+        found = match(network)
+        assert isinstance(found, Match)
+        with torch.cuda.device_of(first):
+            _flatten(found, network, [sources[k] for k in order])
+
+
+def one_buffer(network: Network, sources: Sequence[Tensor]) -> Tensor | None:
+    """The memory that sources stand in as cuDNN wants them; None where they do not."""
+    order = order_of(network)
+    if order is None:
+        return None
+    first = sources[order[0]]
+    places, total = _places(network, first.dtype, first.device)
+    size, storage = first.element_size(), first.untyped_storage()
+    begin = first.data_ptr() - places[0] * size
+    if begin < storage.data_ptr() or begin + total * size > storage.data_ptr() + storage.nbytes():
+        return None
+    if any(sources[k].data_ptr() != begin + place * size for k, place in zip(order, places, strict=True)):
+        return None
+    return first.detach().as_strided((total,), (1,), first.storage_offset() - places[0])
+
+
+def _given(found: Match, network: Network, sources: Sequence[Tensor], buffer: Tensor | None) -> tuple[list[Tensor], Tensor]:
+    """All weights, and the memory that they stand in: copies where there is none."""
+    if buffer is not None:
+        order = order_of(network)
+        assert order is not None
+        return [sources[k] for k in order], buffer
+    made = weights(found, network, sources)
+    places, total = _places(network, made[0].dtype, made[0].device)
+    buffer = made[0].new_zeros(total)
+    views = [buffer[place : place + w.numel()].view(w.shape) for place, w in zip(places, made, strict=True)]
+    for view, w in zip(views, made, strict=True):
+        view.copy_(w)
+    return views, buffer
+
+
 def forward(
-    network: Network, x: Tensor, first: Sequence[Tensor], sources: Sequence[Tensor], counts: Sequence[int] | None, trains: bool
+    network: Network,
+    x: Tensor,
+    first: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    buffer: Tensor | None,
+    counts: Sequence[int] | None,
+    trains: bool,
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     """The output [T, N, S * H], or [rows, S * H] of packed rows; the last states; what a backward call needs.
 
     Args:
         x: [T, N, D], or packed rows [rows, D] with the `counts` of each step.
         first: [units, N, H] for each state, all of them.
+        buffer: of `one_buffer`.
     """
     found = match(network)
     assert isinstance(found, Match)
     h, c = _states(found, network, [s.contiguous() for s in first])
-    given = weights(found, network, sources)
-    with tf32.as_in_products():
-        output, h, c, kept, _ = torch._cudnn_rnn(
-            x.contiguous(), given, len(PARAMETERS), None, h, c, *_arguments(found, network, counts, trains)
-        )
+    given, buffer = _given(found, network, sources, buffer)
+    output, h, c, kept, _ = torch._cudnn_rnn(
+        x.contiguous(), given, len(PARAMETERS), buffer, h, c, *_arguments(found, network, counts, trains)
+    )
     last = dict(zip(found.states, (h, c), strict=False))
-    reserve = torch.cat([kept.view(torch.uint8), output.contiguous().view(-1).view(torch.uint8)]) if trains else kept
+    reserve = torch.cat([output.contiguous().view(-1).view(torch.uint8), kept.view(torch.uint8)]) if trains else kept
     return output, [last[name] for name in network.graph.state_names], reserve
 
 
@@ -76,6 +146,7 @@ def backward(
     x: Tensor,
     first: Sequence[Tensor],
     sources: Sequence[Tensor],
+    buffer: Tensor | None,
     counts: Sequence[int] | None,
     reserve: Tensor,
     d_output: Tensor | None,
@@ -83,35 +154,30 @@ def backward(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients of the input, the first states and the sources; `wanted` says for each of the three whether they are."""
-    found = match(network)
+    found, order = match(network), order_of(network)
     assert isinstance(found, Match)
     h, c = _states(found, network, [s.contiguous() for s in first])
     d_h, d_c = _states(found, network, d_last)
-    given, buffer = _in_one_buffer(found, network, weights(found, network, sources))
+    given, buffer = _given(found, network, sources, buffer)
     shape = (*x.shape[:-1], network.width)
     bytes = network.width * x.element_size() * (x.numel() // x.shape[-1])
-    output = reserve[len(reserve) - bytes :].clone().view(x.dtype).view(shape)
-    kept = reserve[: len(reserve) - bytes].clone()  # which cuDNN writes to
+    output = reserve[:bytes].view(x.dtype).view(shape)
+    kept = reserve[bytes:].clone()  # which cuDNN writes to
     d_output = x.new_zeros(shape) if d_output is None else d_output.contiguous()
     asked = [wanted[0], wanted[1], wanted[1] and c is not None, wanted[2]]
-    with tf32.as_in_products():
-        d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(
-            x.contiguous(), given, len(PARAMETERS), buffer, h, c, output, d_output,
-            None if d_h is None else d_h.contiguous(), None if d_c is None else d_c.contiguous(),
-            *_arguments(found, network, counts, True), kept, asked,
-        )  # fmt: skip
+    d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(
+        x.contiguous(), given, len(PARAMETERS), buffer, h, c, output, d_output,
+        None if d_h is None else d_h.contiguous(), None if d_c is None else d_c.contiguous(),
+        *_arguments(found, network, counts, True), kept, asked,
+    )  # fmt: skip
     d_states = dict(zip(found.states, (d_h, d_c), strict=False))
+    d_sources = list[Tensor]()
+    if wanted[2] and order is not None:
+        d_sources = [d_weights[order.index(k)] for k in range(len(order))]
+    elif wanted[2]:
+        d_sources = gradients(found, network, sources, d_weights)
     return (
         [d_x] if wanted[0] else [],
         [d_states[name] for name in network.graph.state_names] if wanted[1] else [],
-        gradients(found, network, sources, d_weights) if wanted[2] else [],
+        d_sources,
     )
-
-
-def _in_one_buffer(found: Match, network: Network, given: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Copies of all weights in the memory that cuDNN wants them in, and that memory."""
-    copies = [w.detach().clone() for w in given]
-    features, hidden = given[0].shape[1], network.output_size
-    of_network = (MODES[found.mode], hidden, 0, network.layers, False, network.bidirectional)
-    with torch.no_grad():  # which makes the copies views
-        return copies, torch._cudnn_rnn_flatten_weight(copies, len(PARAMETERS), features, *of_network)

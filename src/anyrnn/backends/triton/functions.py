@@ -85,6 +85,63 @@ def kept(feature, sample, step, seed, stream, threshold):
 
 
 @triton.jit
+def parts(x, OPERAND: tl.constexpr, PRECISION: tl.constexpr):
+    """What tensor cores multiply in the place of `x`: three bfloat16 that add up to its 24 bits, or one number three times. Of an
+    infinity the rest is NaN.
+    """
+    if PRECISION == "bf16x6" and tl.bfloat16 == OPERAND:
+        first = rounded(x)
+        rest = x - first
+        second = rounded(rest)
+        return upper_half(first), upper_half(second), upper_half(rest - second)
+    else:
+        return x.to(OPERAND), x.to(OPERAND), x.to(OPERAND)
+
+
+@triton.jit
+def rounded(x):
+    """To 8 bits, as a float32; a third of the time that a conversion takes."""
+    return ((x.to(tl.int32, bitcast=True) + 0x8000) & -0x10000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def upper_half(x):
+    """A float32 of 8 bits as a bfloat16."""
+    return (x.to(tl.int32, bitcast=True) >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def product(a, b, total, PRECISION: tl.constexpr, COMPUTE: tl.constexpr):
+    """`total + a b` of parts. Of three of each, six products; what the others would add is below a float32's last bit. They are
+    added up by themselves, small ones first, since tensor cores cut what they add to a large number.
+    """
+    if PRECISION == "bf16x6" and a[0].dtype == tl.bfloat16:
+        found = tl.dot(a[2], b[0])
+        found = tl.dot(a[1], b[1], found)
+        found = tl.dot(a[0], b[2], found)
+        found = tl.dot(a[1], b[0], found)
+        found = tl.dot(a[0], b[1], found)
+        return total + tl.dot(a[0], b[0], found)
+    else:
+        how: tl.constexpr = (
+            "ieee" if PRECISION == "bf16x6" else PRECISION
+        )  # in the interpreter, which has no products of bfloat16
+        return tl.dot(a[0], b[0], total, input_precision=how, out_dtype=COMPUTE)
+
+
+@triton.jit
+def together(a, b):
+    """Columns of two tiles in turn: [S, K, F] and [S, K, F] -> [S, K, 2 F]"""
+    return tl.reshape(tl.join(a, b), (a.shape[0], a.shape[1], 2 * a.shape[2]))
+
+
+@triton.jit
+def apart(x):
+    """The same undone: [N, 2 F] -> [N, F] and [N, F]"""
+    return tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
+
+
+@triton.jit
 def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
     """Until all programs of the same rows have come here `target / COLUMN_PROGRAMS` times; then what they wrote is seen."""
     tl.debug_barrier()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anyrnn.backends.triton.lower import Sum, Term
-from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
+from anyrnn.backends.triton.names import (
+    BLOCKS,
+    CALL,
+    INDENT,
+    LOCAL,
+    RESERVED,
+    SLICED,
+    Argument,
+    Names,
+    filled,
+    identifier,
+    power_of_two,
+)
 from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
@@ -245,32 +257,68 @@ class KernelText:
         return self.use(self.writer.size(self.kernel.dim))
 
     def say_products(self, terms: Sequence[tuple[int, Term]], features: str) -> None:
-        """Products of one operand share a loop over its features; with weights that are held they are made at once."""
+        """Products of one operand share a loop over its features; with weights that are held they are one product."""
         loops: dict[tuple[str, int, str, str], list[tuple[int, Term]]] = {}
         for i, term in terms:
             loops.setdefault((term.operand, term.later, *self._range(term, features)), []).append((i, term))
-        if self.writer.holds and loops:
-            self.say("k = tl.arange(0, BLOCK_K)")
+        if self.writer.holds:
+            self.say_held({(operand, later): together for (operand, later, _, _), together in loops.items()})
+            return
         for (operand, later, begin, end), together in loops.items():
-            if self.writer.holds:
-                self.say_products_of(operand, later, together)
-                continue
             self.say(f"for k0 in range({begin}, {end}, BLOCK_K):")
             self.depth += 1
             self.say("k = k0 + tl.arange(0, BLOCK_K)")
-            self.say_products_of(operand, later, together)
+            value = f"functions.parts({self.say_operand(operand, later)}, OPERAND, PRECISION)"
+            for i, term in together:
+                tile, total = self.local(("tile", term.weight, i), f"{identifier(term.weight)}_tile"), self.label(i)
+                self.say(f"{tile} = functions.parts({self.writer.load_of(term, self.use)}, OPERAND, PRECISION)")
+                self.say(f"{total} = functions.product({value}, {tile}, {total}, PRECISION, COMPUTE)")
             self.depth -= 1
 
-    def say_products_of(self, operand: str, later: int, together: Sequence[tuple[int, Term]]) -> None:
-        """Of the features `k` of an operand."""
+    def say_operand(self, operand: str, later: int, block: int | None = None) -> str:
+        """The features `k` of an operand; of a block of held weights those of SLICES in its first side."""
         dim = self.dim(operand)
         assert dim is not None
-        value = self.local(("operand", operand, later), f"{identifier(operand)}_k")
-        mask = f"there & (k < {self.use(self.writer.size(dim))})[None, :]"
-        at, way = self.places[operand, later], self.way_to(operand)
-        self.say(f"{value} = tl.load({at} + k[None, :], mask={mask}, other=0.0{way}).to(OPERAND)")
-        for i, term in together:
-            self.say_product(i, term, value)
+        value = self.local(("operand", operand, later, block), f"{identifier(operand)}_k" + (f"_{block}" if block else ""))
+        rows, k = ("", "[None, :]") if block is None else ("[None, :, :]", "[:, None, :]")
+        mask = f"there{rows} & (k < {self.use(self.writer.size(dim))}){k}"
+        self.say(f"{value} = tl.load({self.places[operand, later]}{rows} + k{k}, mask={mask}, other=0.0{self.way_to(operand)})")
+        return value
+
+    def say_held(self, groups: Mapping[tuple[str, int], Sequence[tuple[int, Term]]]) -> None:
+        """With weights that are held. Slices of the features are multiplied side by side and added up; the columns of several
+        results stand in turn.
+        """
+        by_results: dict[tuple[int, ...], list[tuple[str, int]]] = {}
+        for of, together in groups.items():
+            by_results.setdefault(tuple(i for i, _ in together), []).append(of)
+        for results, operands in by_results.items():
+            columns = power_of_two(len(results))
+            total = self.local(("products", results), f"products_of_{identifier(operands[0][0])}")
+            self.say(f"{total} = tl.zeros((SLICES, BLOCK_N, {columns} * BLOCK_F), COMPUTE)")
+            for of in operands:
+                values = []
+                for block in range(self.writer.holds):  # all loads are on their way before anything waits for one
+                    self.say(f"k = {block} * BLOCK_K + {SLICED}")
+                    values.append(self.say_operand(*of, block))
+                for block, value in enumerate(values):
+                    tiles = self.use(self.writer.tiles(of[0], [term for _, term in groups[of]], block))
+                    parts = f"functions.parts({value}, OPERAND, PRECISION)"
+                    self.say(f"{total} = functions.product({parts}, {tiles}, {total}, PRECISION, COMPUTE)")
+            self.say(f"{total} = tl.sum({total}, axis=0)")
+            self._say_apart(total, [self.label(i) for i in results], columns)
+
+    def _say_apart(self, value: str, results: Sequence[str], columns: int) -> None:
+        """Add to each result its columns of a value that has those of so many in turn."""
+        if columns == 1:
+            self.say(f"{results[0]} += {value}")
+            return
+        half = columns // 2
+        halves = [results[:half], results[half:]] if len(results) > half else [results]
+        names = [self.local(("part", value, k), f"{'_'.join(half)}_products") for k, half in enumerate(halves)]
+        self.say(f"{', '.join((*names, '_')[:2])} = functions.apart({value})")
+        for name, half_of_results in zip(names, halves, strict=True):
+            self._say_apart(name, half_of_results, half)
 
     def _range(self, term: Term, features: str) -> tuple[str, str]:
         """The features of the operand that a block of features of the result needs."""
@@ -283,15 +331,6 @@ class KernelText:
         begin = f"(block * BLOCK_F) // {of_result} * {of_operand} // BLOCK_K * BLOCK_K"
         last = f"tl.minimum(block * BLOCK_F + BLOCK_F, {features}) - 1"
         return begin, f"({last}) // {of_result} * {of_operand} + {of_operand}"
-
-    def say_product(self, i: int, term: Term, value: str) -> None:
-        if self.writer.holds:
-            name = self.use(self.writer.tile(term))
-        else:
-            name = self.local(("tile", term.weight, i), f"{identifier(term.weight)}_tile")
-            self.say(f"{name} = {self.writer.load_of(term, self.use)}")
-        total = self.label(i)
-        self.say(f"{total} = tl.dot({value}, {name}, {total}, input_precision=PRECISION, out_dtype=COMPUTE)")
 
     def say_store(self, value: str, buffer: str, later: int, mask: str, feature: str) -> None:
         at = self.places[buffer, later] + (feature if self.dim(buffer) is not None else "")

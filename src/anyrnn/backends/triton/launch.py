@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from anyrnn.backends.triton import tape
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.names import Argument
 from anyrnn.backends.triton.text import Code, write
@@ -29,7 +30,10 @@ class Kernels:
         """`values` by kind and what they are of."""
         arguments = [values.get((a.kind, a.of)) if a.kind == "buffer" else values[a.kind, a.of] for a in self._positional(name)]
         constant = {a.name: values[a.kind, a.of] for a in self.code.arguments[name] if a.kind == "adds"}
-        self.functions[name][tuple(grid)](*arguments, **constant, **constants, **how)
+        function, rest = self.functions[name], constant | constants
+        with tape.unwatched():
+            compiled = function[tuple(grid)](*arguments, **rest, **how)
+        tape.launched(function, compiled, grid, arguments, rest)
 
     def _positional(self, name: str) -> list[Argument]:
         return [a for a in self.code.arguments[name] if a.kind != "adds"]
@@ -42,7 +46,7 @@ def program_of(plan: Plan, which: str, scans: bool = False) -> Program | None:
     return with_scans(plan, which) if scans else program
 
 
-def code_of(plan: Plan, which: str, name: str, scans: bool = False, holds: bool = False) -> Code:
+def code_of(plan: Plan, which: str, name: str, scans: bool = False, holds: int = 0) -> Code:
     """The text of a program of a plan."""
     program = program_of(plan, which, scans)
     assert program is not None
@@ -58,7 +62,7 @@ def lowered(plan: Plan, which: str, scans: bool = False) -> Lowered:
 
 
 @lru_cache(maxsize=256)
-def kernels(plan: Plan, which: str, scans: bool = False, holds: bool = False) -> Kernels:
+def kernels(plan: Plan, which: str, scans: bool = False, holds: int = 0) -> Kernels:
     """Those of a program. Triton compiles each when it is first launched."""
     import triton
     import triton.language as tl

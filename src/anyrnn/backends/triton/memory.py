@@ -268,6 +268,7 @@ class Layout:
         return {name: one.of(reserve)[window] for (of, name), one in self.before.items() if of == unit}
 
 
+@lru_cache(maxsize=256)
 def layout_of(network: Network, dtype: torch.dtype, steps: int, total: int, rows: int, windows: Windows | None = None) -> Layout:
     """Of a call with so many steps, and rows in all steps and in the widest."""
     kept: dict[tuple[int, str], Kept] = {}

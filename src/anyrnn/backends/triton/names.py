@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-BLOCKS = ("BLOCK_N", "BLOCK_F", "BLOCK_K", "BLOCK_R", "COLUMN_PROGRAMS", "COMPUTE", "OPERAND", "PRECISION", "PACKED")
+BLOCKS = ("BLOCK_N", "BLOCK_F", "BLOCK_K", "SLICES", "BLOCK_R", "COLUMN_PROGRAMS", "COMPUTE", "OPERAND", "PRECISION", "PACKED")
 """What is known when a text is compiled."""
 INDENT = "    "
+SLICED = "tl.arange(0, SLICES)[:, None] * (BLOCK_K // SLICES) + tl.arange(0, BLOCK_K // SLICES)[None, :]"
+"""The features of an operand, a slice in each row."""
 
 
 def identifier(name: str) -> str:
@@ -39,7 +41,7 @@ class Names:
 class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
     (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, and those of the call itself, `call`. `tile` is no
-    argument of a launch, but what a program has loaded before the steps: its part of a weight.
+    argument of a launch, but what a program has loaded before the steps: its part of some weights.
     """
 
     kind: str
@@ -88,6 +90,11 @@ CALL = ("counts", "given", "chunk_first", "slot_first", "slot_sign")
 
 LOCAL = ("step", "rows", "row_block", "column")
 """What a kernel's function is given by the one that is launched."""
+
+
+def power_of_two(size: int) -> int:
+    """The least that is no smaller."""
+    return 1 << max(0, size - 1).bit_length()
 
 
 def filled(words: Sequence[str], depth: int) -> list[str]:

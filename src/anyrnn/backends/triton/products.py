@@ -64,12 +64,23 @@ class Outer:
     right: Tensor
     heads: int
 
-    def add(self) -> None:
-        if self.heads == 1:
-            self.gradient.add_(self.left.T @ self.right)
+    def make(self, adds: bool) -> None:
+        """`adds`: to what is there."""
+        if self.heads == 1 and self.gradient.dtype is self.left.dtype:
+            if adds:
+                self.gradient.addmm_(self.left.T, self.right)
+            else:
+                torch.mm(self.left.T, self.right, out=self.gradient)
             return
-        left, right = (t.view(len(t), self.heads, -1).transpose(0, 1) for t in (self.left, self.right))
-        self.gradient.view(self.heads, -1, self.gradient.shape[1]).add_(torch.bmm(left.transpose(1, 2), right))
+        if self.heads == 1:
+            found, gradient = self.left.T @ self.right, self.gradient
+        else:
+            left, right = (t.view(len(t), self.heads, -1).transpose(0, 1) for t in (self.left, self.right))
+            found, gradient = torch.bmm(left.transpose(1, 2), right), self.gradient.view(self.heads, -1, self.gradient.shape[1])
+        if adds:
+            gradient.add_(found)
+        else:
+            gradient.copy_(found)
 
 
 @dataclass(frozen=True)
@@ -79,8 +90,34 @@ class Summed:
     gradient: Tensor
     value: Tensor
 
-    def add(self) -> None:
-        self.gradient.add_(self.value.sum(0, dtype=self.gradient.dtype))
+    def make(self, adds: bool) -> None:
+        if adds:
+            self.gradient.add_(self.value.sum(0, dtype=self.gradient.dtype))
+        else:
+            torch.sum(self.value, 0, dtype=self.gradient.dtype, out=self.gradient)
+
+
+def make_gradients(parts: Sequence[Outer | Summed], of_sources: Sequence[Tensor], begins: bool) -> None:
+    """Add parts to the gradients of the sources, or with `begins` make them: what only one part makes is not zero before."""
+    whole = {(g.data_ptr(), g.shape) for g in of_sources}
+    places = [(p.gradient.data_ptr(), p.gradient.shape) for p in parts]
+    alone = {place for place in places if places.count(place) == 1 and place in whole} if begins else set()
+    if begins:
+        for gradient in of_sources:
+            if (gradient.data_ptr(), gradient.shape) not in alone:
+                gradient.zero_()
+    made: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
+    for part, place in zip(parts, places, strict=True):
+        if isinstance(part, Outer):
+            part.make(place not in alone)
+            continue
+        same = part.value.data_ptr(), part.value.shape, part.value.stride()
+        if place in alone and same in made:  # two biases of one sum
+            part.gradient.copy_(made[same])
+            continue
+        part.make(place not in alone)
+        if place in alone:
+            made[same] = part.gradient
 
 
 T = TypeVar("T")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from anyrnn.backends.triton.spelling import unsupported
 from anyrnn.backends.triton.unit import Choices, Unit
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
+from anyrnn.passes.compile import Plan
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
 
@@ -33,7 +35,11 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
         return f"triton cannot be imported ({error}): pip install triton (torch for CUDA brings it)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
-    plan = network.plan
+    return _why_not_cell(network.plan)
+
+
+@lru_cache(maxsize=256)
+def _why_not_cell(plan: Plan) -> str | None:
     for program in (plan.inference, plan.training, plan.backward):
         for kernel in program.kernels:
             reason = unsupported(kernel.nodes)
@@ -160,7 +166,7 @@ def backward(
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     choices = _choices(randomness, device, forward=False)
-    gradients = [torch.zeros(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
+    gradients = [torch.empty(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
     d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
     begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another

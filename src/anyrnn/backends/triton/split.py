@@ -11,7 +11,8 @@ import torch
 
 from anyrnn.backends import tf32
 from anyrnn.backends.triton.device import Device, interpreted
-from anyrnn.backends.triton.lower import Lowered
+from anyrnn.backends.triton.lower import Lowered, Term
+from anyrnn.backends.triton.names import power_of_two
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Program
 
@@ -19,17 +20,26 @@ ROWS = 16
 """Samples of a block, the least that products of matrices take."""
 FEATURES = (32, 16)
 """Features of a block: the larger where they are enough for all multiprocessors."""
-HOLDING_ROWS, HOLDING_FEATURES = (16, 32, 64), (16, 32, 64, 128)
-"""The same of programs that hold their weights: they have one block of features each, and all must be there at once."""
-MOST_WARPS = 16
-FACTORS = 256
-"""Of products without tensor cores, a thread that makes more than one number of a block has at most so many factors of weights
-for each matrix: with more Triton keeps them in registers that there are not (compiled for compute capability 9.0).
+HOLDING_ROWS, HOLDING_FEATURES, HOLDING_DEPTHS = (16, 32, 64), (4, 8, 16, 32, 64, 128), (512, 256, 128, 64, 32, 16)
+"""The same of programs that hold their weights: they have one block of features each, and all must be there at once. And of how
+many features of an operand one product is.
 """
+MOST_SLICES, LEAST_DEPTH = 4, 16
+"""Of a product, side by side, at the most; and how deep one is at the least."""
+MOST_OPERANDS, MOST_PARTED, MOST_SUMS = 8192, 2048, 8192
+"""Numbers of a product that stand in registers: operands, those in three parts, and sums."""
+LOAD = 32
+"""As how many features it counts that a block of held weights has an operand's part loaded."""
+LEAST_SECONDS = 2e-6
+"""Of a step beside reading, multiplying and waiting, on an H100."""
 SCAN_STEPS = 64
 """Steps of a block of a scan; of fewer, a loop is as good."""
 LOOPS = 2
 """With more programs than so many for each multiprocessor, a loop fills the device."""
+
+
+THREE_PARTS = "bf16x6"
+"""Six products of numbers of 16 bits in the place of one of float32."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,11 @@ class Blocks:
     warps: int = 4
     scans: bool = False
     """whether scans over time are in the place of the loop"""
-    holds: bool = False
-    """whether a program loads the weights of its features once, before the steps; then its blocks are as deep as any product"""
+    holds: int = 0
+    """in how many blocks of an operand's features a program holds its part of the weights, loaded once before the steps; 0: it
+    reads them in every step"""
+    slices: int = 1
+    """in how many parts, one for each warp, an operand of held weights is multiplied"""
     stages: int = 3
     """how many blocks of a product are on their way at once; one where weights are held: loads might be moved before a barrier"""
 
@@ -57,11 +70,14 @@ class Blocks:
 
         compute = tl.float64 if dtype is torch.float64 else tl.float32
         operand = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}.get(dtype, compute)
-        if dtype is torch.bfloat16 and interpreted():  # which multiplies the bits of these
+        if precision == THREE_PARTS:
+            operand = tl.bfloat16
+        if operand == tl.bfloat16 and interpreted():  # which multiplies the bits of these
             operand = compute
         return {
-            "BLOCK_N": self.rows, "BLOCK_F": self.features, "BLOCK_K": self.depth, "BLOCK_R": self.reduced,
-            "COLUMN_PROGRAMS": self.columns, "COMPUTE": compute, "OPERAND": operand, "PRECISION": precision, "PACKED": packed,
+            "BLOCK_N": self.rows, "BLOCK_F": self.features, "BLOCK_K": self.depth, "SLICES": self.slices,
+            "BLOCK_R": self.reduced, "COLUMN_PROGRAMS": self.columns, "COMPUTE": compute, "OPERAND": operand,
+            "PRECISION": precision, "PACKED": packed,
         }  # fmt: skip
 
     def of_scans(self, dtype: torch.dtype) -> dict[str, Any]:
@@ -71,30 +87,50 @@ class Blocks:
         return {"BLOCK_T": SCAN_STEPS, "BLOCK_F": FEATURES[-1], "COMPUTE": tl.float64 if dtype is torch.float64 else tl.float32}
 
 
-def precision_of(dtype: torch.dtype) -> str:
-    """How products of steps are made, by Triton's names: of float32 in TF32 where torch's setting allows that."""
-    return "tf32" if dtype is torch.float32 and tf32.allowed() else "ieee"
+def precision_of(dtype: torch.dtype, device: Device) -> str:
+    """How products of steps are made, by Triton's names: of float32 in TF32 where torch's setting allows that, and else on tensor
+    cores too, with each number in three parts of 8 bits, which hold all of it.
+    """
+    if dtype is not torch.float32:
+        return "ieee"
+    return "tf32" if tf32.allowed() else THREE_PARTS if device.has_bfloat16 else "ieee"
 
 
 @dataclass(frozen=True)
 class StepWeights:
-    """The matrices that the kernels of a step multiply by: their bytes; how many there are, the features of the longest operand,
-    and the bytes of a number. `block_diagonal`: whether any is. `tensor_cores`: whether these multiply.
-    """
+    """The matrices that the kernels of a step multiply by."""
 
     bytes: int
-    count: int
+    """of all of them"""
+    columns: int
+    """of all results of products, in blocks of features; where those of an operand are held together, by powers of two"""
+    widest: int
+    """the most of one operand"""
+    operands: int
     depth: int
-    element: int
+    """the features of the longest operand"""
     block_diagonal: bool
-    tensor_cores: bool
+    """whether any is"""
+    precision: str
+    element: int
+    """bytes of a number"""
 
     @property
-    def speed(self) -> float:
-        """How many products are made while one of float32 is made without tensor cores: by data sheets."""
-        if self.tensor_cores:
-            return 16.0 if self.element == 2 else 8.0
-        return 0.5 if self.element == 8 else 1.0
+    def tensor_cores(self) -> bool:
+        """Whether these multiply."""
+        return self.element == 2 or self.precision != "ieee"
+
+    @property
+    def held_element(self) -> int:
+        """Bytes of a number that is held."""
+        return 6 if self.precision == THREE_PARTS else self.element
+
+    @property
+    def products(self) -> float:
+        """How much work one is, where one of 16 bits on tensor cores is one."""
+        if not self.tensor_cores:
+            return 16.0 if self.element == 8 else 8.0
+        return {THREE_PARTS: 6.0, "tf32": 2.0}.get(self.precision, 1.0)
 
 
 def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool = True) -> Blocks:
@@ -122,15 +158,14 @@ def _of_several(features: int, rows: int, device: Device) -> Blocks:
 
 
 def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device, waits: float) -> float:
-    """Of a step of one program: to read its weights or to multiply by them, whichever takes longer, and to wait."""
+    """Of a step of one program: to read what it multiplies, to multiply, and to wait."""
     padded = -(-features // blocks.features // blocks.columns) * blocks.features
     depth = -(-weights.depth // blocks.depth) * blocks.depth
-    multiplied = blocks.rows * weights.count * depth * padded / (device.products_a_second * weights.speed)
-    if blocks.holds:
-        read = weights.count * depth * padded * weights.element / device.held_bytes_a_second
-    else:
-        read = weights.bytes / blocks.columns / device.bytes_a_second
-    return max(read, multiplied) + (waits if blocks.columns > 1 else 0.0)
+    seconds = LEAST_SECONDS + blocks.rows * depth * weights.operands * 4 / device.bytes_a_second
+    if not blocks.holds:
+        seconds += weights.columns * depth * padded / device.read_numbers_a_second
+    seconds += blocks.rows * weights.columns * depth * padded * weights.products / device.products_a_second
+    return seconds + (waits if blocks.columns > 1 else 0.0)
 
 
 def holding(weights: StepWeights, features: int, rows: int, device: Device) -> Iterator[Blocks]:
@@ -145,27 +180,25 @@ def holding(weights: StepWeights, features: int, rows: int, device: Device) -> I
 
 def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
     """The same for devices of any size."""
-    if not weights.count or weights.block_diagonal:
+    if not weights.columns or weights.block_diagonal or not weights.tensor_cores:
         return
-    depth = max(16, _power_of_two(weights.depth))
     for samples in HOLDING_ROWS:
-        for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, _power_of_two(features))):
-            warps = min(MOST_WARPS, max(4, samples * size // (128 if weights.tensor_cores else 32)))
-            numbers = samples * size // (32 * warps)
-            if weights.tensor_cores or numbers == 1 or numbers * depth <= FACTORS:
-                yield Blocks(samples, size, depth, columns=-(-features // size), warps=warps, holds=True, stages=1)
+        most = MOST_PARTED if weights.precision == THREE_PARTS else MOST_OPERANDS
+        depths = [d for d in HOLDING_DEPTHS if d * samples <= most]
+        depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
+        for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, power_of_two(features))):
+            columns = size * weights.widest
+            if columns < 8:  # of which products have no fewer
+                continue
+            slices = min(MOST_SLICES, depth // LEAST_DEPTH, max(1, MOST_SUMS // (samples * columns)))
+            held = -(-weights.depth // depth)
+            yield Blocks(samples, size, depth, columns=-(-features // size), holds=held, slices=slices, stages=1)
 
 
 def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
     """Of shared memory at the most: a program's part of the weights, the rows that it multiplies them by, and what it makes."""
-    sums = max(4, weights.element)
-    held = weights.count * blocks.depth * blocks.features * weights.element
-    return held + blocks.rows * (blocks.depth + blocks.features) * sums
-
-
-def _power_of_two(size: int) -> int:
-    """That a block of so many numbers has."""
-    return 1 << max(0, size - 1).bit_length()
+    held = weights.columns * blocks.holds * blocks.depth * blocks.features * weights.held_element
+    return held + 4 * blocks.rows * (blocks.depth + blocks.slices * weights.widest * blocks.features)
 
 
 def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
@@ -174,16 +207,21 @@ def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
     return steps >= SCAN_STEPS and programs <= LOOPS * device.multiprocessors
 
 
-def step_weights(lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], dtype: torch.dtype) -> StepWeights:
+def step_weights(
+    lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], dtype: torch.dtype, precision: str
+) -> StepWeights:
     """Those of a program."""
-    element = dtype.itemsize
-    terms = {(term.weight, term.transposed): term for term in lowered.late_terms}
-    read = {term.weight for term in terms.values()}
+    groups: dict[tuple[int, str, int], list[Term]] = {}
+    for kernel in (kernel for stage in lowered.loop for kernel in stage.kernels):
+        for term in (term for i in kernel.affines for term in lowered.sum_of(kernel, i).terms):
+            groups.setdefault((id(kernel), term.operand, term.later), []).append(term)
+    together = {tuple((t.weight, t.transposed, t.operand) for t in group): group for group in groups.values()}
+    terms = [term for group in together.values() for term in group]
+    read = {term.weight for term in terms}
     shapes = {w.name: tuple(dim.evaluate(sizes) for dim in w.shape) for w in weights if w.name in read}
-    bytes = element * sum(map(math.prod, shapes.values()))
-    depth = max(
-        (shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms.values()), default=0
-    )
-    tensor_cores = element == 2 or precision_of(dtype) != "ieee"
-    block_diagonal = any(term.heads > 1 for term in terms.values())
-    return StepWeights(bytes, len(terms), depth, element, block_diagonal, tensor_cores)
+    bytes = dtype.itemsize * sum(map(math.prod, shapes.values()))
+    depth = max((shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms), default=0)
+    columns = [power_of_two(len(group)) for group in together.values()]
+    block_diagonal = any(term.heads > 1 for term in terms)
+    widest = max(columns, default=0)
+    return StepWeights(bytes, sum(columns), widest, len(columns), depth, block_diagonal, precision, dtype.itemsize)

@@ -10,7 +10,7 @@ from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold, held_b
 
 def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, device: Device, refused: bool) -> str:
     """`refused`: Triton found less room than was reckoned with."""
-    if not weights.count:
+    if not weights.columns:
         return ""
     room = f"{device.shared_bytes / 1024:.0f} KB of a multiprocessor"
     if blocks.holds:
@@ -32,8 +32,10 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
 def of_speed(blocks: Blocks, weights: StepWeights, rows: int, dtype: torch.dtype, device: Device) -> list[str]:
     """What would make the steps faster."""
     found = []
-    if weights.count and dtype is torch.float32 and not weights.tensor_cores:
-        found.append("products in TF32 (torch.set_float32_matmul_precision('high')), or bfloat16, go to tensor cores")
+    if weights.columns and dtype is torch.float32 and weights.precision != "tf32":
+        found.append(
+            f"products are {weights.products:.0f} of 16 bits each; TF32 (torch.set_float32_matmul_precision('high')) takes 2"
+        )
     programs = -(-rows // blocks.rows) * blocks.columns
     if not blocks.scans and 2 * programs <= device.multiprocessors:
         found.append(f"a larger batch is free: {programs} of {device.multiprocessors} multiprocessors have work")

@@ -14,7 +14,19 @@ from dataclasses import dataclass
 
 from anyrnn.backends.triton.kernel import KernelText
 from anyrnn.backends.triton.lower import Lowered, Term
-from anyrnn.backends.triton.names import BLOCKS, CALL, INDENT, LOCAL, RESERVED, Argument, Names, filled, identifier
+from anyrnn.backends.triton.names import (
+    BLOCKS,
+    CALL,
+    INDENT,
+    LOCAL,
+    RESERVED,
+    SLICED,
+    Argument,
+    Names,
+    filled,
+    identifier,
+    power_of_two,
+)
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.parameters import Weight
@@ -44,7 +56,7 @@ def flat_key(kernel: Kernel) -> tuple[str, str]:
 class Writer:
     """Writes the functions of one program."""
 
-    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: bool) -> None:
+    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: int) -> None:
         self.program, self.name, self.holds = program, name, holds
         self.weights = {w.name: w for w in weights}
         self.lowered = Lowered(program)
@@ -55,6 +67,8 @@ class Writer:
         self.functions = Names(RESERVED)
         self.pieces: list[str] = []
         self.arguments: dict[str, tuple[Argument, ...]] = {}
+        self.held: dict[str, tuple[tuple[Term, ...], int]] = {}
+        """by the name of what a program holds, products with one operand, and of which block of its features"""
 
     def code(self) -> Code:
         called: dict[int, tuple[str, tuple[Argument, ...]]] = {}
@@ -127,14 +141,16 @@ class Writer:
             needed[argument.name] = argument
             return argument.name
 
-        if not self.holds:
+        if not self.held:
             return []
-        tiles = {self.tile(term).name: self.load_of(term, use) for term in self.lowered.late_terms}
-        return [
-            "    feature = (column * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]",
-            "    k = tl.arange(0, BLOCK_K)",
-            *(f"    {name} = {load}" for name, load in tiles.items()),
-        ]
+        lines = ["    feature = (column * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]"]
+        for name, (terms, block) in self.held.items():
+            columns = [self.load_of(term, use) for term in terms]
+            columns += columns[-1:] * (power_of_two(len(columns)) - len(columns))
+            while len(columns) > 1:
+                columns = [f"functions.together({a}, {b})" for a, b in zip(columns[::2], columns[1::2], strict=True)]
+            lines += [f"    k = {block} * BLOCK_K + {SLICED}", f"    {name} = functions.parts({columns[0]}, OPERAND, PRECISION)"]
+        return lines
 
     def _wait(self, depth: int) -> list[str]:
         if not self.program.waits:
@@ -180,22 +196,26 @@ class Writer:
     def weight(self, name: str) -> Argument:
         return Argument("weight", name, self.names(("weight", name), f"{identifier(name)}_ptr"))
 
-    def tile(self, term: Term) -> Argument:
-        of = f"{term.weight} transposed" if term.transposed else term.weight
-        return Argument("tile", of, self.names(("tile", of), f"{identifier(of)}_tile"))
+    def tiles(self, operand: str, terms: Sequence[Term], block: int) -> Argument:
+        """What a program holds, for a block of an operand's features, of the weights that it is multiplied with at once."""
+        of = " ".join(f"{term.weight} transposed" if term.transposed else term.weight for term in terms)
+        argument = Argument("tile", f"{of} {block}", self.names(("tile", of, block), f"weights_of_{identifier(operand)}_{block}"))
+        self.held[argument.name] = tuple(terms), block
+        return argument
 
     def load_of(self, term: Term, use: Callable[[Argument], str]) -> str:
-        """A tile of a term's weight, features `k` of the operand by `feature` of the result. `use`: what arguments are called."""
+        """A tile of a term's weight, features `k` of the operand by `feature` of the result; in slices if held."""
         rows, columns = self.weights[term.weight].shape
         features, depth = (columns * term.heads, rows) if term.transposed else (rows, columns * term.heads)
         address, of_row = use(self.weight(term.weight)), use(self.columns(term.weight))
-        row, column = ("k[:, None]", "feature") if term.transposed else ("feature", "k[:, None]")
-        mask = f"(k < {use(self.size(depth))})[:, None] & (feature < {use(self.size(features))})"
+        k, feature = ("k[:, :, None]", "feature[None, :, :]") if self.holds else ("k[:, None]", "feature")
+        row, column = (k, feature) if term.transposed else (feature, k)
+        mask = f"({k} < {use(self.size(depth))}) & ({feature} < {use(self.size(features))})"
         if term.heads > 1:
             of_result, of_operand = self.blocks_of(term, use)
-            mask += f" & (k[:, None] // {of_operand} == feature // {of_result})"
+            mask += f" & ({k} // {of_operand} == {feature} // {of_result})"
             column += f" % {of_result if term.transposed else of_operand}"
-        return f"tl.load({address} + {row} * {of_row} + {column}, mask={mask}, other=0.0).to(OPERAND)"
+        return f"tl.load({address} + {row} * {of_row} + {column}, mask={mask}, other=0.0)"
 
     def blocks_of(self, term: Term, use: Callable[[Argument], str]) -> tuple[str, str]:
         """Of a block-diagonal weight, the features of a block of the result, and of the operand."""
@@ -227,6 +247,6 @@ def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]
     return [INDENT * depth + f"{function}(", *filled([*plain, *constants, *BLOCKS], depth + 1), INDENT * depth + ")"]
 
 
-def write(program: Program, weights: Sequence[Weight], name: str, holds: bool) -> Code:
-    """The text of a program; `holds`: its launches hold the weights of the steps."""
+def write(program: Program, weights: Sequence[Weight], name: str, holds: int) -> Code:
+    """The text of a program; `holds`: in how many blocks its launches hold the weights of the steps, see `Blocks`."""
     return Writer(program, weights, identifier(name), holds).code()

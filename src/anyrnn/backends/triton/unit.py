@@ -69,6 +69,8 @@ class Unit:
         self.window = self.run.windows(None)[0]
         self.state_dtype = of_states(self.dtype)
         self.values: dict[tuple[str, str], Any] = {}
+        self.has_gradients = False
+        """whether those of the sources hold anything yet"""
 
     def _choose(self) -> None:
         self.blocks = blocks_of(*self.kind)
@@ -130,7 +132,8 @@ class Unit:
             place = self.weights[weight].offset.evaluate(self.sizes) if weight else 0
             groups.setdefault(key, []).append((place, name, dim))
 
-        earlies = {early.name: early for early in self.lowered.earlies.values()}
+        given = {name for stage in (*self.program.before, *self.program.after) for name in self._given_room(stage)}
+        earlies = {early.name: early for early in self.lowered.earlies.values() if early.name not in given}
         for early in earlies.values():
             plain = [t for t in early.terms if not t.transposed]
             add(early.name, early.dim, plain[0].weight if plain else None)
@@ -198,7 +201,9 @@ class Unit:
         return found
 
     def launch(self, name: str, grid: Sequence[int], blocks: Blocks, **how: Any) -> None:
-        constants = blocks.constants(self.dtype, precision_of(self.dtype), self.run.extent.counts is not None)
+        constants = blocks.constants(
+            self.dtype, precision_of(self.dtype, device_of(self.device)), self.run.extent.counts is not None
+        )
         self.kernels.launch(name, grid, self.values, constants, **how)
 
     def row_blocks(self) -> int:
@@ -282,6 +287,7 @@ class Unit:
 
     def flat(self, stage: Stage, chunk: Chunk) -> None:
         """A stage outside of the steps, for all those of a chunk at once."""
+        self._make_room_of(stage, chunk)
         self.make_early(self.lowered.of_stages([stage]), chunk)
         for kernel in stage.kernels:
             if self.lowered.is_product(kernel):
@@ -293,6 +299,21 @@ class Unit:
             grid = -(-self.run.extent.rows // blocks.rows), chunk.end - chunk.begin, parts
             self.launch(self.kernels.code.flat[flat_key(kernel)], grid, replace(blocks, columns=parts))
 
+    def _given_room(self, stage: Stage) -> dict[str, str]:
+        """Of sums of products that the caller is given as they stand, by name the buffer."""
+        kernels = filter(self.lowered.is_product, stage.kernels)
+        stores = [(self.lowered.sum_of(kernel, node).early, buffer) for kernel in kernels for node, buffer, _ in kernel.stores]
+        given = [(early, buffer) for early, buffer in stores if buffer in self.tensors and self._role(buffer) == "output"]
+        return {early.name: buffer for early, buffer in given if early is not None and buffer not in self.adds}
+
+    def _make_room_of(self, stage: Stage, chunk: Chunk) -> None:
+        """The caller's memory, where its rows stand evenly."""
+        for name, buffer in self._given_room(stage).items():
+            rows = self.rows(buffer, 0, chunk)
+            if rows.dim() == 3 and rows.stride(0) != rows.shape[1] * rows.stride(1):
+                rows = self.new(*rows.shape)
+            self.tensors[name] = rows.flatten(0, -2)
+
     def store_products(self, kernel: Kernel, chunk: Chunk) -> None:
         """What is a sum of products as it stands."""
         for node, buffer, _ in kernel.stores:
@@ -301,6 +322,8 @@ class Unit:
             early = self.lowered.sum_of(kernel, node).early
             assert early is not None
             found, into = self.tensors[early.name][: chunk.total], self.rows(buffer, 0, chunk)
+            if found.data_ptr() == into.data_ptr():
+                continue
             if buffer in self.adds:
                 into += found.view(into.shape)
             else:
@@ -357,26 +380,26 @@ class Unit:
     # gradients of weights
 
     def add_gradients(self, chunk: Chunk, into: Mapping[str, Tensor]) -> None:
-        """The terms of a chunk to the gradients of the sources."""
+        """The terms of a chunk to the gradients of the sources; the first chunk makes these."""
         read = {of for p in self.program.products for of in (p.left, p.right)} | {s.value for s in self.program.sums}
         found = {of: self.operand(*of, chunk) for of in read if not self.program.is_sum(of[0])}
         outers = [Outer(self._rows_of(p.weight, into), found[p.left], found[p.right], p.heads) for p in self.program.products]
-        for outer in products.outers(outers):
-            outer.add()
-        self._add_sums(found, into)
+        parts: list[Outer | Summed] = [*products.outers(outers), *self._sums(found, into)]
+        products.make_gradients(parts, list(into.values()), begins=not self.has_gradients)
+        self.has_gradients = True
 
     def add_sums(self, into: Mapping[str, Tensor]) -> None:
         """What all steps have added up."""
-        self._add_sums({s.value: self.tensors[s.value[0]] for s in self.program.sums if self.program.is_sum(s.value[0])}, into)
+        found = {s.value: self.tensors[s.value[0]] for s in self.program.sums if self.program.is_sum(s.value[0])}
+        products.make_gradients(self._sums(found, into), list(into.values()), begins=not self.has_gradients)
 
-    def _add_sums(self, values: Mapping[tuple[str, int], Tensor], into: Mapping[str, Tensor]) -> None:
+    def _sums(self, values: Mapping[tuple[str, int], Tensor], into: Mapping[str, Tensor]) -> list[Summed]:
         parts = []
         for of in self.program.sums:
             if of.value in values:
                 part, value = self._rows_of(of.weight, into), values[of.value]
                 parts.append(Summed(part, value if part.dim() else value.sum(1)))
-        for one in products.sums(parts):
-            one.add()
+        return products.sums(parts)
 
     def _border(self, state: str, first: bool) -> Any:
         """Where of its slots a state stands of each row before its first step of the window in the loop, or after its last."""
@@ -404,16 +427,19 @@ def _key(
 ) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, Device]:
     """What the blocks of a layer's loop depend on."""
     sizes = tuple(sorted(network.layer_sizes(layer).items()))
-    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype), device_of(device)
+    found = device_of(device)
+    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype, found), found
 
 
 @lru_cache(maxsize=256)
-def _wanted(plan: Plan, which: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, _: str) -> tuple[StepWeights, int]:
+def _wanted(
+    plan: Plan, which: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, precision: str
+) -> tuple[StepWeights, int]:
     """What the steps of a layer multiply by, in products of a kind, and the features of the widest kernel."""
     lowered = launch.lowered(plan, which)
     kernels = [kernel for stage in lowered.loop for kernel in stage.kernels]
     widest = max((kernel.dim.evaluate(dict(sizes)) for kernel in kernels if kernel.dim is not None), default=1)
-    return step_weights(lowered, plan.phase.weights, dict(sizes), dtype), widest
+    return step_weights(lowered, plan.phase.weights, dict(sizes), dtype, precision), widest
 
 
 @lru_cache(maxsize=256)
