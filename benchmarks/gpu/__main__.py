@@ -30,7 +30,7 @@ SECONDS = 150
 """Of an item at the most, with its compiling."""
 AFTER = 20
 """Seconds that an item may go on when the time is over."""
-MOST_PROCESSES = 8
+MOST_PROCESSES = 12
 COMMAND = [sys.executable, "-m", "benchmarks.gpu.worker"]
 Item = tuple[str, str]
 """The part and the name."""
@@ -163,7 +163,7 @@ def together(report: Report, items: Sequence[Item], command: Sequence[str]) -> l
         if item[0] in CHECKS:
             report.note(item, found)
 
-    count = max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // 2))
+    count = max(1, min(MOST_PROCESSES, 3 * (os.cpu_count() or 1) // 4))
     threads = [threading.Thread(target=done_by, args=(report, waiting, TOGETHER, False, tell, command)) for _ in range(count)]
     for thread in threads:
         thread.start()

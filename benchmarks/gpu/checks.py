@@ -14,6 +14,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import cells
+from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import unit
 from anyrnn.backends.triton.device import device_of
@@ -30,7 +31,7 @@ CHECKED = (
     *("rnn_tanh", "gru", "lstm", "gru_before", "lstm_layernorm", "mgu", "indrnn", "mingru", "lru", "slstm", "lstm_heads"),
     "cornn",
 )
-SHAPES = ((5, 3, 4, 6), (9, 33, 7, 70), (20, 16, 64, 256))
+SHAPES = ((5, 3, 4, 6), (9, 33, 7, 70), (20, 16, 64, 256), (12, 40, 28, 768))
 """T, N, D, H"""
 LONG = (200, 2, 8, 32)
 """So long that loops are scans, where they can be."""
@@ -89,6 +90,25 @@ def check_tf32(cell: str, shape: tuple[int, int, int, int]) -> str:
 def _distance(found: Tensor, expected: Tensor) -> float:
     distance = (found.double() - expected.double()).abs().max().item() / max(1.0, expected.abs().max().item())
     return distance if distance == distance else float("inf")
+
+
+def check_accuracy(kind: str, shape: tuple[int, int, int, int]) -> str:
+    """Products of float32 are as exact as torch's: the distance of outputs and gradients from float64."""
+    steps, samples, features, hidden = shape
+    torch.manual_seed(0)
+    exact: Any = MODULES[kind](features, hidden, device=DEVICE, dtype=torch.float64)
+    theirs = MODULES[kind](features, hidden, device=DEVICE)
+    ours = anyrnn.torch.Recurrent(kind, features, hidden, device=DEVICE, backend="triton")
+    theirs.load_state_dict(exact.state_dict())
+    ours.load_state_dict(exact.state_dict())
+    x, found = torch.randn(steps, samples, features, device=DEVICE), []
+    with tf32.as_in_products():
+        for module in (exact, theirs, ours):
+            output, d_x, *_ = trained(module, x.to(module.weight_ih_l0.dtype))
+            found.append([output, d_x, *(module.get_parameter(name).grad for name, _ in exact.named_parameters())])
+    expected, *found = found
+    of_theirs, of_ours = (max(_distance(a, b) for a, b in zip(one, expected, strict=True)) for one in found)
+    return f"{'ok' if of_ours <= 3 * of_theirs else 'WRONG'} {of_ours:.1e} of the largest, cuDNN without TF32 {of_theirs:.1e}"
 
 
 def check_repeats(shape: tuple[int, int, int, int]) -> str:
@@ -317,6 +337,8 @@ def items() -> Items:
     yield "compiled", check_compiled
     yield "another stream", check_stream
     yield "the same bits", partial(check_repeats, (50, 16, 64, 512))
+    for kind in ("lstm", "gru", "rnn_tanh"):
+        yield f"{kind} as exact as torch's", partial(check_accuracy, kind, (50, 16, 64, 512))
     yield "within a budget", partial(check_budget, (800, 64, 16, 128))
     yield from ((f"cudnn {kind}", partial(check_cudnn, kind)) for kind in MODULES)
     yield "DDP", check_ddp

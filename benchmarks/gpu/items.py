@@ -31,9 +31,10 @@ def parts() -> dict[str, Callable[[], Items]]:
         "ceilings": speeds.ceilings,
         "targets": speeds.targets,
         "kernels": speeds.kernels,
+        "compiled": speeds.compiled,
         "rows": speeds.rows,
     }
 
 
 CHECKS = ("checks", "choice")
-TIMED = ("barriers", "ceilings", "targets", "kernels", "rows")
+TIMED = ("barriers", "ceilings", "targets", "kernels", "compiled", "rows")

@@ -5,21 +5,23 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch._inductor.config
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import anyrnn.torch
-from anyrnn.backends.triton import launch, split, unit
+from anyrnn.backends.triton import launch, split, tape, unit
 from anyrnn.backends.triton.device import device_of, measure
-from anyrnn.backends.triton.split import Blocks
+from anyrnn.backends.triton.split import Blocks, StepWeights
 from benchmarks.gpu.checks import MODULES
 from benchmarks.gpu.items import Items, NotHereError, failed
+from benchmarks.loops import LOOPS
 from benchmarks.suite import DIGITS, STREAMS, Row, rows_of
 
 ROUNDS, SECONDS = 5, 0.02
@@ -77,61 +79,61 @@ def _tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def step_of(blocks: Blocks, hidden: int, samples: int = 16, dtype: torch.dtype = torch.float32) -> float:
-    """Microseconds of a step of an LSTM's kernel, from two lengths."""
+DEVICE, SAMPLES = torch.device("cuda"), 16
+STEPS = 200, 1200
+"""Of two calls, of which the difference counts: so many that launching takes less time than they."""
+
+
+def step_of(choose: Callable[[], Blocks], hidden: int, dtype: torch.dtype = torch.float32, precision: str = "") -> str:
+    """A step of an LSTM's kernel with 16 samples. `precision`: of products of another kind than torch's setting says."""
     module = anyrnn.torch.LSTM(16, hidden, device="cuda", dtype=dtype, backend="triton").eval()
-    found = []
-    with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks):
-        for steps in (100, 300):
-            x = torch.randn(steps, samples, 16, device="cuda", dtype=dtype)
+    found, blocks = [], choose()
+    of_products = patch.object(unit, "precision_of", return_value=precision) if precision else nullcontext()
+    tape.TAPES.clear()  # which do not know of what is patched
+    with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks), of_products:
+        for steps in STEPS:
+            x = torch.randn(steps, SAMPLES, 16, device="cuda", dtype=dtype)
             found.append(milliseconds(lambda: module(x)))  # noqa: B023 (called at once)
-    return (found[1] - found[0]) * 1e3 / 200
+    tape.TAPES.clear()
+    microseconds = (found[1] - found[0]) * 1e3 / (STEPS[1] - STEPS[0])
+    where = f"held in {blocks.holds} blocks" if blocks.holds else "read"
+    return f"{microseconds:.2f} ({blocks.columns} programs of {blocks.features} features, weights {where})"
 
 
-def reading(hidden: int, columns: int) -> Blocks:
-    """Programs that read their weights in every step."""
-    return Blocks(features=32 if hidden // 32 >= columns else 16, columns=columns)
+def weights_of(hidden: int, dtype: torch.dtype) -> StepWeights:
+    plan, sizes, device = anyrnn.torch.LSTM(16, hidden).network.plan, {"input": 16, "hidden": hidden}, device_of(DEVICE)
+    precision = split.precision_of(dtype, device)
+    return split.step_weights(launch.lowered(plan, "inference"), plan.phase.weights, sizes, dtype, precision)
 
 
-def holding(hidden: int, dtype: torch.dtype = torch.float32, samples: int = 16) -> list[Blocks]:
-    """Programs that hold their weights, in all ways that there are."""
-    plan, sizes = anyrnn.torch.LSTM(16, hidden).network.plan, {"input": 16, "hidden": hidden}
-    weights = split.step_weights(launch.lowered(plan, "inference"), plan.phase.weights, sizes, dtype)
-    return list(split.holding(weights, hidden, samples, device_of(torch.device("cuda"))))
-
-
-def step_in(precision: str, blocks: Blocks, hidden: int) -> float:
-    """A step with products of another kind than torch's setting says."""
-    with patch.object(unit, "precision_of", return_value=precision):
-        return step_of(blocks, hidden)
+def chosen(hidden: int, dtype: torch.dtype, may_hold: bool) -> Blocks:
+    """As the model chooses."""
+    program = anyrnn.torch.LSTM(16, hidden).network.plan.inference
+    return split.choose(program, weights_of(hidden, dtype), hidden, SAMPLES, device_of(DEVICE), may_hold)
 
 
 def barriers() -> Items:
-    """What one costs: of a step of few features it is nearly all."""
+    """What one costs."""
     yield (
-        "barrier and bytes a second of all, as the model measures them",
-        lambda: measure(device_of(torch.device("cuda")).multiprocessors),
+        "seconds of a barrier, and bytes a second that each program reads, as the model measures them",
+        lambda: measure(device_of(DEVICE).multiprocessors),
     )
-    yield "what the model knows", lambda: str(device_of(torch.device("cuda")))
-    yield "barrier of 2, us", lambda: step_of(reading(32, 2), 32) - step_of(reading(32, 1), 32)
-    yield "barrier of 64, us", lambda: step_of(reading(1024, 64), 1024) - step_of(reading(16, 1), 16)
+    yield "what the model knows", lambda: str(device_of(DEVICE))
 
 
 def kernels() -> Items:
     """A step of each shape of kernel."""
-    for precision in ("ieee", "tf32x3", "tf32"):
-        yield (
-            f"LSTM step, N 16, H 512, 16 programs, products in {precision}, us",
-            partial(step_in, precision, reading(512, 16), 512),
-        )
-    for hidden in (64, 128, 256, 512, 1024):
-        for columns in (1, 4, 16, 64):
-            if columns <= max(1, hidden // 16):
-                yield f"LSTM step, N 16, H {hidden}, {columns} programs, us", partial(step_of, reading(hidden, columns), hidden)
-        for dtype in (torch.float32, torch.bfloat16):
-            for blocks in holding(hidden, dtype):
-                how = f"{blocks.columns} programs of {blocks.rows} rows that hold {dtype} weights"
-                yield f"LSTM step, N 16, H {hidden}, {how}, us", partial(step_of, blocks, hidden, dtype=dtype)
+    for precision in ("ieee", "bf16x6", "tf32"):
+        how = f"LSTM step, H 512, programs that read, products in {precision}, us"
+        yield how, partial(step_of, partial(chosen, 512, torch.float32, False), 512, precision=precision)
+    for dtype in (torch.float32, torch.bfloat16):
+        for hidden in (64, 256, 512, 768, 1024):
+            name = f"LSTM step, H {hidden}, {str(dtype).removeprefix('torch.')}"
+            yield f"{name}, as chosen, us", partial(step_of, partial(chosen, hidden, dtype, True), hidden, dtype)
+            if hidden in (256, 1024):
+                yield f"{name}, weights read, us", partial(step_of, partial(chosen, hidden, dtype, False), hidden, dtype)
+        name = f"LSTM step, H 64, {str(dtype).removeprefix('torch.')}, one program without barriers, us"
+        yield name, partial(step_of, Blocks, 64, dtype)
 
 
 def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
@@ -148,6 +150,8 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
         given = pack_padded_sequence(x, lengths, enforce_sorted=False)
     how = {"num_layers": row.layers, "bidirectional": row.bidirectional, "device": "cuda", "dtype": dtype}
     systems: dict[str, Any] = {"triton": anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="triton", **how)}
+    if not ONCE:  # which measures what is quicker, and keeps it
+        systems["auto"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, **how)
     if row.cell in MODULES:
         systems["cudnn"] = MODULES[row.cell](row.features, row.hidden, **how)
     else:
@@ -155,24 +159,45 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with _tf32(tf32):
         for name, module in systems.items():
-            module.train(training)
-
-            def call(module: Any = module) -> None:
-                if not training:
-                    with torch.no_grad():
-                        module(given)
-                    return
-                module.zero_grad(set_to_none=True)
-                x.grad = None
-                output = module(given)[0]
-                output = output.data if row.lengths else output
-                (output[-1] if row.loss == "last" else output).sum().backward()
-
             try:
-                found[name] = milliseconds(call)
-            except Exception as error:  # noqa: BLE001
+                found[name] = milliseconds(call_of(row, module.train(training), given, x))
+            except Exception as error:  # noqa: BLE001, PERF203
                 found[name] = failed(error)
     return found
+
+
+def call_of(row: Row, module: Any, given: Any, x: torch.Tensor) -> Callable[[], None]:
+    """A call of a row's mode. `given`: `x`, maybe packed."""
+
+    def call() -> None:
+        if row.mode != "training":
+            with torch.no_grad():
+                module(given)
+            return
+        module.zero_grad(set_to_none=True)
+        x.grad = None
+        output = module(given)[0]
+        output = output.data if row.lengths else output
+        (output[-1] if row.loss == "last" else output).sum().backward()
+
+    return call
+
+
+def compiled_time(row: Row, mode: str) -> float:
+    """Milliseconds of torch.compile over a loop that somebody at home in torch writes for a cell."""
+    inductor: Any = torch._inductor
+    inductor.config.compile_threads = 1  # beside others that compile
+    ours = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, device="cuda")
+    parameters = {name.removesuffix("_l0"): p.detach() for name, p in ours.named_parameters()}
+    module = torch.compile(LOOPS[row.cell](parameters), dynamic=False, mode=mode)
+    x = torch.randn(row.steps, row.samples, row.features, device="cuda", requires_grad=row.mode == "training")
+    return milliseconds(call_of(row, module, x, x))
+
+
+def compiled() -> Items:
+    """The cells of one's own by torch.compile."""
+    for row in COMPILED:
+        yield f"{row.name} float32, torch.compile, ms", partial(compiled_time, row, "default")
 
 
 def targets() -> Items:
@@ -183,7 +208,7 @@ def targets() -> Items:
         (torch.float32, True, "TF32"),
         (torch.float16, False, "float16"),
     ):
-        for row in TARGETS:
+        for row in TARGETS if name in ("float32", "bfloat16") else [row for row in TARGETS if row not in COMPILED]:
             yield f"{row.name} {name}, ms", partial(row_times, row, dtype, tf32)
 
 
@@ -202,4 +227,5 @@ def _both(*shape: Any) -> list[Row]:
 TARGETS = [row for cell in ("lstm", "gru", "rnn_tanh") for row in _both(cell, *DIGITS)]
 TARGETS += [row for cell in ("lstm", "gru") for n in (16, 64) for row in _both(cell, 100, n, 512, 512)]
 TARGETS += _both("lstm", 1024, 16, 768, 768)
-TARGETS += [row for cell in ("lstm_layernorm", "gru_before", "mingru") for row in _both(cell, *DIGITS)]
+COMPILED = [row for cell in ("lstm_layernorm", "gru_before", "mingru") for row in _both(cell, *DIGITS)]
+TARGETS += COMPILED

@@ -86,9 +86,7 @@ def takes_cudnn(
     call: Call, x: Tensor, packing: Packing | None, trains: bool, runs: Callable[[str], Callable[[], object]]
 ) -> bool:
     """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn`, to be measured."""
-    dense = None if packing is None else (len(packing.counts), packing.rows)
-    settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), tf32.allowed(), tf32.allowed_to_cudnn()
-    alike = id(call), x.shape, x.dtype, x.device, dense, trains, settings
+    alike = _alike(call, x, packing, trains)
     if alike not in DECIDED:
         decided = why_not_cudnn(call, x, packing) is None and _decided(kind_of(call, x, packing, trains), runs)
         if decided is None:
@@ -97,6 +95,18 @@ def takes_cudnn(
             DECIDED.pop(next(iter(DECIDED)))
         DECIDED[alike] = decided
     return DECIDED[alike]
+
+
+def _alike(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> object:
+    """All that a choice depends on."""
+    dense = None if packing is None else (len(packing.counts), packing.rows)
+    settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), tf32.allowed(), tf32.allowed_to_cudnn()
+    return id(call), x.shape, x.dtype, x.device, dense, trains, settings
+
+
+def decided(call: Call, x: Tensor, trains: bool) -> bool | None:
+    """Whether cuDNN runs a call of samples that have all steps; None where no such call was made."""
+    return DECIDED.get(_alike(call, x, None, trains))
 
 
 def _decided(kind: str, runs: Callable[[str], Callable[[], object]]) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -23,7 +23,7 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Call, Tensors, check_kept
 from anyrnn.torch.choice import known, takes_cudnn, why_not_cudnn
-from anyrnn.torch.interpreted import first_values
+from anyrnn.torch.interpreted import first_values, without_autocast
 from anyrnn.torch.memory import new_sequence, new_sequences, readable
 
 UNMEASURED = "cuDNN could run this too: the first call measures which is quicker"
@@ -82,7 +82,7 @@ def run_forward(
     def made_by(name: str) -> Callable[[], object]:
         return partial(_made_by, name, call, inputs, first, sources, seed, packing, keep)
 
-    with torch.cuda.device_of(inputs[0]):  # launches go to the current device
+    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):  # launches go to the current device
         if not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, made_by):
             return _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
         return _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
@@ -112,7 +112,7 @@ def _forward_on_cudnn(
     call: Call, x: Tensor, first: Tensors, sources: Tensors, packing: Packing | None, keep: bool
 ) -> tuple[Tensor, list[Tensor], Tensor | None]:
     counts = None if packing is None else packing.counts
-    buffer = _one_buffer(call, sources)
+    buffer = one_buffer(call, sources)
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
         (x,), first, sources, buffer = parts(given)
@@ -122,13 +122,13 @@ def _forward_on_cudnn(
     parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
     with tf32.as_in_products():
         if _may_repeat(x, None, packing):
-            output, last, reserve = repeated((id(call), "cudnn", len(first), len(buffer), keep), run, given)
+            output, last, reserve = repeated(key_on_cudnn(call, first, buffer, keep), run, given)
         else:
             output, last, reserve = run(given)
     return output, last, reserve.view(OF_CUDNN) if keep else None
 
 
-def _one_buffer(call: Call, sources: Tensors) -> list[Tensor]:
+def one_buffer(call: Call, sources: Tensors) -> list[Tensor]:
     """The memory that cuDNN has all sources in, if it has."""
     buffer = cudnn.one_buffer(call.network, sources)
     return [] if buffer is None else [buffer]
@@ -147,7 +147,7 @@ def _forward_on_triton(
     windows, reserve = None, list[Tensor]()
     if keep:
         windows = windows_of(call.network, x.dtype, extent, call.budget)
-        reserve = [_new_reserve(kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows), x.device)]
+        reserve = [new_reserve(kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows), x.device)]
     randomness = call.randomness(seed, packing)
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -161,10 +161,27 @@ def _forward_on_triton(
     parts = _parts(inputs, first, sources, reserve)
     given = [*inputs, *first, *sources, *reserve]
     if _may_repeat(x, randomness, packing):
-        output, last = repeated((id(call), "forward", len(first), keep, tf32.allowed()), run, given)
+        output, last = repeated(key_on_triton(call, first, keep), run, given)
     else:
         output, last = run(given)
     return output, last, reserve[0] if keep else None
+
+
+def key_on_triton(call: Call, first: Tensors, keep: bool) -> Hashable:
+    """What a call's launches follow from, beside the form of its tensors."""
+    return id(call), "forward", len(first), keep, tf32.allowed()
+
+
+def key_on_cudnn(call: Call, first: Tensors, buffer: Tensors, keep: bool) -> Hashable:
+    return id(call), "cudnn", len(first), len(buffer), keep
+
+
+def backward_key_on_triton(call: Call, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
+    return id(call), "backward", *there, *wanted, tf32.allowed()
+
+
+def backward_key_on_cudnn(call: Call, first: Tensors, buffer: Tensors, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
+    return id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
 
 
 def _parts(*groups: Sequence[object]) -> Callable[[Sequence[Tensor]], list[Sequence[Tensor]]]:
@@ -179,7 +196,7 @@ def _may_repeat(x: Tensor, randomness: object, packing: Packing | None) -> bool:
     return randomness is None and packing is None and not captured
 
 
-def _new_reserve(bytes: int, device: torch.device) -> Tensor:
+def new_reserve(bytes: int, device: torch.device) -> Tensor:
     """Raises: torch.OutOfMemoryError that says what it is for."""
     try:
         return torch.empty(bytes, dtype=torch.uint8, device=device)
@@ -202,7 +219,7 @@ def run_backward(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
-    with torch.cuda.device_of(inputs[0]):
+    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):
         return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
 
 
@@ -217,7 +234,7 @@ def _backward_on_cudnn(
     d_last: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    counts, buffer = None if packing is None else packing.counts, _one_buffer(call, sources)
+    counts, buffer = None if packing is None else packing.counts, one_buffer(call, sources)
     cotangents, there = [d for d in (d_output, *d_last) if d is not None], [d is not None for d in (d_output, *d_last)]
 
     def run(given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -233,7 +250,7 @@ def _backward_on_cudnn(
     with tf32.as_in_products():
         if not _may_repeat(x, None, packing):
             return run(given)
-        key = id(call), "cudnn backward", len(first), len(buffer), tuple(there), tuple(wanted)
+        key = backward_key_on_cudnn(call, first, buffer, there, wanted)
         found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, given)
         return found
 
@@ -261,8 +278,8 @@ def _backward_on(
         return _backward_on_cudnn(call, x, first, sources, packing, reserve.view(torch.uint8), d_output, d_last, wanted)
     randomness, given = call.randomness(seed, packing), [] if d_output is None else [readable(d_output)]
     windows = windows_of(call.network, x.dtype, extent, call.budget)
-    cotangents, more = [d for d in d_last[:states] if d is not None], [readable(d) for d in d_last[states:] if d is not None]
-    there = tuple(d is not None for d in d_last)
+    cotangents, more = ([readable(d) for d in some if d is not None] for some in (d_last[:states], d_last[states:]))
+    there = [d is not None for d in d_last]
 
     def run(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         inputs, sources, (reserve,), given, *some = parts(tensors)
@@ -282,6 +299,6 @@ def _backward_on(
             return run(tensors)
     if not _may_repeat(x, randomness, packing):
         return run(tensors)
-    key = id(call), "backward", len(given), there, tuple(wanted), tf32.allowed()
+    key = backward_key_on_triton(call, [d_output is not None, *there], wanted)
     found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
     return found

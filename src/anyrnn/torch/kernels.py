@@ -326,10 +326,10 @@ class RepeatBackward:
     summed: tuple[int, ...]
 
     def run(
-        self, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
+        self, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Gradients of the input, the first states and the sources, as `run_backward` gives them; `cotangents` are those that
-        are there.
+        """Gradients of the input, the first states (which are not read) and the sources, as `run_backward` gives them;
+        `cotangents` are those that are there.
         """
         d_inputs = []
         if self.d_input is not None:

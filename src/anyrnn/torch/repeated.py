@@ -14,7 +14,7 @@ from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch.autograd import forward_ad
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.torch import autograd, kernels, plain
+from anyrnn.torch import autograd, kernels, plain, taped
 from anyrnn.torch.calls import Tensors
 
 if TYPE_CHECKING:
@@ -125,9 +125,8 @@ def _remembered(
     tensors = (input, *first, *sources)
     network = mode.network
     fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
-    if not (
-        fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources)) and module._kernels_run(input)
-    ):
+    plain_call = fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources))
+    if not plain_call or module._why_not_native(input) is not None:
         return None
     if not all(t.dtype is input.dtype for t in tensors) or not plain.direct(*tensors):
         return None
@@ -138,7 +137,11 @@ def _remembered(
     x = input.transpose(0, 1) if module.batch_first else input
     if of_step:
         x, first = input.unsqueeze(0), [t.unsqueeze(0) for t in first]
-    repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, first, of_step)
+    repeat: kernels.Repeat | taped.Repeat | None
+    if module._on_triton(input):
+        repeat = None if of_step else taped.repeat(number, trains, x, first, sources)
+    else:
+        repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, first, of_step)
     if repeat is None:
         return None
     run: Any = TrainingRepeat(repeat, len(first), of_step) if trains else repeat.infer
@@ -153,10 +156,10 @@ def _remembered(
 class TrainingRepeat:
     """Calls with a gradient like one that was made, and what is known of their backward calls."""
 
-    def __init__(self, forward: kernels.Repeat, first: int, of_step: bool) -> None:
+    def __init__(self, forward: kernels.Repeat | taped.Repeat, first: int, of_step: bool) -> None:
         self.forward, self.first = forward, first
         self.shape = autograd.known_shape(forward.number, 1, first, False, None, None, of_step)
-        self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward]] = {}
+        self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward | taped.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
 
     def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
@@ -182,7 +185,7 @@ class TrainingRepeat:
         if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
-        d_inputs, d_first, d_sources = backward.run(x, sources, reserve, given)
+        d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
         found = [None, *(d_inputs or (None,)), *(d_first or (None,) * len(first)), *(d_sources or (None,) * len(sources))]
         return tuple([g if want else None for g, want in zip(found, wanted, strict=True)])
 
@@ -198,7 +201,11 @@ class TrainingRepeat:
             x, given, of_step = saved[0], cotangents, self.shape.of_step
             if of_step:
                 x, given = x.unsqueeze(0), [d if d is None else d.unsqueeze(0) for d in given]
-            backward = kernels.repeat_backward(self.forward.number, x, given, kinds, of_step)
+            backward: kernels.RepeatBackward | taped.RepeatBackward | None
+            if isinstance(self.forward, taped.Repeat):
+                backward = taped.repeat_backward(self.forward.number, *self.parts(saved[:-1]), saved[-1], given, kinds)
+            else:
+                backward = kernels.repeat_backward(self.forward.number, x, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
                 self.known[(wanted, *[d is None for d in cotangents])] = like, backward
         return found

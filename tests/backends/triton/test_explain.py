@@ -128,7 +128,11 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
         (Device(132, shared_bytes=2**15), 16, "even the smallest part takes 36 KB, more than the 32 KB of a multiprocessor"),
         (Device(4), 16, "4 multiprocessors are too few to hold a part each, for all samples at once"),
         (Device(132), 2048, "132 multiprocessors are too few to hold a part each, for all samples at once"),
-        (Device(132, read_numbers_a_second=1e15, barrier=1.0), 16, "weights are read in every step: holding them would take as long"),
+        (
+            Device(132, read_numbers_a_second=1e15, barrier=1.0),
+            16,
+            "weights are read in every step: holding them would take as long",
+        ),
     ],
 )
 def test_why_weights_are_held_or_read(device: Device, rows: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ many features of an operand one product is.
 """
 MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
-MOST_OPERANDS, MOST_PARTED, MOST_SUMS = 8192, 2048, 8192
-"""Numbers of a product that stand in registers: operands, those in three parts, and sums."""
+MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 12288
+"""Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and twice these."""
 LOAD = 32
 """As how many features it counts that a block of held weights has an operand's part loaded."""
 LEAST_SECONDS = 2e-6
@@ -183,15 +183,17 @@ def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
     if not weights.columns or weights.block_diagonal or not weights.tensor_cores:
         return
     for samples in HOLDING_ROWS:
-        most = MOST_PARTED if weights.precision == THREE_PARTS else MOST_OPERANDS
-        depths = [d for d in HOLDING_DEPTHS if d * samples <= most]
-        depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
         for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, power_of_two(features))):
             columns = size * weights.widest
             if columns < 8:  # of which products have no fewer
                 continue
-            slices = min(MOST_SLICES, depth // LEAST_DEPTH, max(1, MOST_SUMS // (samples * columns)))
+            slices = min(MOST_SLICES, max(1, MOST_SUMS // (samples * columns)))
+            sums = slices * samples * columns
+            most = (MOST_PARTED - sums) // 2 if weights.precision == THREE_PARTS else MOST_OPERANDS
+            depths = [d for d in HOLDING_DEPTHS if d * samples <= most or d == LEAST_DEPTH]
+            depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
             held = -(-weights.depth // depth)
+            slices = min(slices, depth // LEAST_DEPTH)
             yield Blocks(samples, size, depth, columns=-(-features // size), holds=held, slices=slices, stages=1)
 
 

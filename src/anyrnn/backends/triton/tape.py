@@ -64,6 +64,12 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
     return found
 
 
+def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
+    """What `repeated` would make the call by."""
+    found = TAPES.get((key, tuple(map(form, given))))
+    return found if isinstance(found, Tape) else None
+
+
 def form(tensor: Tensor) -> Hashable:
     """What kernels are compiled for, and addresses are reckoned with."""
     return tensor.shape, tensor.stride(), tensor.data_ptr() & 15
@@ -168,7 +174,7 @@ class Watched(TorchDispatchMode):
             return
         used: set[str] = set()
         words = [self._text(a, used) for a in args] + [f"{k}={self._text(a, used)}" for k, a in kwargs.items()]
-        call = f"{self._constant(func, name)}({', '.join(words)})"
+        call = f"{self._constant(func._op, name)}({', '.join(words)})"
         roots = {id(t): f"{name}_{len(self.roots) + k}" for k, t in enumerate(new) if id(t) not in self.places}
         for tensor in new:
             if id(tensor) in roots:

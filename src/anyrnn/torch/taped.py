@@ -1,0 +1,151 @@
+"""Calls on a device that are like one that was made before: with the interface of those in `kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyrnn.backends import tf32
+from anyrnn.backends.triton.tape import Tape, known
+from anyrnn.torch import choice, gpu
+from anyrnn.torch.calls import CALLS, Call, Tensors
+from anyrnn.torch.memory import readable
+
+
+def settings(x: Tensor) -> tuple[object, ...]:
+    """Of torch's, what a call on the device of `x` depends on."""
+    of_numbers = tf32.allowed(), tf32.allowed_to_cudnn(), torch.is_autocast_enabled(x.device.type)
+    of_choice = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled()
+    now = (torch.cuda.current_device() == x.device.index, torch.cuda.is_current_stream_capturing()) if x.is_cuda else ()
+    return *of_numbers, *of_choice, *now
+
+
+def odd(tensors: Sequence[Tensor]) -> list[int]:
+    """How far their addresses are from those that kernels may take several numbers at once from."""
+    return [t.data_ptr() & 15 for t in tensors]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Forward calls like one that was made, of one input and contiguous sources."""
+
+    number: int
+    call: Call
+    tape: Tape
+    on_cudnn: bool
+    trains: bool
+    reserve_bytes: int
+    settings: tuple[object, ...]
+    odd: list[int]
+
+    def infer(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, list[Tensor]]:
+        """The output and the last states, without a gradient."""
+        output, last, _ = self._run(x, first, sources)
+        return output, last
+
+    def train(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The same, and the reserve."""
+        output, last, reserve = self._run(x, first, sources)
+        assert reserve is not None
+        return output, last, reserve
+
+    def _run(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        given = [x, *first, *sources]
+        buffer = gpu.one_buffer(self.call, sources) if self.on_cudnn else []
+        if self.settings != settings(x) or self.odd != odd([*given, *buffer]):
+            return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
+        if self.on_cudnn:
+            with tf32.as_in_products():
+                output, last, reserve = self.tape([*given, *buffer])
+            return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
+        kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains else []
+        output, last = self.tape([*given, *kept])
+        return output, last, kept[0] if kept else None
+
+
+def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensors) -> Repeat | None:
+    """What repeats a call on an input that is like `x`, first states and sources; None where there is no tape of such a call."""
+    call, given = CALLS[number], [x, *first, *sources]
+    on_cudnn = choice.decided(call, x, trains)
+    if on_cudnn is None or call.more_sizes or any(readable(t) is not t for t in (x, *first)):
+        return None
+    buffer = gpu.one_buffer(call, sources) if on_cudnn else []
+    extent = gpu.extent_of(x, None)
+    bytes = gpu.kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows) if trains else 0
+    if on_cudnn:
+        tape = known(gpu.key_on_cudnn(call, first, buffer, trains), [*given, *buffer])
+    else:
+        kept = [gpu.new_reserve(bytes, x.device)] if trains else []
+        tape = known(gpu.key_on_triton(call, first, trains), [*given, *kept])
+    if tape is None:
+        return None
+    return Repeat(number, call, tape, on_cudnn, trains, bytes, settings(x), odd([*given, *buffer]))
+
+
+@dataclass(frozen=True)
+class RepeatBackward:
+    """Backward calls like one that was made, of one input and contiguous sources."""
+
+    number: int
+    call: Call
+    tape: Tape
+    on_cudnn: bool
+    there: list[bool]
+    """which of the cotangents of the output and the last states there are"""
+    wanted: Sequence[bool]
+    settings: tuple[object, ...]
+    odd: list[int]
+
+    def run(
+        self, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Gradients of the input, the first states and the sources; `cotangents` are those that are there."""
+        given = _given(self.call, self.on_cudnn, x, first, sources, reserve, cotangents)
+        if self.settings != settings(x) or self.odd != odd(given) or (reserve.dtype is gpu.OF_CUDNN) != self.on_cudnn:
+            of_results = iter(cotangents)
+            d_output, *d_last = [next(of_results) if one else None for one in self.there]
+            rest = reserve, d_output, d_last, self.number, self.wanted
+            return gpu.run_backward([x], first, sources, None, None, *rest)
+        found: tuple[list[Tensor], list[Tensor], list[Tensor]]
+        if self.on_cudnn:
+            with tf32.as_in_products():
+                found = self.tape(given)
+        else:
+            found = self.tape(given)
+        return found
+
+
+def _given(
+    call: Call, on_cudnn: bool, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
+) -> list[Tensor]:
+    """The tensors of a backward call, in the order of its tape."""
+    if not on_cudnn:
+        return [x, *sources, reserve, *map(readable, cotangents)]
+    return [x, reserve.view(torch.uint8), *first, *sources, *gpu.one_buffer(call, sources), *cotangents]
+
+
+def repeat_backward(
+    number: int,
+    x: Tensor,
+    first: Tensors,
+    sources: Tensors,
+    reserve: Tensor,
+    cotangents: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> RepeatBackward | None:
+    """What repeats a backward call; None where there is no tape of such a call. `cotangents` are the output's and the last
+    states'.
+    """
+    call, present = CALLS[number], [d for d in cotangents if d is not None]
+    there, on_cudnn = [d is not None for d in cotangents], reserve.dtype is gpu.OF_CUDNN
+    if call.budget is not None or readable(x) is not x:
+        return None
+    given = _given(call, on_cudnn, x, first, sources, reserve, present)
+    if on_cudnn:
+        tape = known(gpu.backward_key_on_cudnn(call, first, gpu.one_buffer(call, sources), there, wanted), given)
+    else:
+        tape = known(gpu.backward_key_on_triton(call, there, wanted), given)
+    return None if tape is None else RepeatBackward(number, call, tape, on_cudnn, there, wanted, settings(x), odd(given))
