@@ -68,7 +68,7 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
             aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
             compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
             shared = compiled.metadata.shared
-            if blocks.holds:
+            if blocks.holds and TARGET.arch >= 80:  # others take more, and read weights where there is no room
                 assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"
             print(which, name, len(compiled.asm["cubin"]), shared)
 

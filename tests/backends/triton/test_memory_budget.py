@@ -52,13 +52,13 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes that each training call keeps."""
     found: list[int] = []
-    new_reserve = gpu._new_reserve
+    new_reserve = gpu.new_reserve
 
     def noted(bytes: int, device: torch.device) -> torch.Tensor:
         found.append(bytes)
         return new_reserve(bytes, device)
 
-    monkeypatch.setattr(gpu, "_new_reserve", noted)
+    monkeypatch.setattr(gpu, "new_reserve", noted)
     return found
 
 

@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", empty)
     message = "anyrnn: no room for 4096 bytes of cuda:0 that a training call keeps for its backward pass: a layer with"
     with pytest.raises(torch.OutOfMemoryError, match=message):
-        gpu._new_reserve(4096, torch.device("cuda:0"))
+        gpu.new_reserve(4096, torch.device("cuda:0"))
 
 
 @pytest.mark.slow
@@ -83,9 +83,11 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("lstm float32 8 tf32x3", "lstm float64 1 ieee", "lstm_layernorm bfloat16 4 ieee", "lru float32 4 tf32"),
         *("slstm float16 1 ieee", "gru_block float32 2 ieee", "lstm_layernorm float32 1 ieee one"),
-        *("lstm float32 32 ieee 512x16", "lstm_layernorm bfloat16 8 ieee 256x16", "gru_before float32 1 tf32 64x16"),
+        *("lstm float32 64 bf16x6 512x16", "lstm_layernorm bfloat16 8 ieee 256x16", "gru_before float32 1 tf32 64x16"),
         *(
-            "lem float64 4 ieee 64x16",
+            "lem float32 4 bf16x6 64x16",
+            "lstm float32 4 bf16x6",
+            "gru float32 16 bf16x6 256x32",
             "gru_block float16 1 ieee 32x16",
             "lstm bfloat16 16 ieee 256x32",
             "gru bfloat16 16 ieee 256x64",
@@ -101,7 +103,9 @@ def test_it_compiles_for_a_device(how: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["lstm float32 1 tf32", "lru bfloat16 4 ieee", "gru_before float32 1 tf32 64x16"])
+@pytest.mark.parametrize(
+    "how", ["lstm float32 1 tf32", "lru bfloat16 4 ieee", "gru_before float32 1 tf32 64x16", "lstm float16 4 ieee 64x16"]
+)
 @pytest.mark.parametrize("capability", ["75", "80", "89", "100", "120"])
 def test_it_compiles_for_others(how: str, capability: str) -> None:
     """Turing, Ampere, Ada, and two kinds of Blackwell."""
