@@ -33,7 +33,7 @@ class Kernels:
         function, rest = self.functions[name], constant | constants
         with tape.unwatched():
             compiled = function[tuple(grid)](*arguments, **rest, **how)
-        tape.launched(function, compiled, grid, arguments, rest)
+        tape.launched(tape.Launch(function, compiled, grid, arguments, rest))
 
     def _positional(self, name: str) -> list[Argument]:
         return [a for a in self.code.arguments[name] if a.kind != "adds"]

@@ -97,15 +97,14 @@ class Summed:
             torch.sum(self.value, 0, dtype=self.gradient.dtype, out=self.gradient)
 
 
-def make_gradients(parts: Sequence[Outer | Summed], of_sources: Sequence[Tensor], begins: bool) -> None:
-    """Add parts to the gradients of the sources, or with `begins` make them: what only one part makes is not zero before."""
-    whole = {(g.data_ptr(), g.shape) for g in of_sources}
+def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) -> None:
+    """Add parts to the gradients of sources. Those that are `unmade` are made: what only one part makes is not zero before."""
+    whole = {(g.data_ptr(), g.shape) for g in unmade}
     places = [(p.gradient.data_ptr(), p.gradient.shape) for p in parts]
-    alone = {place for place in places if places.count(place) == 1 and place in whole} if begins else set()
-    if begins:
-        for gradient in of_sources:
-            if (gradient.data_ptr(), gradient.shape) not in alone:
-                gradient.zero_()
+    alone = {place for place in places if places.count(place) == 1 and place in whole}
+    for gradient in unmade:
+        if (gradient.data_ptr(), gradient.shape) not in alone:
+            gradient.zero_()
     made: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
     for part, place in zip(parts, places, strict=True):
         if isinstance(part, Outer):

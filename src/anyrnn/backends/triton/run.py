@@ -103,7 +103,7 @@ def forward(
             for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
                 unit.states[state.name] = first[k][number] if first else float(state.init)
                 if reserve is None:
-                    unit.tensors[state.name] = unit.new_states(size, extent.steps)
+                    unit.tensors[state.name] = unit.new_states(state.name, size, extent.steps)
             for place, window in enumerate(run.windows(windows)):
                 if reserve is not None:
                     unit.tensors |= layout.of_window(reserve, number, place)
@@ -199,7 +199,7 @@ def backward(
             parts = run.windows(windows)
             for d, state, size in zip(d_last, network.graph.states, network.state_sizes, strict=True):
                 unit.states[f"d_{state.name}"] = 0.0 if d is None else d[number]
-                unit.tensors[f"d_{state.name}"] = unit.new_states(size, parts[0].end)
+                unit.tensors[f"d_{state.name}"] = unit.new_states(f"d_{state.name}", size, parts[0].end)
             unit.gradients = of_unit(network, gradients, number) if wanted[2] else None
             for place, window in reversed(list(enumerate(parts))):
                 kept = layout.of_window(reserve, number, place)

@@ -1,6 +1,6 @@
 """Calls that are made again. What a call asks of torch's library and of Triton follows from shapes alone, but finding it out
 takes Python milliseconds, more than a device takes to do most of it. So the second call of a kind is watched, and a function is
-written that asks for the same with other tensors, line by line.
+written that asks for the same with other tensors, line by line. All memory that it needs for itself is one piece.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 MOST = 256
 """Kinds of calls that are known at a time."""
+ALIGNMENT = 256
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
 """Operators by which Python comes to know numbers: what follows may depend on them."""
 SEEN, NEVER = "seen", "never"
@@ -43,9 +44,7 @@ class Tape:
 
 
 def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: Sequence[Tensor]) -> Any:
-    """`function(given)`, tensors in tuples and lists. But for numbers it must follow from `key`, the dtypes of `given`, and what
-    `form` says of them.
-    """
+    """`function(given)`, tensors in tuples and lists. But for numbers it must follow from `key` and the `form` of all given."""
     whole = key, tuple(map(form, given))
     known = TAPES.get(whole)
     if isinstance(known, Tape):
@@ -57,10 +56,10 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
         return function(given)
     if known is NEVER:
         return function(given)
-    watched = Watched(given)
+    watched = Watched()
     with watched.now():
         found = function(given)
-    TAPES[whole] = watched.tape(found) or NEVER
+    TAPES[whole] = Writer(given, watched.done, found).tape() or NEVER
     return found
 
 
@@ -71,15 +70,68 @@ def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
 
 
 def form(tensor: Tensor) -> Hashable:
-    """What kernels are compiled for, and addresses are reckoned with."""
-    return tensor.shape, tensor.stride(), tensor.data_ptr() & 15
+    """What kernels are compiled for, and addresses are reckoned with: all of a tensor but its numbers and where they stand."""
+    return tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.data_ptr() & 15
 
 
-def launched(function: Any, compiled: Any, grid: Sequence[int], arguments: Sequence[Any], rest: Mapping[str, Any]) -> None:
-    """Tell who watches of a launch. `compiled`: what Triton gave; `rest`: how else it was called."""
+# what is watched
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One of torch's that was called."""
+
+    function: Any
+    arguments: Sequence[Any]
+    options: Mapping[str, Any]
+    found: Any
+
+    @property
+    def name(self) -> str:
+        name: str = self.function._schema.name
+        return name.removeprefix("aten::")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Of a kernel. `compiled`: what Triton gave, None in its interpreter; `rest`: what was given by name."""
+
+    function: Any
+    compiled: Any
+    grid: Sequence[int]
+    arguments: Sequence[Any]
+    rest: Mapping[str, Any]
+
+
+class Watched(TorchDispatchMode):
+    """Writes down what is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[Operator | Launch] = []
+        """which keeps all tensors, so that no other has the identity or the memory of one that is known"""
+
+    @contextmanager
+    def now(self) -> Iterator[None]:
+        WATCHING.one = self
+        try:
+            with self:
+                yield
+        finally:
+            WATCHING.one = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        self.done.append(Operator(func, _copied(args), kwargs, _copied(found)))
+        return found
+
+
+def launched(launch: Launch) -> None:
+    """Tell who watches."""
     watched: Watched | None = getattr(WATCHING, "one", None)
     if watched is not None:
-        watched.note_launch(function, compiled, grid, arguments, rest)
+        watched.done.append(launch)
 
 
 @contextmanager
@@ -92,6 +144,9 @@ def unwatched() -> Iterator[None]:
         yield
 
 
+# what is written
+
+
 @dataclass(frozen=True)
 class Place:
     """Of a tensor: in the memory of which one that a name stands for, so many bytes from its first number."""
@@ -100,112 +155,51 @@ class Place:
     begin: int
 
 
-class Watched(TorchDispatchMode):
-    """Writes down a call."""
+class Writer:
+    """Writes a call as a function: of the tensors that it was given, what was done, and what it gave."""
 
-    def __init__(self, given: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.lines: list[tuple[str, set[str]]] = []
-        """each with the roots that it uses"""
-        self.space: dict[str, Any] = {"__name__": __name__}
+    def __init__(self, given: Sequence[Tensor], done: Sequence[Operator | Launch], found: Any) -> None:
+        self.done, self.found, self.device = done, found, given[0].device
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"__name__": __name__, "empty": torch.empty, "uint8": torch.uint8, "device": self.device}
         self.named: dict[object, str] = {}
         self.places: dict[int, Place] = {}
         self.roots: dict[str, Tensor] = {}
-        self.views: dict[str, list[str]] = {}
         self.constants: dict[int, Tensor] = {}
-        self.alive: list[Tensor] = []
-        """so that no other tensor has the identity of one that is known"""
         self.fits = True
         self.given = [f"given_{k}" for k in range(len(given))]
         for name, tensor in zip(self.given, given, strict=True):
             self._add_root(name, tensor)
-
-    @contextmanager
-    def now(self) -> Iterator[None]:
-        WATCHING.one = self
-        try:
-            with self:
-                yield
-        finally:
-            WATCHING.one = None
-
-    def tape(self, found: Any) -> Tape | None:
-        """The function, for what the call gave; None where it cannot be made again."""
-        used: set[str] = set()
-        result = self._text(found, used)
-        if not self.fits:
-            return None
-        self.lines.append((f"return {result}", used))
-        last = {root: k for k, (_, roots) in enumerate(self.lines) for root in roots}
-        text = [f"def call({', '.join(self.given)}):"]
-        for k, (line, roots) in enumerate(self.lines):
-            text.append(f"    {line}")
-            gone = [name for root in sorted(roots) if last[root] == k and root not in self.given for name in self._names_of(root)]
-            if gone and k < len(self.lines) - 1:
-                text.append(f"    del {', '.join(gone)}")
-        whole = "\n".join(text) + "\n"
-        file = f"<anyrnn call {abs(hash(whole)):x}>"
-        linecache.cache[file] = (len(whole), None, whole.splitlines(keepends=True), file)
-        exec(compile(whole, file, "exec"), self.space)
-        return Tape(whole, self.space["call"], tuple(self.constants.values()))
-
-    def _names_of(self, root: str) -> list[str]:
-        return [] if root not in self.roots else [root, *self.views.get(root, ())]
-
-    # what is watched
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        found = func(*args, **kwargs)
-        self._note(func, args, kwargs, found)
-        return found
-
-    def _note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], found: Any) -> None:
-        name = func._schema.name.removeprefix("aten::")
-        if name == "record_stream":
-            return  # the tape does it for the stream of each call
-        self.fits = self.fits and name not in READS
-        of_storage = {t.untyped_storage().data_ptr(): t for t in _tensors((args, kwargs)) if t.numel()}
-        new = [t for t in _tensors(found) if id(t) not in self.places]
-        views = [t for t in new if t.numel() and t.untyped_storage().data_ptr() in of_storage]
-        for view in views:
-            self._add_view(view, of_storage[view.untyped_storage().data_ptr()])
-        if new and len(views) == len(new) and not func._schema.is_mutable:
-            return
-        used: set[str] = set()
-        words = [self._text(a, used) for a in args] + [f"{k}={self._text(a, used)}" for k, a in kwargs.items()]
-        call = f"{self._constant(func._op, name)}({', '.join(words)})"
-        roots = {id(t): f"{name}_{len(self.roots) + k}" for k, t in enumerate(new) if id(t) not in self.places}
-        for tensor in new:
-            if id(tensor) in roots:
-                self._add_root(roots[id(tensor)], tensor)
-        if roots:
-            call = f"{_target(found, roots)} = {call}"
-            used |= set(roots.values())
-        self.lines.append((call, used))
-
-    def note_launch(
-        self, function: Any, compiled: Any, grid: Sequence[int], arguments: Sequence[Any], rest: Mapping[str, Any]
-    ) -> None:
-        used: set[str] = set()
-        name = function.__name__
-        if compiled is None:  # in Triton's interpreter
-            words = [self._text(a, used) for a in arguments] + [f"{k}={self._text(a, used)}" for k, a in rest.items()]
-            self.lines.append((f"{self._constant(function, name)}[{tuple(grid)}]({', '.join(words)})", used))
-            return
-        words = [self._address(a, used) if isinstance(a, Tensor) else self._text(a, used) for a in arguments]
-        words += [self._text(rest[k], used) for k in function.arg_names[len(arguments) :]]
-        runner = compiled[(*grid, *[1] * (3 - len(grid)))]
-        self.lines.append((f"{self._constant(runner, name)}({', '.join(words)})", used))
-
-    # names
+        self.made = [self._roots_of(one) for one in done]
+        self.used = [{self.places[id(t)].root for t in _read_by(one) if id(t) in self.places} for one in done]
+        kept = {self.places[id(t)].root for t in _tensors(found) if id(t) in self.places}
+        self.last = {root: k for k, roots in enumerate(self.used) for root in roots}
+        self.last |= dict.fromkeys(kept, len(done))
+        self.own = self._own_memory(kept)
+        """where in its own piece of memory the roots stand that the call needs for itself"""
 
     def _add_root(self, name: str, tensor: Tensor) -> None:
-        self.alive.append(tensor)
         self.roots[name], self.places[id(tensor)] = tensor, Place(name, 0)
 
+    def _roots_of(self, one: Operator | Launch) -> list[str]:
+        """Names of new tensors that an operator makes; what it makes of others' memory has a place there."""
+        if isinstance(one, Launch):
+            return []
+        self.fits = self.fits and one.name not in READS
+        of_storage = {t.untyped_storage().data_ptr(): t for t in _read_by(one) if t.numel()}
+        names = []
+        for tensor in _tensors(one.found):
+            if id(tensor) in self.places:
+                continue
+            base = of_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+            if base is not None:
+                self._add_view(tensor, base)
+            else:
+                names.append(f"{one.name}_{len(self.roots)}")
+                self._add_root(names[-1], tensor)
+        return names
+
     def _add_view(self, view: Tensor, of: Tensor) -> None:
-        self.alive.append(view)
         place = self.places.get(id(of))
         if place is None:
             self.constants[id(view)] = view
@@ -216,6 +210,97 @@ class Watched(TorchDispatchMode):
         self.fits = self.fits and inside and not begin % view.element_size()
         self.places[id(view)] = Place(place.root, begin)
 
+    def _own_memory(self, kept: set[str]) -> dict[str, int]:
+        """Zeros come first, which are made once; the others stand where none stands at the same time."""
+        found: dict[str, int] = {}
+        self.zeros, self.bytes = 0, 0
+        ranges: list[tuple[int, int, int, int]] = []
+        for k, (one, names) in enumerate(zip(self.done, self.made, strict=True)):
+            if not self._is_plain(one, names) or names[0] in kept:
+                continue
+            assert isinstance(one, Operator)
+            root, size = names[0], _span(self.roots[names[0]])
+            size += -size % ALIGNMENT
+            if one.name == "zeros":
+                found[root] = self.zeros
+                self.zeros += size
+                continue
+            last, begin = self.last.get(root, k), 0
+            beside = sorted((b, e) for b, e, first, end in ranges if first <= last and k <= end)
+            for b, e in beside:
+                if begin + size <= b:
+                    break
+                begin = max(begin, e)
+            ranges.append((begin, begin + size, k, last))
+            found[root] = -1 - begin  # behind the zeros, of which there may be more
+        self.bytes = self.zeros + max((end for _, end, _, _ in ranges), default=0)
+        return {root: begin if begin >= 0 else self.zeros - 1 - begin for root, begin in found.items()}
+
+    def _is_plain(self, one: Operator | Launch, names: Sequence[str]) -> bool:
+        """Whether it makes memory for one tensor, in rows, and nothing else."""
+        if isinstance(one, Launch) or one.name not in ("empty", "zeros") or len(names) != 1:
+            return False
+        tensor = self.roots[names[0]]
+        return tensor.device == self.device and tensor.is_contiguous() and bool(tensor.numel())
+
+    # lines
+
+    def tape(self) -> Tape | None:
+        """None where it cannot be made again."""
+        if self.bytes:
+            self.lines.append(f"own = empty({self.bytes}, dtype=uint8, device=device)")
+        if self.zeros:
+            self.lines.append(f"own.as_strided(({self.zeros},), (1,), 0).zero_()")
+        for k, (one, names) in enumerate(zip(self.done, self.made, strict=True)):
+            if isinstance(one, Launch):
+                self.lines.append(self._launch(one))
+            elif not (names and names[0] in self.own) and not self._is_view(one, names) and one.name != "record_stream":
+                self.lines.append(self._operator(one))
+            gone = [root for root in {*self.used[k], *names} if self.last.get(root, k) == k]
+            words = [name for root in gone if root not in self.given and root not in self.own for name in self._names_of(root)]
+            if words:
+                self.lines.append(f"del {', '.join(sorted(words))}")
+        self.lines.append(f"return {self._text(self.found)}")
+        if not self.fits:
+            return None
+        text = "\n    ".join([f"def call({', '.join(self.given)}):", *self.lines]) + "\n"
+        file = f"<anyrnn call {abs(hash(text)):x}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), self.space)
+        return Tape(text, self.space["call"], tuple(self.constants.values()))
+
+    def _is_view(self, one: Operator, names: Sequence[str]) -> bool:
+        """Whether all that it gives is others' memory, of which the lines that read it say where."""
+        return not names and not one.function._schema.is_mutable and bool(_tensors(one.found))
+
+    def _operator(self, one: Operator) -> str:
+        words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.options.items()]
+        call = f"{self._constant(one.function._op, one.name)}({', '.join(words)})"
+        roots = {
+            id(t): place.root for t in _tensors(one.found) if (place := self.places.get(id(t))) and self.roots[place.root] is t
+        }
+        fresh = {i: root for i, root in roots.items() if root not in self.given and root not in self.named}
+        for root in fresh.values():
+            self.named[root] = root
+        return f"{_target(one.found, fresh)} = {call}" if fresh else call
+
+    def _launch(self, one: Launch) -> str:
+        name = one.function.__name__
+        if one.compiled is None:
+            words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.rest.items()]
+            return f"{self._constant(one.function, name)}[{tuple(one.grid)}]({', '.join(words)})"
+        words = [self._address(a) if isinstance(a, Tensor) else self._text(a) for a in one.arguments]
+        words += [self._text(one.rest[k]) for k in one.function.arg_names[len(one.arguments) :]]
+        runner = one.compiled[(*one.grid, *[1] * (3 - len(one.grid)))]
+        return f"{self._constant(runner, name)}({', '.join(words)})"
+
+    def _names_of(self, root: str) -> list[str]:
+        """Of a root and its views, those that lines have given."""
+        views = [name for key, name in self.named.items() if isinstance(key, tuple) and key[0] == root]
+        return [root, *views] if root in self.named else views
+
+    # what lines call things
+
     def _constant(self, thing: Any, wanted: str) -> str:
         key = id(thing)
         if key not in self.named:
@@ -223,56 +308,62 @@ class Watched(TorchDispatchMode):
             self.space[self.named[key]] = thing
         return self.named[key]
 
-    def _text(self, thing: Any, used: set[str]) -> str:
-        """What a line calls an argument."""
+    def _text(self, thing: Any) -> str:
+        """An argument."""
         if isinstance(thing, Tensor):
-            return self._tensor(thing, used)
+            return self._tensor(thing)
         if isinstance(thing, (tuple, list)):
-            inside = ", ".join(self._text(one, used) for one in thing)
+            inside = ", ".join(map(self._text, thing))
             return f"[{inside}]" if isinstance(thing, list) else f"({inside}{',' * (len(thing) == 1)})"
         if thing is None or type(thing) in (bool, int, str) or (type(thing) is float and abs(thing) < float("inf")):
             return repr(thing)
-        self.alive.append(thing)
         return self._constant(thing, "constant")
 
-    def _tensor(self, tensor: Tensor, used: set[str]) -> str:
+    def _tensor(self, tensor: Tensor) -> str:
         place = self.places.get(id(tensor))
         if place is None:
             self.constants[id(tensor)] = tensor
             return self._constant(tensor, "constant")
-        used.add(place.root)
         root = self.roots[place.root]
-        if root is tensor:
-            return place.root
         shape, strides, begin = tuple(tensor.shape), tensor.stride(), place.begin // tensor.element_size()
-        if not begin and (root.dtype, tuple(root.shape), root.stride()) == (tensor.dtype, shape, strides):
+        if place.root in self.own:
+            begin += self.own[place.root] // tensor.element_size()
+        elif not begin and (root.dtype, tuple(root.shape), root.stride()) == (tensor.dtype, shape, strides):
             return place.root
         key = place.root, tensor.dtype, shape, strides, begin
         if key not in self.named:
-            whole = place.root if root.dtype == tensor.dtype else self._in_dtype(place.root, tensor.dtype)
             self.named[key] = f"{place.root}_{len(self.named)}"
-            self.views.setdefault(place.root, []).append(self.named[key])
+            whole = self._in_dtype("own" if place.root in self.own else place.root, tensor.dtype)
             first = f"{whole}.storage_offset() + {begin}" if place.root in self.given else begin
-            self.lines.append((f"{self.named[key]} = {whole}.as_strided({shape}, {strides}, {first})", {place.root}))
+            self.lines.append(f"{self.named[key]} = {whole}.as_strided({shape}, {strides}, {first})")
         return self.named[key]
 
     def _in_dtype(self, root: str, dtype: torch.dtype) -> str:
-        key = "dtype", root, dtype
+        """The memory of a root as numbers of a kind."""
+        if dtype == (self.roots[root].dtype if root != "own" else torch.uint8):
+            return root
+        key = root, dtype
         if key not in self.named:
-            self.fits = self.fits and self.roots[root].dim() == 1
+            self.fits = self.fits and (root == "own" or self.roots[root].dim() == 1)
             self.named[key] = f"{root}_{str(dtype).removeprefix('torch.')}"
-            self.views.setdefault(root, []).append(self.named[key])
-            self.lines.append((f"{self.named[key]} = {root}.view({self._constant(dtype, 'dtype')})", {root}))
+            self.lines.append(f"{self.named[key]} = {root}.view({self._constant(dtype, 'dtype')})")
         return self.named[key]
 
-    def _address(self, tensor: Tensor, used: set[str]) -> str:
+    def _address(self, tensor: Tensor) -> str:
         """The number that a launch takes in the place of a tensor."""
         place = self.places.get(id(tensor))
         if place is None:
             self.constants[id(tensor)] = tensor
             return str(tensor.data_ptr())
-        used.add(place.root)
-        return f"{place.root}.data_ptr()" + (f" + {place.begin}" if place.begin else "")
+        root, begin = place.root, place.begin
+        if root in self.own:
+            root, begin = "own", begin + self.own[root]
+        return f"{root}.data_ptr()" + (f" + {begin}" if begin else "")
+
+
+def _copied(thing: Any) -> Any:
+    """Tuples and lists that nobody changes."""
+    return type(thing)([*map(_copied, thing)]) if type(thing) in (tuple, list) else thing
 
 
 def _tensors(thing: Any) -> list[Tensor]:
@@ -281,6 +372,10 @@ def _tensors(thing: Any) -> list[Tensor]:
         return [thing]
     inside = thing.values() if isinstance(thing, Mapping) else thing if isinstance(thing, (tuple, list)) else ()
     return [tensor for one in inside for tensor in _tensors(one)]
+
+
+def _read_by(one: Operator | Launch) -> list[Tensor]:
+    return _tensors((one.arguments, one.options if isinstance(one, Operator) else one.rest))
 
 
 def _target(found: Any, names: Mapping[int, str]) -> str:

@@ -69,8 +69,10 @@ class Unit:
         self.window = self.run.windows(None)[0]
         self.state_dtype = of_states(self.dtype)
         self.values: dict[tuple[str, str], Any] = {}
-        self.has_gradients = False
-        """whether those of the sources hold anything yet"""
+        self.made: set[str] = set()
+        """the sources whose gradients hold something"""
+        self.zeros: set[str] = set()
+        """states that stand at zero before the first step"""
 
     def _choose(self) -> None:
         self.blocks = blocks_of(*self.kind)
@@ -92,9 +94,12 @@ class Unit:
         begin = w.offset.evaluate(self.sizes)
         return arrays[w.source][begin : begin + w.shape[0].evaluate(self.sizes)]
 
-    def new_states(self, size: int, steps: int) -> Tensor:
+    def new_states(self, state: str, size: int, steps: int) -> Tensor:
         """Room for a state: two steps in turn; for scans, before every step of so many and after the last."""
-        return self.new(steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
+        if self.program.scans or isinstance(self.states[state], Tensor) or self.states[state]:
+            return self.new(steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
+        self.zeros.add(state)
+        return torch.zeros(2, self.run.extent.rows, size, dtype=self.state_dtype, device=self.device)
 
     def new(self, *shape: int, of_states: bool = False) -> Tensor:
         return torch.empty(shape, dtype=self.state_dtype if of_states else self.dtype, device=self.device)
@@ -218,8 +223,10 @@ class Unit:
         self.window = window
         self.prepare()
         for state, values in self.states.items():
-            values = values.to(self.state_dtype) if isinstance(values, Tensor) else values
-            self.tensors[state][self._border(state, first=True)] = values
+            if isinstance(values, Tensor):
+                self.tensors[state][self._border(state, first=True)] = values.to(self.state_dtype)
+            elif state not in self.zeros:
+                self.tensors[state][self._border(state, first=True)] = values
         chunks = window.chunks(self.program.reverse)
         keep(self.device, (self.run, chunks), *self.run.tables, *(chunk.table for chunk in chunks))
         for chunk in chunks:
@@ -385,13 +392,19 @@ class Unit:
         found = {of: self.operand(*of, chunk) for of in read if not self.program.is_sum(of[0])}
         outers = [Outer(self._rows_of(p.weight, into), found[p.left], found[p.right], p.heads) for p in self.program.products]
         parts: list[Outer | Summed] = [*products.outers(outers), *self._sums(found, into)]
-        products.make_gradients(parts, list(into.values()), begins=not self.has_gradients)
-        self.has_gradients = True
+        weights = {p.weight for p in self.program.products} | {s.weight for s in self.program.sums if s.value in found}
+        products.make_gradients(parts, self._unmade({self.weights[weight].source for weight in weights}, into))
 
     def add_sums(self, into: Mapping[str, Tensor]) -> None:
         """What all steps have added up."""
         found = {s.value: self.tensors[s.value[0]] for s in self.program.sums if self.program.is_sum(s.value[0])}
-        products.make_gradients(self._sums(found, into), list(into.values()), begins=not self.has_gradients)
+        products.make_gradients(self._sums(found, into), self._unmade({*into}, into))
+
+    def _unmade(self, sources: set[str], into: Mapping[str, Tensor]) -> list[Tensor]:
+        """The gradients of those of some sources that nothing was added to yet; it is from now on."""
+        found = [name for name in into if name in sources - self.made]
+        self.made |= {*found}
+        return [into[name] for name in found]
 
     def _sums(self, values: Mapping[tuple[str, int], Tensor], into: Mapping[str, Tensor]) -> list[Summed]:
         parts = []

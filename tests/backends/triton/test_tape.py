@@ -1,0 +1,270 @@
+"""Calls that are made again have the bits of those that were not."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anyrnn.torch
+from anyrnn import cells
+from anyrnn.backends.triton import launch, tape
+from anyrnn.torch import gpu, taped
+from tests.backends.triton.twins import make, shape_for
+
+QUICK = ("lstm", "gru_before", "lru", "cfc", "lstm_layernorm")
+CALLS = 4
+
+
+@pytest.fixture(autouse=True)
+def empty() -> Iterator[None]:
+    tape.TAPES.clear()
+    yield
+    tape.TAPES.clear()
+
+
+def results(module: Any, numbers: Sequence[Tensor], **call: Any) -> list[list[Tensor]]:
+    """Of training calls and of calls without a gradient, one after the other, everything that they give."""
+    found = []
+    for x in numbers:
+        given = x.clone().requires_grad_()
+        further = {name: torch.rand(*x.shape[:-1], n, dtype=x.dtype) for name, n in module.network.further_inputs}
+        module.zero_grad()
+        torch.manual_seed(0)
+        output, last = module(given, **further, **call)
+        last = last if isinstance(last, tuple) else (last,)
+        sum(t.square().sum() for t in (output, *last)).backward()
+        gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+        with torch.no_grad():
+            again, _ = module(x, **further, **call)
+        found.append([output.detach(), *(t.detach() for t in last), given.grad, *gradients, again])  # type: ignore[list-item]
+    return found
+
+
+def same(found: list[list[Tensor]], expected: list[list[Tensor]]) -> bool:
+    pairs = [pair for one, other in zip(found, expected, strict=True) for pair in zip(one, other, strict=True)]
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def directly(key: object, function: Callable[[Any], Any], given: Sequence[Tensor]) -> Any:
+    return function(given)
+
+
+def check(monkeypatch: pytest.MonkeyPatch, module: Any, shape: Sequence[int], tapes: int = 3, **call: Any) -> None:
+    numbers = [torch.randn(*shape, dtype=next(module.parameters()).dtype) for _ in range(CALLS)]
+    torch.manual_seed(1)
+    found = results(module, numbers, **call)
+    assert [type(one) for one in tape.TAPES.values()].count(tape.Tape) == tapes
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "repeated", directly)
+        patch.setattr(taped, "known", lambda *_: None)
+        module._earlier = type(module._earlier)()
+        torch.manual_seed(1)
+        expected = results(module, numbers, **call)
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize("cell", [*QUICK, *(pytest.param(c, marks=pytest.mark.slow) for c in cells.names() if c not in QUICK)])
+def test_every_cell(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its forward calls in training and without a gradient, and of its backward calls there is a tape."""
+    check(monkeypatch, make(cell, "triton", **shape_for(cell, 3, 6)), (5, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"num_layers": 2, "bidirectional": True},
+        {"batch_first": True},
+        {"dtype": torch.float32},
+        {"dtype": torch.bfloat16},
+        {"residual": True, "num_layers": 2},
+    ],
+    ids=str,
+)
+def test_options(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = anyrnn.torch.LSTM(4, 4, backend="triton", **{"dtype": torch.float64, **how})
+    calls = how.get("num_layers", 1) if "residual" in how else 1  # layers are calls of their own where something is between them
+    check(monkeypatch, module, (5, 2, 4), 3 * calls)
+
+
+def test_long_sequences_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anyrnn.backends.triton.memory.CHUNK_ROWS", 4)
+    check(monkeypatch, make("gru", "triton", 3, 5), (7, 2, 3))
+
+
+def test_ends_and_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = anyrnn.torch.LSTM(3, 5, backend="triton", bidirectional=True)
+    check(monkeypatch, module, (5, 2, 3), hx=(torch.randn(2, 2, 5), torch.randn(2, 2, 5)))
+    tape.TAPES.clear()
+    check(monkeypatch, module, (5, 2, 3), return_outputs="last")
+
+
+def test_random_choices_are_others() -> None:
+    """What depends on a seed is asked for anew."""
+    for chance in ("zoneout", "weight_dropout"):
+        module, x = anyrnn.torch.LSTM(3, 5, backend="triton", **{chance: 0.5}), torch.randn(5, 2, 3)
+        outputs = [module(x)[0] for _ in range(CALLS)]
+        assert not any(torch.equal(outputs[0], output) for output in outputs[1:])
+    assert not tape.TAPES
+
+
+def test_calls_of_other_forms() -> None:
+    """Dtypes, shapes, strides and places in turn: each has its own tape, and the numbers of its own call."""
+    exact = anyrnn.torch.GRU(4, 5, backend="reference")
+    module = anyrnn.torch.GRU(4, 5, backend="triton")
+    module.load_state_dict(exact.state_dict())
+    memory = torch.randn(400)
+    forms = [memory[:40].view(5, 2, 4), memory[1:41].view(5, 2, 4), memory[:60].view(5, 3, 4), memory[:80].view(5, 2, 8)[..., :4]]
+    with torch.no_grad():
+        for turn in range(CALLS):
+            for x in forms:
+                memory.normal_()
+                torch.testing.assert_close(module(x)[0], exact(x)[0])
+            other = module.double() if turn % 2 else module.float()
+            x = torch.randn(5, 2, 4, dtype=torch.float64 if turn % 2 else torch.float32)
+            same_in_that = exact.double() if turn % 2 else exact.float()
+            torch.testing.assert_close(other(x)[0], same_in_that(x)[0])
+            module.float()
+            exact.float()
+
+
+def test_what_cannot_be_made_again() -> None:
+    """What reads numbers, or memory beyond that of a tensor that was given; calls with a tensor twice, or with an empty one."""
+    whole = torch.arange(8.0)
+    first, second = whole[:4], whole[4:]
+
+    def reads(given: Sequence[Tensor]) -> Tensor:
+        return given[0] * 2 if float(given[0][0]) > 0 else given[0] * 3
+
+    def beyond(given: Sequence[Tensor]) -> Tensor:
+        return given[0].as_strided((8,), (1,)) * 2 if given[1].data_ptr() == given[0].data_ptr() + 16 else torch.cat([*given]) * 2
+
+    for turn in range(CALLS):
+        assert torch.equal(
+            tape.repeated("reads", reads, [torch.full((2,), float(turn))]), torch.full((2,), turn * (2.0 + (turn == 0)))
+        )
+        given = [first, second] if turn < 3 else [second.clone(), second.clone()]
+        assert torch.equal(tape.repeated("beyond", beyond, given), torch.cat(given) * 2)
+        assert torch.equal(tape.repeated("twice", lambda given: given[0] + given[1], [first, first]), first * 2)
+        assert tape.repeated("empty", lambda given: given[0] + 1, [torch.empty(0)]).shape == (0,)
+    assert not any(isinstance(one, tape.Tape) for one in tape.TAPES.values())
+
+
+def test_memory_is_one_piece() -> None:
+    """Places are given to others when nobody reads them any more; zeros are zero in every call, and results stand apart."""
+
+    def function(given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        (x,) = given
+        total, result = torch.zeros(1000), torch.empty(1000)
+        for k in range(10):
+            part = torch.empty(1000)
+            torch.mul(x, k, out=part)
+            total += part
+        torch.add(total, 1, out=result)
+        return result, total[:3].clone()
+
+    found = []
+    for turn in range(CALLS):
+        x = torch.full((1000,), float(turn))
+        found.append(tape.repeated("sums", function, [x]))
+        assert torch.equal(found[-1][0], x * 45 + 1)
+        assert torch.equal(found[-1][1], x[:3] * 45)
+    (made,) = tape.TAPES.values()
+    assert isinstance(made, tape.Tape)
+    assert "own = empty(8192, dtype=uint8, device=device)" in made.text  # the sum, and a part at a time
+    assert made.text.count(".zero_()") == 1
+    assert torch.equal(found[2][0], torch.full((1000,), 91.0))
+
+
+def test_a_cache_that_is_full_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "MOST", 2)
+    for turn in range(2 * CALLS):
+        size = 1 + turn % 4
+        assert torch.equal(tape.repeated("sum", lambda given: given[0] + 1, [torch.ones(size)]), torch.full((size,), 2.0))
+        assert len(tape.TAPES) <= 2
+
+
+class Compiled:
+    """As what Triton gives on a device: it takes addresses, of whose memory nobody knows the shape."""
+
+    def __init__(self, function: Any, arguments: Sequence[Any], names: Sequence[str]) -> None:
+        self.function, self.names = function, names
+        self.dtypes = [a.dtype if isinstance(a, Tensor) else None for a in arguments]
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        def run(*given: Any) -> None:
+            count = len(self.dtypes)
+            tensors = [a if dtype is None else at(a, dtype) for a, dtype in zip(given[:count], self.dtypes, strict=True)]
+            self.function[tuple(grid)](*tensors, **dict(zip(self.names[count:], given[count:], strict=True)))
+
+        return run
+
+
+def at(address: int, dtype: torch.dtype) -> Tensor:
+    memory = (ctypes.c_byte * 65536).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "lstm_layernorm", "mingru"])
+def test_addresses(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches on a device take numbers in the place of tensors."""
+    taken = []
+
+    def told(one: tape.Launch) -> None:
+        taken.append(one.function.__name__)
+        with_addresses = Compiled(one.function, one.arguments, one.function.arg_names)
+        watched = getattr(tape.WATCHING, "one", None)
+        if watched is not None:
+            watched.done.append(tape.Launch(one.function, with_addresses, one.grid, one.arguments, one.rest))
+
+    monkeypatch.setattr(launch.tape, "launched", told)
+    check(monkeypatch, make(cell, "triton", 3, 6), (5, 2, 3))
+    texts = [one.text for one in tape.TAPES.values() if isinstance(one, tape.Tape)]
+    assert taken
+    assert all("own.data_ptr()" in text for text in texts)
+
+
+def test_known_calls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the third on; but for one whose settings are others, which changes back."""
+    module, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(5, 2, 3)
+    forward, backward = gpu.run_forward, gpu.run_backward
+    asked: list[str] = []
+    monkeypatch.setattr(gpu, "run_forward", lambda *given, **rest: [asked.append("forward"), forward(*given, **rest)][1])
+    monkeypatch.setattr(gpu, "run_backward", lambda *given, **rest: [asked.append("backward"), backward(*given, **rest)][1])
+
+    def call() -> list[Tensor]:
+        module.zero_grad()
+        given = x.clone().requires_grad_()
+        output, _ = module(given)
+        (output * output.detach().cos()).sum().backward()
+        return [output.detach(), given.grad, *(p.grad.clone() for p in module.parameters())]  # type: ignore[list-item, union-attr]
+
+    found = [call() for _ in range(5)]
+    before = len(asked)
+    assert before <= 6
+    found += [call() for _ in range(3)]
+    assert len(asked) == before
+    assert same(found, found[:1] * len(found))
+    torch.set_float32_matmul_precision("high")
+    try:
+        call()
+        assert asked[before:] == ["forward", "backward"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert same([call()], found[:1])
+    assert len(asked) == before + 2
+
+
+def test_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are made in the dtype that they come in, whether a call is taped or not, and wherever it was taped."""
+    module, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(5, 2, 3)
+    found = []
+    with torch.no_grad():
+        for within in (False, True, True, True, False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=within):
+                found.append([module(x)[0]])
+    assert same(found, found[:1] * len(found))
