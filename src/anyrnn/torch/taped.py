@@ -17,10 +17,15 @@ from anyrnn.torch.memory import readable
 
 def settings(x: Tensor) -> tuple[object, ...]:
     """Of torch's, what a call on the device of `x` depends on."""
-    of_numbers = tf32.allowed(), tf32.allowed_to_cudnn(), torch.is_autocast_enabled(x.device.type)
     of_choice = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled()
-    now = (torch.cuda.current_device() == x.device.index, torch.cuda.is_current_stream_capturing()) if x.is_cuda else ()
-    return *of_numbers, *of_choice, *now
+    return is_usual(x), tf32.allowed(), tf32.allowed_to_cudnn(), *of_choice
+
+
+def is_usual(x: Tensor) -> bool:
+    """Whether tapes can run as they are: nothing converts what they do or captures it, and the current device is theirs."""
+    if torch.is_autocast_enabled(x.device.type):
+        return False
+    return not x.is_cuda or (torch.cuda.current_device() == x.device.index and not torch.cuda.is_current_stream_capturing())
 
 
 def odd(tensors: Sequence[Tensor]) -> list[int]:
@@ -70,7 +75,7 @@ def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensor
     """What repeats a call on an input that is like `x`, first states and sources; None where there is no tape of such a call."""
     call, given = CALLS[number], [x, *first, *sources]
     on_cudnn = choice.decided(call, x, trains)
-    if on_cudnn is None or call.more_sizes or any(readable(t) is not t for t in (x, *first)):
+    if on_cudnn is None or not is_usual(x) or call.more_sizes or any(readable(t) is not t for t in (x, *first)):
         return None
     buffer = gpu.one_buffer(call, sources) if on_cudnn else []
     extent = gpu.extent_of(x, None)
@@ -141,7 +146,7 @@ def repeat_backward(
     """
     call, present = CALLS[number], [d for d in cotangents if d is not None]
     there, on_cudnn = [d is not None for d in cotangents], reserve.dtype is gpu.OF_CUDNN
-    if call.budget is not None or readable(x) is not x:
+    if call.budget is not None or not is_usual(x) or readable(x) is not x:
         return None
     given = _given(call, on_cudnn, x, first, sources, reserve, present)
     if on_cudnn:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import anyrnn.torch
-from anyrnn import cells
+from anyrnn import State, Step, affine, cell, cells, tanh
 from anyrnn.backends.triton import launch, tape
 from anyrnn.torch import gpu, taped
 from tests.backends.triton.twins import make, shape_for
@@ -259,12 +259,21 @@ def test_known_calls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == before + 2
 
 
-def test_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", ["lstm", "two inputs"])
+def test_autocast(own: str) -> None:
     """Products are made in the dtype that they come in, whether a call is taped or not, and wherever it was taped."""
-    module, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(5, 2, 3)
+
+    @cell
+    def two_inputs(x, u: Step(2), h):  # type: ignore[no-untyped-def, valid-type]
+        h = tanh(affine("h", x, u, h))
+        return h, State(h=h)
+
+    module = anyrnn.torch.Recurrent("lstm" if own == "lstm" else two_inputs, 3, 5, backend="triton")
+    x = torch.randn(5, 2, 3)
+    further = {name: torch.randn(5, 2, size) for name, size in module.network.further_inputs}
     found = []
     with torch.no_grad():
         for within in (False, True, True, True, False, True):
             with torch.autocast("cpu", torch.bfloat16, enabled=within):
-                found.append([module(x)[0]])
+                found.append([module(x, **further)[0]])
     assert same(found, found[:1] * len(found))

@@ -29,17 +29,19 @@ WATCHING = threading.local()
 
 @dataclass(frozen=True)
 class Tape:
-    """A call as a function of its tensors. `constants`: what it reads beside them."""
+    """A call as a function of its tensors. `constants`: what it reads beside them on a device."""
 
     text: str
+    file: str
     call: Callable[..., Any]
     constants: tuple[Tensor, ...]
 
     def __call__(self, given: Sequence[Tensor]) -> Any:
         found = self.call(*given)
-        for tensor in self.constants:
-            if tensor.is_cuda:  # the tape may be forgotten before the stream has read it
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        if self.constants:  # the tape may be forgotten before the stream has read them
+            stream = torch.cuda.current_stream(self.constants[0].device)
+            for tensor in self.constants:
+                tensor.record_stream(stream)
         return found
 
 
@@ -52,7 +54,7 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
     if known is None or len({id(t) for t in given}) < len(given) or not all(t.numel() for t in given):
         TAPES[whole] = SEEN
         while len(TAPES) > MOST:
-            TAPES.popitem(last=False)
+            forget(TAPES.popitem(last=False)[1])
         return function(given)
     if known is NEVER:
         return function(given)
@@ -61,6 +63,12 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
         found = function(given)
     TAPES[whole] = Writer(given, watched.done, found).tape() or NEVER
     return found
+
+
+def forget(one: Tape | str) -> None:
+    """Let go of a text that tracebacks show."""
+    if isinstance(one, Tape):
+        linecache.cache.pop(one.file, None)
 
 
 def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
@@ -267,7 +275,7 @@ class Writer:
         file = f"<anyrnn call {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), self.space)
-        return Tape(text, self.space["call"], tuple(self.constants.values()))
+        return Tape(text, file, self.space["call"], tuple(t for t in self.constants.values() if t.is_cuda))
 
     def _is_view(self, one: Operator, names: Sequence[str]) -> bool:
         """Whether all that it gives is others' memory, of which the lines that read it say where."""
