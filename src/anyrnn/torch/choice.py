@@ -98,7 +98,7 @@ def takes_cudnn(
 
 
 def _alike(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> object:
-    """All that a choice depends on."""
+    """What tells calls apart that may be chosen for otherwise; of packed rows not which step has how many."""
     dense = None if packing is None else (len(packing.counts), packing.rows)
     settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), tf32.allowed(), tf32.allowed_to_cudnn()
     return id(call), x.shape, x.dtype, x.device, dense, trains, settings

@@ -119,10 +119,11 @@ def _forward_on_cudnn(
         first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
         return cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
 
-    parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
+    parts = _parts([x], first, sources, buffer)
+    key, given = on_cudnn(call, x, first, sources, buffer, keep)
     with tf32.as_in_products():
         if _may_repeat(x, None, packing):
-            output, last, reserve = repeated(key_on_cudnn(call, first, buffer, keep), run, given)
+            output, last, reserve = repeated(key, run, given)
         else:
             output, last, reserve = run(given)
     return output, last, reserve.view(OF_CUDNN) if keep else None
@@ -159,29 +160,52 @@ def _forward_on_triton(
         return output, [*triton.forward(call.network, inputs, first, sources, *of_call), *more]
 
     parts = _parts(inputs, first, sources, reserve)
-    given = [*inputs, *first, *sources, *reserve]
+    key, given = on_triton(call, inputs, first, sources, reserve)
     if _may_repeat(x, randomness, packing):
-        output, last = repeated(key_on_triton(call, first, keep), run, given)
+        output, last = repeated(key, run, given)
     else:
         output, last = run(given)
     return output, last, reserve[0] if keep else None
 
 
-def key_on_triton(call: Call, first: Tensors, keep: bool) -> Hashable:
-    """What a call's launches follow from, beside the form of its tensors."""
-    return id(call), "forward", len(first), keep, tf32.allowed()
+Taped = tuple[Hashable, list[Tensor]]
+"""What a call follows from beside the form of its tensors; and these."""
 
 
-def key_on_cudnn(call: Call, first: Tensors, buffer: Tensors, keep: bool) -> Hashable:
-    return id(call), "cudnn", len(first), len(buffer), keep
+def on_triton(call: Call, inputs: Tensors, first: Tensors, sources: Tensors, reserve: Tensors) -> Taped:
+    return (id(call), "forward", len(first), len(reserve), tf32.allowed()), [*inputs, *first, *sources, *reserve]
 
 
-def backward_key_on_triton(call: Call, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
-    return id(call), "backward", *there, *wanted, tf32.allowed()
+def on_cudnn(call: Call, x: Tensor, first: Tensors, sources: Tensors, buffer: Tensors, keep: bool) -> Taped:
+    return (id(call), "cudnn", len(first), len(buffer), keep), [x, *first, *sources, *buffer]
 
 
-def backward_key_on_cudnn(call: Call, first: Tensors, buffer: Tensors, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
-    return id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
+def backward_on_triton(
+    call: Call,
+    inputs: Tensors,
+    sources: Tensors,
+    reserve: Tensor,
+    cotangents: Tensors,
+    there: Sequence[bool],
+    wanted: Sequence[bool],
+) -> Taped:
+    """`there`: which of the cotangents of the output and the last states are given."""
+    return (id(call), "backward", *there, *wanted, tf32.allowed()), [*inputs, *sources, reserve, *cotangents]
+
+
+def backward_on_cudnn(
+    call: Call,
+    x: Tensor,
+    first: Tensors,
+    sources: Tensors,
+    buffer: Tensors,
+    reserve: Tensor,
+    cotangents: Tensors,
+    there: Sequence[bool],
+    wanted: Sequence[bool],
+) -> Taped:
+    key = id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
+    return key, [x, reserve, *first, *sources, *buffer, *cotangents]
 
 
 def _parts(*groups: Sequence[object]) -> Callable[[Sequence[Tensor]], list[Sequence[Tensor]]]:
@@ -246,11 +270,10 @@ def _backward_on_cudnn(
         return cudnn.backward(call.network, x, *of_call)
 
     parts = _parts([x, reserve], first, sources, buffer, cotangents)
-    given = [x, reserve, *first, *sources, *buffer, *cotangents]
+    key, given = backward_on_cudnn(call, x, first, sources, buffer, reserve, cotangents, there, wanted)
     with tf32.as_in_products():
         if not _may_repeat(x, None, packing):
             return run(given)
-        key = backward_key_on_cudnn(call, first, buffer, there, wanted)
         found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, given)
         return found
 
@@ -293,12 +316,12 @@ def _backward_on(
         return triton.backward(call.network, inputs, sources, *of_call)
 
     parts = _parts(inputs, sources, [reserve], given, cotangents, more)
-    tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]
+    all_there = [d_output is not None, *there]
+    key, tensors = backward_on_triton(call, inputs, sources, reserve, [*given, *cotangents, *more], all_there, wanted)
     if windows:
         with triton.LOCK.now:
             return run(tensors)
     if not _may_repeat(x, randomness, packing):
         return run(tensors)
-    key = backward_key_on_triton(call, [d_output is not None, *there], wanted)
     found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
     return found

@@ -126,7 +126,8 @@ def _remembered(
     network = mode.network
     fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
     plain_call = fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources))
-    if not plain_call or module._why_not_native(input) is not None:
+    transformed = are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if not plain_call or transformed or module._why_not_native(input) is not None:
         return None
     if not all(t.dtype is input.dtype for t in tensors) or not plain.direct(*tensors):
         return None

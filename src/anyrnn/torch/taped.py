@@ -58,36 +58,38 @@ class Repeat:
         return output, last, reserve
 
     def _run(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        given = [x, *first, *sources]
-        buffer = gpu.one_buffer(self.call, sources) if self.on_cudnn else []
-        if self.settings != settings(x) or self.odd != odd([*given, *buffer]):
+        kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains and not self.on_cudnn else []
+        _, given = _forward(self.call, self.on_cudnn, x, first, sources, kept, self.trains)
+        if self.settings != settings(x) or self.odd != odd(given):
             return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
-        if self.on_cudnn:
-            with tf32.as_in_products():
-                output, last, reserve = self.tape([*given, *buffer])
-            return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
-        kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains else []
-        output, last = self.tape([*given, *kept])
-        return output, last, kept[0] if kept else None
+        if not self.on_cudnn:
+            output, last = self.tape(given)
+            return output, last, kept[0] if kept else None
+        with tf32.as_in_products():
+            output, last, reserve = self.tape(given)
+        return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
+
+
+def _forward(
+    call: Call, on_cudnn: bool, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensors, trains: bool
+) -> gpu.Taped:
+    if on_cudnn:
+        return gpu.on_cudnn(call, x, first, sources, gpu.one_buffer(call, sources), trains)
+    return gpu.on_triton(call, [x], first, sources, reserve)
 
 
 def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensors) -> Repeat | None:
     """What repeats a call on an input that is like `x`, first states and sources; None where there is no tape of such a call."""
-    call, given = CALLS[number], [x, *first, *sources]
+    call = CALLS[number]
     on_cudnn = choice.decided(call, x, trains)
     if on_cudnn is None or not is_usual(x) or call.more_sizes or any(readable(t) is not t for t in (x, *first)):
         return None
-    buffer = gpu.one_buffer(call, sources) if on_cudnn else []
     extent = gpu.extent_of(x, None)
-    bytes = gpu.kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows) if trains else 0
-    if on_cudnn:
-        tape = known(gpu.key_on_cudnn(call, first, buffer, trains), [*given, *buffer])
-    else:
-        kept = [gpu.new_reserve(bytes, x.device)] if trains else []
-        tape = known(gpu.key_on_triton(call, first, trains), [*given, *kept])
-    if tape is None:
-        return None
-    return Repeat(number, call, tape, on_cudnn, trains, bytes, settings(x), odd([*given, *buffer]))
+    bytes = gpu.kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows) if trains and not on_cudnn else 0
+    kept = [gpu.new_reserve(bytes, x.device)] if trains and not on_cudnn else []
+    key, given = _forward(call, on_cudnn, x, first, sources, kept, trains)
+    tape = known(key, given)
+    return None if tape is None else Repeat(number, call, tape, on_cudnn, trains, bytes, settings(x), odd(given))
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class RepeatBackward:
         self, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Gradients of the input, the first states and the sources; `cotangents` are those that are there."""
-        given = _given(self.call, self.on_cudnn, x, first, sources, reserve, cotangents)
+        given = _backward(self.call, self.on_cudnn, x, first, sources, reserve, cotangents, self.there, self.wanted)[1]
         if self.settings != settings(x) or self.odd != odd(given) or (reserve.dtype is gpu.OF_CUDNN) != self.on_cudnn:
             of_results = iter(cotangents)
             d_output, *d_last = [next(of_results) if one else None for one in self.there]
@@ -123,13 +125,21 @@ class RepeatBackward:
         return found
 
 
-def _given(
-    call: Call, on_cudnn: bool, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
-) -> list[Tensor]:
-    """The tensors of a backward call, in the order of its tape."""
+def _backward(
+    call: Call,
+    on_cudnn: bool,
+    x: Tensor,
+    first: Tensors,
+    sources: Tensors,
+    reserve: Tensor,
+    cotangents: Tensors,
+    there: Sequence[bool],
+    wanted: Sequence[bool],
+) -> gpu.Taped:
     if not on_cudnn:
-        return [x, *sources, reserve, *map(readable, cotangents)]
-    return [x, reserve.view(torch.uint8), *first, *sources, *gpu.one_buffer(call, sources), *cotangents]
+        return gpu.backward_on_triton(call, [x], sources, reserve, list(map(readable, cotangents)), there, wanted)
+    buffer = gpu.one_buffer(call, sources)
+    return gpu.backward_on_cudnn(call, x, first, sources, buffer, reserve.view(torch.uint8), cotangents, there, wanted)
 
 
 def repeat_backward(
@@ -148,9 +158,6 @@ def repeat_backward(
     there, on_cudnn = [d is not None for d in cotangents], reserve.dtype is gpu.OF_CUDNN
     if call.budget is not None or not is_usual(x) or readable(x) is not x:
         return None
-    given = _given(call, on_cudnn, x, first, sources, reserve, present)
-    if on_cudnn:
-        tape = known(gpu.backward_key_on_cudnn(call, first, gpu.one_buffer(call, sources), there, wanted), given)
-    else:
-        tape = known(gpu.backward_key_on_triton(call, there, wanted), given)
+    key, given = _backward(call, on_cudnn, x, first, sources, reserve, present, there, wanted)
+    tape = known(key, given)
     return None if tape is None else RepeatBackward(number, call, tape, on_cudnn, there, wanted, settings(x), odd(given))

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 import anyrnn.torch
-from anyrnn import State, affine, cell, cells, where
+from anyrnn import State, affine, cell, cells, sigmoid, tanh, where
 from anyrnn.backends.triton import functions, unit
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.launch import lowered
@@ -146,3 +146,17 @@ def test_16_bits_are_within_the_budget_of_torch(kind: str, dtype: torch.dtype) -
         error = {who: (theirs[who][name].double() - reference).square().mean().sqrt() for who in ("fast", "peer")}
         last = torch.finfo(dtype).eps * reference.abs().max()
         assert error["fast"] <= 1.5 * error["peer"] + 2 * last, name
+
+
+@pytest.mark.parametrize("again", ["a", "b", "c"])
+def test_a_weight_with_several_operands(again: str) -> None:
+    """A gate's rows of the gradient have parts of two products; those of all gates are one part besides."""
+
+    @cell
+    def twice(x, h):  # type: ignore[no-untyped-def]
+        a, b, c = (sigmoid(affine(gate, x, h)) for gate in "abc")
+        h = tanh(affine(again, h=a * b * c * h))
+        return h, State(h=h)
+
+    found, expected = (run(make(twice, backend, 3, 4), 3, 2) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, "twice", 1.0, None)

@@ -75,7 +75,7 @@ def put_in_one_buffer(network: Network, sources: Sequence[Tensor]) -> None:
         order = order_of(network)
     apart = len({s.data_ptr() for s in sources}) == len(sources) and all(map(Tensor.is_contiguous, sources))
     alike = all(s.dtype is first.dtype and s.device == first.device for s in sources)
-    if order is not None and apart and alike:
+    if order is not None and apart and alike and one_buffer(network, sources) is None:
         found = match(network)
         assert isinstance(found, Match)
         with torch.cuda.device_of(first):

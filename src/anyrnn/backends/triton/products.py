@@ -57,7 +57,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Outer:
-    """`gradient` [F, K] += left [rows, F] transposed times right [rows, K], or blocks on a diagonal of it."""
+    """To make or to add to `gradient` [F, K]: left [rows, F] transposed times right [rows, K], or blocks on a diagonal of it."""
 
     gradient: Tensor
     left: Tensor
@@ -85,7 +85,7 @@ class Outer:
 
 @dataclass(frozen=True)
 class Summed:
-    """`gradient` [F] += the rows of a value [rows, F]."""
+    """To make or to add to `gradient` [F]: the sum of the rows of a value [rows, F]."""
 
     gradient: Tensor
     value: Tensor
@@ -98,25 +98,32 @@ class Summed:
 
 
 def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) -> None:
-    """Add parts to the gradients of sources. Those that are `unmade` are made: what only one part makes is not zero before."""
-    whole = {(g.data_ptr(), g.shape) for g in unmade}
-    places = [(p.gradient.data_ptr(), p.gradient.shape) for p in parts]
-    alone = {place for place in places if places.count(place) == 1 and place in whole}
+    """Add parts to the gradients of sources, each in memory of its own. Those that are `unmade` hold nothing yet: one that is a
+    single part is made by it, others are zeros first.
+    """
+    memories = [_memory(part.gradient) for part in parts]
+    shapes = {_memory(gradient): gradient.shape for gradient in unmade}
+    single = {
+        m for m, part in zip(memories, parts, strict=True) if memories.count(m) == 1 and part.gradient.shape == shapes.get(m)
+    }
     for gradient in unmade:
-        if (gradient.data_ptr(), gradient.shape) not in alone:
+        if _memory(gradient) not in single:
             gradient.zero_()
     made: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
-    for part, place in zip(parts, places, strict=True):
-        if isinstance(part, Outer):
-            part.make(place not in alone)
+    for memory, part in zip(memories, parts, strict=True):
+        if isinstance(part, Outer) or memory not in single:
+            part.make(memory not in single)
             continue
         same = part.value.data_ptr(), part.value.shape, part.value.stride()
-        if place in alone and same in made:  # two biases of one sum
+        if same in made:  # two biases of one sum
             part.gradient.copy_(made[same])
-            continue
-        part.make(place not in alone)
-        if place in alone:
+        else:
+            part.make(adds=False)
             made[same] = part.gradient
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 """Calls that are made again. What a call asks of torch's library and of Triton follows from shapes alone, but finding it out
 takes Python milliseconds, more than a device takes to do most of it. So the second call of a kind is watched, and a function is
-written that asks for the same with other tensors, line by line. All memory that it needs for itself is one piece.
+written that asks for the same with other tensors, line by line. All memory that is asked for by itself, and is no result, is one
+piece then.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ MOST = 256
 ALIGNMENT = 256
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
 """Operators by which Python comes to know numbers: what follows may depend on them."""
-SEEN, NEVER = "seen", "never"
-TAPES: OrderedDict[Hashable, Tape | str] = OrderedDict()
+TAPES: OrderedDict[Hashable, Tape | None] = OrderedDict()
+"""None for calls that cannot be made again."""
+SEEN: OrderedDict[Hashable, None] = OrderedDict()
+"""Calls that were made once."""
 WATCHING = threading.local()
 
 
@@ -48,33 +51,30 @@ class Tape:
 def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: Sequence[Tensor]) -> Any:
     """`function(given)`, tensors in tuples and lists. But for numbers it must follow from `key` and the `form` of all given."""
     whole = key, tuple(map(form, given))
-    known = TAPES.get(whole)
-    if isinstance(known, Tape):
-        return known(given)
-    if known is None or len({id(t) for t in given}) < len(given) or not all(t.numel() for t in given):
-        TAPES[whole] = SEEN
-        while len(TAPES) > MOST:
-            forget(TAPES.popitem(last=False)[1])
-        return function(given)
-    if known is NEVER:
+    if whole in TAPES:
+        TAPES.move_to_end(whole)
+        tape = TAPES[whole]
+        return function(given) if tape is None else tape(given)
+    if whole not in SEEN or len({id(t) for t in given}) < len(given) or not all(t.numel() for t in given):
+        SEEN[whole] = None
+        if len(SEEN) > MOST:
+            SEEN.popitem(last=False)
         return function(given)
     watched = Watched()
     with watched.now():
         found = function(given)
-    TAPES[whole] = Writer(given, watched.done, found).tape() or NEVER
+    TAPES[whole] = Writer(given, watched.done, found).tape()
+    SEEN.pop(whole, None)
+    while len(TAPES) > MOST:
+        forgotten = TAPES.popitem(last=False)[1]
+        if forgotten is not None:
+            linecache.cache.pop(forgotten.file, None)
     return found
-
-
-def forget(one: Tape | str) -> None:
-    """Let go of a text that tracebacks show."""
-    if isinstance(one, Tape):
-        linecache.cache.pop(one.file, None)
 
 
 def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
     """What `repeated` would make the call by."""
-    found = TAPES.get((key, tuple(map(form, given))))
-    return found if isinstance(found, Tape) else None
+    return TAPES.get((key, tuple(map(form, given))))
 
 
 def form(tensor: Tensor) -> Hashable:
@@ -97,7 +97,7 @@ class Operator:
     @property
     def name(self) -> str:
         name: str = self.function._schema.name
-        return name.removeprefix("aten::")
+        return name.rsplit("::", maxsplit=1)[-1]
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class Writer:
         if key not in self.named:
             self.named[key] = f"{place.root}_{len(self.named)}"
             whole = self._in_dtype("own" if place.root in self.own else place.root, tensor.dtype)
-            first = f"{whole}.storage_offset() + {begin}" if place.root in self.given else begin
+            first = begin if place.root in self.own else f"{whole}.storage_offset() + {begin}"
             self.lines.append(f"{self.named[key]} = {whole}.as_strided({shape}, {strides}, {first})")
         return self.named[key]
 
@@ -352,9 +352,10 @@ class Writer:
             return root
         key = root, dtype
         if key not in self.named:
-            self.fits = self.fits and (root == "own" or self.roots[root].dim() == 1)
+            flat = root == "own" or self.roots[root].dim() == 1
+            self.fits = self.fits and (flat or self.roots[root].is_contiguous())
             self.named[key] = f"{root}_{str(dtype).removeprefix('torch.')}"
-            self.lines.append(f"{self.named[key]} = {root}.view({self._constant(dtype, 'dtype')})")
+            self.lines.append(f"{self.named[key]} = {root}{'' if flat else '.view(-1)'}.view({self._constant(dtype, 'dtype')})")
         return self.named[key]
 
     def _address(self, tensor: Tensor) -> str:

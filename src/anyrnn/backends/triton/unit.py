@@ -54,7 +54,7 @@ class Unit:
     adds: set[str] = field(default_factory=set)
     """outputs that are added to what is there"""
     gradients: Mapping[str, Tensor] | None = None
-    """by source, to which terms are added; None where they are not wanted"""
+    """by source, memory for them; None where they are not wanted"""
     cotangent: tuple[int, int] = (0, 0)
     """the steps of the run that have the output's cotangent"""
 
