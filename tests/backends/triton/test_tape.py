@@ -17,7 +17,7 @@ from anyrnn.backends.triton import launch, tape
 from anyrnn.torch import gpu, taped
 from tests.backends.triton.twins import make, shape_for
 
-QUICK = ("lstm", "gru_before", "lru", "cfc", "lstm_layernorm")
+QUICK = ("gru_before", "cfc")
 CALLS = 4
 
 
@@ -81,11 +81,12 @@ def test_every_cell(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"num_layers": 2, "bidirectional": True},
         {"batch_first": True},
-        {"dtype": torch.float32},
         {"dtype": torch.bfloat16},
-        {"residual": True, "num_layers": 2},
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ({"num_layers": 2, "bidirectional": True}, {"dtype": torch.float32}, {"residual": True, "num_layers": 2})
+        ),
     ],
     ids=str,
 )
@@ -95,11 +96,13 @@ def test_options(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     check(monkeypatch, module, (5, 2, 4), 3 * calls)
 
 
+@pytest.mark.slow
 def test_long_sequences_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyrnn.backends.triton.memory.CHUNK_ROWS", 4)
     check(monkeypatch, make("gru", "triton", 3, 5), (7, 2, 3))
 
 
+@pytest.mark.slow
 def test_ends_and_states(monkeypatch: pytest.MonkeyPatch) -> None:
     module = anyrnn.torch.LSTM(3, 5, backend="triton", bidirectional=True)
     check(monkeypatch, module, (5, 2, 3), hx=(torch.randn(2, 2, 5), torch.randn(2, 2, 5)))
@@ -263,7 +266,9 @@ def at(address: int, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(memory, dtype=dtype)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru_before", "lstm_layernorm", "mingru"])
+@pytest.mark.parametrize(
+    "cell", ["gru_before", *(pytest.param(c, marks=pytest.mark.slow) for c in ("lstm", "lstm_layernorm", "mingru"))]
+)
 def test_addresses(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on a device take numbers in the place of tensors."""
     taken = []
