@@ -183,13 +183,13 @@ def call_of(row: Row, module: Any, given: Any, x: torch.Tensor) -> Callable[[], 
     return call
 
 
-def compiled_time(row: Row, mode: str) -> float:
+def compiled_time(row: Row) -> float:
     """Milliseconds of torch.compile over a loop that somebody at home in torch writes for a cell."""
     inductor: Any = torch._inductor
     inductor.config.compile_threads = 1  # beside others that compile
     ours = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, device="cuda")
     parameters = {name.removesuffix("_l0"): p.detach() for name, p in ours.named_parameters()}
-    module = torch.compile(LOOPS[row.cell](parameters), dynamic=False, mode=mode)
+    module = torch.compile(LOOPS[row.cell](parameters), dynamic=False)
     x = torch.randn(row.steps, row.samples, row.features, device="cuda", requires_grad=row.mode == "training")
     return milliseconds(call_of(row, module, x, x))
 
@@ -197,7 +197,7 @@ def compiled_time(row: Row, mode: str) -> float:
 def compiled() -> Items:
     """The cells of one's own by torch.compile."""
     for row in COMPILED:
-        yield f"{row.name} float32, torch.compile, ms", partial(compiled_time, row, "default")
+        yield f"{row.name} float32, torch.compile, ms", partial(compiled_time, row)
 
 
 def targets() -> Items:

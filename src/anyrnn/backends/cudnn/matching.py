@@ -96,9 +96,8 @@ def order_of(network: Network) -> tuple[int, ...] | None:
     sources = [torch.empty(shape) for shape in shapes]
     places = {(s.data_ptr(), s.shape): k for k, s in enumerate(sources)}
     order = [places.get((w.data_ptr(), w.shape)) for w in weights(found, network, sources)]
-    return (
-        tuple(k for k in order if k is not None) if sorted(map(repr, order)) == sorted(map(repr, range(len(sources)))) else None
-    )
+    known = tuple(k for k in order if k is not None)
+    return known if len(known) == len(order) and sorted(known) == list(range(len(sources))) else None
 
 
 def _total(nodes: Sequence[tuple[int, bool]], values: Mapping[int, Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
