@@ -660,6 +660,7 @@ def test_threads_share_the_samples_of_a_batch_that_ends_about_together(cell: str
 
     monkeypatch.setattr(split.Work, "columns", noting)
     monkeypatch.setattr(split, "ROWS_WITHOUT_STAGES", 0)
+    monkeypatch.setattr(split, "ROWS_PER_THREAD", ((None, 0),))
     layer = anyrnn.torch.Recurrent(cell, 40, 32, 2, bidirectional=True)
     x = torch.randn(150, 64, 40)
     mask = torch.rand(150, 64) > 0.01

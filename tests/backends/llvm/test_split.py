@@ -69,18 +69,28 @@ def test_waiting_counts() -> None:
     (64, 2**20, 2, True), (96, 2**20, 2, False), (32, 2**26, 2, True), (256, 2**26, 2, False),
 ])  # fmt: skip
 def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool) -> None:
-    assert split.splits_columns(rows, bytes, 1, threads) is expected
+    assert split.splits_columns(rows, bytes, 1, threads, 64) is expected
+
+
+def test_shorter_vectors_want_more_samples_a_thread() -> None:
+    """A step takes longer with them, and waiting does not."""
+    for vector_bytes, least in [(64, 24), (32, 48), (16, 96)]:
+        assert split.splits_columns(least - 1, 2**19, 1, 2, vector_bytes)
+        assert not split.splits_columns(least, 2**19, 1, 2, vector_bytes)
+        call = work(10, least, replace(LSTM_256, recurrent_bytes=2**19), lanes=vector_bytes // 4)
+        assert not call.columns(call.units[0], 2)
+        assert replace(call, rows=least - 1).columns(call.units[0], 2)
 
 
 def test_what_a_stage_reads_counts() -> None:
     """Threads wait for each other at the end of each."""
-    assert split.splits_columns(32, 2**20, 1, 2)
-    assert not split.splits_columns(32, 2**20, 2, 2)
+    assert split.splits_columns(32, 2**20, 1, 2, 64)
+    assert not split.splits_columns(32, 2**20, 2, 2, 64)
 
 
 @pytest.mark.parametrize(("rows", "bytes", "expected"), [(95, 0, True), (96, 0, False), (200, 2**26, True)])
 def test_columns_where_no_thread_waits(rows: int, bytes: int, expected: bool) -> None:
-    assert split.splits_columns(rows, bytes, 0, 2) is expected
+    assert split.splits_columns(rows, bytes, 0, 2, 64) is expected
 
 
 def test_samples_that_end_at_different_steps_are_split_if_threads_get_about_the_same() -> None:
