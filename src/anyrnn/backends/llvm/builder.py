@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -287,6 +287,19 @@ class Function:
 
     def phi(self, type: str, incoming: Sequence[tuple[Value, str]], name: str = "v") -> Value:
         return self.value(type, f"phi {type} " + ", ".join(f"[ {v}, %{label} ]" for v, label in incoming), name)
+
+    def either(self, test: Value, then: Callable[[], list[Value]], otherwise: Callable[[], list[Value]]) -> list[Value]:
+        """The values of one of two pieces of code."""
+        ways, done = (self.label("then"), self.label("otherwise")), self.label("done")
+        self.branch_if(test, *ways)
+        found = []
+        for label, emit in zip(ways, (then, otherwise), strict=True):
+            self.place(label)
+            values = emit()
+            found.append([(value, self.current) for value in values])
+            self.branch(done)
+        self.place(done)
+        return [self.phi(first[0].type, [first, second]) for first, second in zip(*found, strict=True)]
 
     def ret(self, value: Value | None = None) -> None:
         self.line("ret void" if value is None else f"ret {value.typed}")

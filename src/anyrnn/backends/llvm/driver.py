@@ -147,7 +147,7 @@ class Driver:
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         self.names = names
-        self.outer_names = [self.gradients.outer(p.right[0], p.heads > 1) for p in self.program.products]
+        self.outer_names = [self.gradients.outer(p.heads > 1) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}
         self.run()
         folds = folded(self.program)

@@ -10,7 +10,7 @@ chunks, which depend on the number of samples alone, fix the order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from anyrnn.backends.llvm.block import Layout
@@ -23,7 +23,6 @@ from anyrnn.backends.llvm.emitter import (
     added_to,
     cover,
     first_lanes,
-    is_callers,
     step_at,
 )
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
@@ -37,18 +36,17 @@ GROUP = 4
 """Panels of the right side of an outer product that are multiplied at once."""
 PAIR = 2
 """Panels that are multiplied at once where a group is not full."""
-GROUPS_TOGETHER = 8
-"""Groups whose rows of a block stay in the second level of cache."""
-BUNDLE = 16 * GROUPS_TOGETHER
-"""Tasks that are done block after block, so that their part of the gradient, half a megabyte, stays there too."""
+GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
+"""Groups and panels of the left side whose rows of a block, and part of the gradient, stay in the second level of cache."""
+BUNDLE = GROUPS_TOGETHER * PANELS_TOGETHER
+"""Tasks that are done block after block."""
 
 
-def left_heights(machine: Machine, lanes: int, vectors: int, masked: bool) -> tuple[int, ...]:
+def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
     """How many features of the left side are multiplied at once by so many vectors: as many as for any tile; those that are left
-    of a panel; then one by one. `masked`: lanes may be missing. Where there are no registers for masks, they take a vector's.
+    of a panel; then one by one.
     """
-    masks = vectors if masked and not machine.masks else 0
-    highest = min(lanes, tile_heights(replace(machine, registers=machine.registers - masks), vectors)[0])
+    highest = min(lanes, tile_heights(machine, vectors)[0])
     return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
 
 
@@ -151,16 +149,14 @@ class Gradients:
         self.module, self.layout, self.program, self.element, self.machine = module, layout, program, element, machine
         self.made: set[str] = set()
 
-    def outer(self, right_buffer: str, of_block: bool) -> str:
+    def outer(self, of_block: bool) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr left words, i64 left later, ptr right words, i64 right later, ptr gradient, i64
         row bytes, i64 size, i64 depth, i64 adds, i64 task0, i64 task1, i64 left0, i64 right0)`: adds the products of a chunk to a
         gradient [size, depth], for a range of tasks (group of panels of the right side, panel of the left side). Unless `adds`,
-        the first block of all takes the place of what was there. Where masks cost time, there is one function for the caller's
-        arrays, which may lack lanes, and one for ours. `of_block`: the features of both sides begin at `left0` and `right0`;
-        else at their first.
+        the first block of all takes the place of what was there. `of_block`: the features of both sides begin at `left0` and
+        `right0`; else at their first.
         """
-        callers = self.machine.masks or is_callers(self.program, right_buffer)
-        name = ("block_" if of_block else "") + ("outer_product" if callers else "outer_product_of_ours")
+        name = "block_outer_product" if of_block else "outer_product"
         if name in self.made:
             return name
         self.made.add(name)
@@ -178,13 +174,14 @@ class Gradients:
         block, t0, t1, left_words, left_later, right_words, right_later, gradient, *sizes = b.arguments
         row_bytes, size, depth, adds, task0, task1, left0, right0 = sizes
         e = self.element
+        packed = b.value(PTR, f"alloca [{BLOCK_ROWS * GROUP} x {e.vector}], align {e.panel_row}", "packed")
         left_panel0, panels = self.panels_of(b, left0, size) if of_block else (i64(0), self.panels_of(b, i64(0), size)[1])
         right_panel0, right_panels = (
             self.panels_of(b, right0, depth) if of_block else (i64(0), self.panels_of(b, i64(0), depth)[1])
         )
         walk = Walk(b, block, self.layout, t0, t1)
         left = Source(walk, left_words, left_later, e.panel_row, "left")
-        right = Source(walk, right_words, right_later, None if callers else e.panel_row, "right")
+        right = Source(walk, right_words, right_later, None, "right")
         replaces = b.compare("eq", adds, i64(0), "replaces")
         bundle = b.loop("bundle", task0, task1, BUNDLE)
         loop, start, stop, newest = walk.blocks("block_of_steps")
@@ -196,7 +193,8 @@ class Gradients:
         # read in place of memory that was never written, which the system would have to map twice
         zeros = b.load(PTR, b.at(block, self.layout.header("zeros"), I64), "zeros")
         task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
-        panel, group = self._place(b, task.index, panels, b.binary("sdiv", b.add(right_panels, GROUP - 1), i64(GROUP), "groups"))
+        groups = b.binary("sdiv", b.add(right_panels, GROUP - 1), i64(GROUP), "groups")
+        panel, group, is_first = self._place(b, task.index, panels, groups)
         right_panel = b.mul(group, GROUP, "right_panel")
         if of_block:
             panel, right_panel = b.add(panel, left_panel0, "panel"), b.add(right_panel, right_panel0, "right_panel")
@@ -209,23 +207,46 @@ class Gradients:
         right_offset = b.add(b.mul(right_panel, right.panel_bytes), b.mul(part.index, right.row_bytes), "right_offset")
         corner = b.at(b.at(gradient, b.mul(row0, row_bytes), "i8"), column0, e.type, "corner")
         skipped = b.maximum(b.sub(i64(0), row0), 0, "skipped") if of_block else i64(0)
+        fits = b.compare("sge", columns, i64(GROUP * e.lanes), "fits")
+        if of_block:
+            fits = b.binary("and", fits, b.compare("sge", column0, i64(0), "begun"), "fits")
 
-        def products(vectors: int, column: Value | None) -> None:
+        def lanes_of(column: Value | int, vectors: int) -> list[Value]:
+            """Which lanes of so many vectors from a column of the group on there are."""
+            left_over = b.sub(columns, column)
+            lanes = [first_lanes(b, b.sub(left_over, v * e.lanes), e.lanes) for v in range(vectors)]
+            if of_block:
+                left_out = b.sub(b.sub(i64(0), column0), column)
+                before_block = [first_lanes(b, b.sub(left_out, v * e.lanes), e.lanes) for v in range(vectors)]
+                lanes = [without(b, mask, before) for mask, before in zip(lanes, before_block, strict=True)]
+            return [kept_in_register(b, mask) for mask in lanes]
+
+        def pack(masks: list[Value] | None) -> list[Value]:
+            """Copy the group's rows side by side: far apart, as in an array of many features, they would take each other's place
+            in the first level of cache.
+            """
+            run = b.loop("run", 0, runs, 1, [("to", packed)])
+            t = b.add(start, run.index, "t")
+            rows_here = walk.part_of_run(t, part.index, part_rows)
+            row = b.loop("row", 0, rows_here, 1, [("right", right.at_step(t, right_offset)), ("to", run.values[0])])
+            here, to = row.values
+            for v in range(GROUP):
+                at = b.at(here, b.mul(right.panel_bytes, v), "i8", "right") if v else here
+                value = b.masked_load(e.vector, at, masks[v], "right") if masks else b.load(e.vector, at, "right", e.bytes)
+                b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
+            following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, GROUP * e.panel_row, "i8", "to")]
+            b.end(run, b.end(row, following)[1:])
+            return []
+
+        def products(vectors: int, column: Value | None) -> list[Value]:
             """Products with so many vectors of the right side: all of it, or those from a column on, where lanes may be missing.
             A load with a mask takes longer, and one after a store with a mask waits for it.
             """
-            masks: list[Value] | None = None
-            here, right_here = corner, right_offset
+            masks, here, right_here = None, corner, packed
             if column is not None:
-                lanes = [first_lanes(b, b.sub(b.sub(columns, column), v * e.lanes), e.lanes) for v in range(vectors)]
-                if of_block:
-                    left_out = b.sub(b.sub(i64(0), column0), column)
-                    before_block = [first_lanes(b, b.sub(left_out, v * e.lanes), e.lanes) for v in range(vectors)]
-                    lanes = [without(b, mask, before) for mask, before in zip(lanes, before_block, strict=True)]
-                masks = [kept_in_register(b, mask) for mask in lanes]
+                masks = lanes_of(column, vectors)
                 here = b.at(corner, column, e.type, "corner")
-                panels_before = b.binary("sdiv", column, i64(e.lanes), "panels_before")
-                right_here = b.add(right_offset, b.mul(panels_before, right.panel_bytes), "right_offset")
+                right_here = b.at(packed, column, e.type, "right")
 
             def one(i: Value, height: int) -> None:
                 """The products of `height` features of the left side, from i on (after those that are skipped)."""
@@ -235,13 +256,12 @@ class Gradients:
                 for place in places:
                     b.prefetch(place)
                 zero = const(e.vector, 0.0)
-                run = b.loop("run", 0, runs, 1, [(f"sum.{k}.{v}", zero) for k in range(height) for v in range(vectors)])
+                sums = [(f"sum.{k}.{v}", zero) for k in range(height) for v in range(vectors)]
+                run = b.loop("run", 0, runs, 1, [("right", right_here), *sums])
                 t = b.add(start, run.index, "t")
                 left_at = b.at(left.at_step(t, left_offset), b.mul(i, e.bytes), "i8", "left")
-                right_at = right.at_step(t, right_here)
                 rows_here = walk.part_of_run(t, part.index, part_rows)
-                to_load = masks if callers else None
-                done = b.end(run, self._rows(b, left_at, right, right_at, to_load, vectors, rows_here, run.values))
+                _, *done = b.end(run, self._rows(b, left_at, run.values[0], vectors, rows_here, run.values[1:]))
                 befores = []  # all before the first store
                 for k, place in enumerate(places):
                     at = b.select(fresh, zeros, place, "before_at")
@@ -260,25 +280,21 @@ class Gradients:
             cover(
                 b,
                 b.sub(features, skipped) if of_block else features,
-                left_heights(self.machine, e.lanes, vectors, masks is not None),
+                left_heights(self.machine, e.lanes, vectors),
                 one,
             )
+            return []
 
-        full, rest, done_label = b.label("full"), b.label("rest"), b.label("task_done")
-        fits = b.compare("sge", columns, i64(GROUP * e.lanes), "fits")
-        if of_block:
-            fits = b.binary("and", fits, b.compare("sge", column0, i64(0), "begun"), "fits")
-        b.branch_if(fits, full, rest)
-        b.place(full)
-        products(GROUP, None)
-        b.branch(done_label)
-        b.place(rest)
-        least = b.minimum(columns, GROUP * e.lanes, "least")
-        pair = b.loop("pair", 0, b.binary("sdiv", b.add(least, PAIR * e.lanes - 1), i64(PAIR * e.lanes)))
-        products(PAIR, b.mul(pair.index, PAIR * e.lanes, "column"))
-        b.end(pair)
-        b.branch(done_label)
-        b.place(done_label)
+        is_new = b.binary("or", is_first, b.compare("eq", task.index, bundle.index), "is_new")
+        b.either(is_new, lambda: b.either(fits, lambda: pack(None), lambda: pack(lanes_of(0, GROUP))), list)
+
+        def by_pairs() -> list[Value]:
+            least = b.minimum(columns, GROUP * e.lanes, "least")
+            pair = b.loop("pair", 0, b.binary("sdiv", b.add(least, PAIR * e.lanes - 1), i64(PAIR * e.lanes)))
+            products(PAIR, b.mul(pair.index, PAIR * e.lanes, "column"))
+            return b.end(pair)
+
+        b.either(fits, lambda: products(GROUP, None), by_pairs)
         for opened in (task, part, loop, bundle):
             b.end(opened)
         b.ret()
@@ -296,29 +312,27 @@ class Gradients:
         left, right = self.panels_of(b, left0, size)[1], self.panels_of(b, right0, depth)[1]
         return b.mul(left, b.binary("sdiv", b.add(right, GROUP - 1), i64(GROUP), "groups"), "tasks")
 
-    def _place(self, b: Function, task: Value, panels: Value, groups: Value) -> tuple[Value, Value]:
-        """The panel of the left side and the group of the right side of a task: for a few groups, all panels, and for each of
-        them those groups one after the other. So lines of the gradient are not left too soon for others far away, and what is
-        read of the right side stays in the second level of cache.
+    def _place(self, b: Function, task: Value, panels: Value, groups: Value) -> tuple[Value, Value, Value]:
+        """The panel of the left side and the group of the right side of a task, and whether it is a group's first: some panels by
+        a group, then by the next of a few groups; then other panels by those groups. So lines of the gradient are not left too
+        soon for others far away, and what is read of both sides stays in the second level of cache.
         """
         of_few = b.mul(panels, GROUPS_TOGETHER, "tasks_of_few")
         first = b.mul(b.binary("sdiv", task, of_few), GROUPS_TOGETHER, "first_group")
         few = b.minimum(b.sub(groups, first), GROUPS_TOGETHER, "few")
         rest = b.binary("srem", task, of_few, "rest")
-        return b.binary("sdiv", rest, few, "panel"), b.add(first, b.binary("srem", rest, few), "group")
+        of_some = b.mul(few, PANELS_TOGETHER, "tasks_of_some")
+        first_panel = b.mul(b.binary("sdiv", rest, of_some), PANELS_TOGETHER, "first_panel")
+        some = b.minimum(b.sub(panels, first_panel), PANELS_TOGETHER, "some")
+        rest = b.binary("srem", rest, of_some, "rest")
+        number = b.binary("srem", rest, some, "number")
+        group = b.add(first, b.binary("sdiv", rest, some), "group")
+        return b.add(first_panel, number, "panel"), group, b.compare("eq", number, i64(0), "is_first")
 
-    def _rows(
-        self,
-        b: Function,
-        left_at: Value,
-        right: Source,
-        right_at: Value,
-        masks: list[Value] | None,
-        vectors: int,
-        rows: Value,
-        sums: list[Value],
-    ) -> list[Value]:
-        """Add the products of some rows that follow each other: every number of the left side by every vector of the right."""
+    def _rows(self, b: Function, left_at: Value, right_at: Value, vectors: int, rows: Value, sums: list[Value]) -> list[Value]:
+        """Add the products of some rows that follow each other: every number of the left side by every vector of the right, which
+        is packed. Returns where the right side's next row is, and the sums.
+        """
         e = self.element
         row = b.loop("row", 0, rows, 1, [("left", left_at), ("right", right_at), *[(v[1:], v) for v in sums]])
         left_here, right_here, *before = row.values
@@ -327,13 +341,12 @@ class Gradients:
             return b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
 
         def vector(v: int) -> Value:
-            at = b.at(right_here, b.mul(right.panel_bytes, v), "i8", "right") if v else right_here
-            return b.masked_load(e.vector, at, masks[v], "right") if masks else b.load(e.vector, at, "right", e.bytes)
+            return b.load(e.vector, b.at(right_here, v * e.panel_row, "i8", "right") if v else right_here, "right", e.panel_row)
 
         factors = [partial(factor, k) for k in range(len(sums) // vectors)]
         following = add_products(b, self.machine.registers, factors, [partial(vector, v) for v in range(vectors)], before)
-        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, right.row_bytes, "i8", "right")]
-        return b.end(row, [*to, *following])[2:]
+        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, GROUP * e.panel_row, "i8", "right")]
+        return b.end(row, [*to, *following])[1:]
 
     def column_sums(self, sums: Sums) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr words, i64 later, ptr sums, i64 panel0, i64 panel1)`; one function for all

@@ -222,7 +222,8 @@ class Products:
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         self.large = large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        self.fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
+        fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
+        self.fetching = i64(0) if machine().low_tiles else fetching
         self.pieces = [
             b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)

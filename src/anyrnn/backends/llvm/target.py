@@ -43,6 +43,13 @@ class Machine:
         return "avx512f" in self.features
 
     @property
+    def low_tiles(self) -> bool:
+        """Whether tiles are so low that the loop around a feature's products takes a good part of their time, and that what is
+        fetched meanwhile comes too late.
+        """
+        return self.registers < 32
+
+    @property
     def bytes_ahead(self) -> int:
         """How far ahead weights that come from memory are fetched; 0: not at all."""
         return BYTES_AHEAD.get(self.cpu, 0)

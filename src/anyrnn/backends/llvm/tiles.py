@@ -13,6 +13,7 @@ Sums are made in blocks because rounding errors of one long chain of additions g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -290,21 +291,37 @@ class _Tile:
             b.end(line)
         stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
-        k = b.loop("k", 0, stop, 1, carried, once=True)
-        here = k.values[0]
         aligned = e.panel_row if isinstance(weight_bytes, int) else e.bytes
-        if ahead is not None:
-            coming = b.at(here, ahead, "i8", "coming")
-            for v in vectors:
-                b.prefetch(b.at(coming, v * e.lanes, e.type))
 
-        def factor(i: int) -> Value:
-            return b.splat(b.load(e.type, b.at(rows[i], k.index, e.type), "factor"), e.lanes, "factor")
+        def step(here: Value, k: Value | int, sums: Sequence[Value]) -> list[Value]:
+            """Add the products of one feature. Returns where the next one's weights are, and the sums."""
+            if ahead is not None:
+                coming = b.at(here, ahead, "i8", "coming")
+                for v in vectors:
+                    b.prefetch(b.at(coming, v * e.lanes, e.type))
 
-        def weight(v: int) -> Value:
-            return b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned)
+            def factor(i: int) -> Value:
+                return b.splat(b.load(e.type, b.at(rows[i], k, e.type), "factor"), e.lanes, "factor")
 
-        factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
-        following = add_products(b, machine().registers, factors, weights_here, k.values[1:])
-        after = b.end(k, [b.at(here, weight_bytes, "i8", "weights"), *following])
+            def weight(v: int) -> Value:
+                return b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned)
+
+            factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
+            following = add_products(b, machine().registers, factors, weights_here, sums)
+            return [b.at(here, weight_bytes, "i8", "weights"), *following]
+
+        def one_by_one() -> list[Value]:
+            loop = b.loop("k", 0, stop, 1, carried, once=True)
+            return b.end(loop, step(loop.values[0], loop.index, loop.values[1:]))
+
+        def at_once() -> list[Value]:
+            following = panel.values[1:]
+            for k in range(e.lanes):
+                following = step(following[0], k, following[1:])
+            return following
+
+        if machine().low_tiles and height == self.kind.heights[0]:
+            after = b.either(b.compare("eq", stop, i64(e.lanes), "is_whole"), at_once, one_by_one)
+        else:
+            after = one_by_one()
         return b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])[2:]
