@@ -38,11 +38,6 @@ class Machine:
     """LLVM's name of the processor, which can be wrong in a virtual machine: good for nothing but speed."""
 
     @property
-    def masks(self) -> bool:
-        """Whether loading some lanes of a vector takes no longer than loading all."""
-        return "avx512f" in self.features
-
-    @property
     def low_tiles(self) -> bool:
         """Whether tiles are so low that the loop around a feature's products takes a good part of their time, and that what is
         fetched meanwhile comes too late.
