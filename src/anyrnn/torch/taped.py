@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends import tf32
-from anyrnn.backends.triton.tape import Tape, known
+from anyrnn.backends.triton.tape import known
+from anyrnn.backends.triton.tape_writing import Tape
 from anyrnn.torch import choice, gpu
 from anyrnn.torch.calls import CALLS, Call, Tensors
 from anyrnn.torch.memory import readable

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import State, Step, affine, cell, cells, tanh
-from anyrnn.backends.triton import launch, tape
+from anyrnn.backends.triton import launch, tape, tape_watching, tape_writing
 from anyrnn.torch import gpu, taped
 from tests.backends.triton.twins import make, shape_for
 
@@ -177,7 +177,7 @@ def test_results_that_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         total, bytes = tape.repeated("halves", function, [x])
         assert torch.equal(total, (2 * x + 1).T)
         assert torch.equal(bytes.view(torch.float32), torch.full((12,), 2 * turn + 2.0))
-    assert isinstance(*tape.TAPES.values(), tape.Tape)
+    assert isinstance(*tape.TAPES.values(), tape_writing.Tape)
 
 
 def test_memory_is_one_piece() -> None:
@@ -200,7 +200,7 @@ def test_memory_is_one_piece() -> None:
         assert torch.equal(found[-1][0], x * 45 + 1)
         assert torch.equal(found[-1][1], x[:3] * 45)
     (made,) = tape.TAPES.values()
-    assert isinstance(made, tape.Tape)
+    assert isinstance(made, tape_writing.Tape)
     assert "own = empty(8192, dtype=uint8, device=device)" in made.text  # the sum, and a part at a time
     assert made.text.count(".zero_()") == 1
     assert torch.equal(found[2][0], torch.full((1000,), 91.0))
@@ -274,14 +274,14 @@ def test_addresses(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on a device take numbers in the place of tensors."""
     taken = []
 
-    def told(one: tape.Launch) -> None:
+    def told(one: tape_watching.Launch) -> None:
         taken.append(one.function.__name__)
         with_addresses = Compiled(one.function, one.arguments, one.function.arg_names)
-        watched = getattr(tape.WATCHING, "one", None)
+        watched = getattr(tape_watching.WATCHING, "one", None)
         if watched is not None:
-            watched.done.append(tape.Launch(one.function, with_addresses, one.grid, one.arguments, one.rest))
+            watched.done.append(tape_watching.Launch(one.function, with_addresses, one.grid, one.arguments, one.rest))
 
-    monkeypatch.setattr(launch.tape, "launched", told)
+    monkeypatch.setattr(launch, "launched", told)
     check(monkeypatch, make(cell, "triton", 3, 6), (5, 2, 3))
     texts = [one.text for one in tape.TAPES.values() if one is not None]
     assert taken

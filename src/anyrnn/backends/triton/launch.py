@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from anyrnn.backends.triton import tape
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.names import Argument
+from anyrnn.backends.triton.tape_watching import Launch, launched, unwatched
 from anyrnn.backends.triton.text import Code, write
 from anyrnn.passes.compile import Plan, with_scans
 from anyrnn.passes.plan import Program
@@ -31,9 +31,9 @@ class Kernels:
         arguments = [values.get((a.kind, a.of)) if a.kind == "buffer" else values[a.kind, a.of] for a in self._positional(name)]
         constant = {a.name: values[a.kind, a.of] for a in self.code.arguments[name] if a.kind == "adds"}
         function, rest = self.functions[name], constant | constants
-        with tape.unwatched():
+        with unwatched():
             compiled = function[tuple(grid)](*arguments, **rest, **how)
-        tape.launched(tape.Launch(function, compiled, grid, arguments, rest))
+        launched(Launch(function, compiled, grid, arguments, rest))
 
     def _positional(self, name: str) -> list[Argument]:
         return [a for a in self.code.arguments[name] if a.kind != "adds"]
