@@ -16,6 +16,7 @@ from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
+from anyrnn.backends.triton.split import barriers
 from anyrnn.backends.triton.tape import repeated
 from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
@@ -53,8 +54,8 @@ def launched(seen: Seen, network: Network, calls: Sequence[Call], x: Tensor, pac
         most = max(of_layers, key=lambda of: blocks_of(*of).columns)
         blocks, made, (where, ways) = blocks_of(*most), getattr(network.plan, program), told(*most)
         faster |= dict.fromkeys(ways)
-        barriers = len(made.body) if made.waits and blocks.columns > 1 else 0
-        how = (-(-seen.rows // blocks.rows), blocks.rows, blocks.columns, barriers, device.multiprocessors, blocks.scans)
+        waits = barriers(made) if blocks.columns > 1 else 0
+        how = (-(-seen.rows // blocks.rows), blocks.rows, blocks.columns, waits, device.multiprocessors, blocks.scans)
         launches.append(Launches(PASSES[program], *how, where, again if program == "backward" else 0.0))
     reasons = [reason for call in calls if (reason := why_not_cudnn(call, x, packing))]
     found = [] if reasons else [known(call, x, packing, "training" in seen.programs) for call in calls]

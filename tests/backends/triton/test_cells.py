@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 import triton
@@ -12,14 +10,11 @@ import triton.language as tl
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, sigmoid, tanh, where
 from anyrnn.backends.triton import functions, unit
-from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.memory import Chunk
-from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold
+from anyrnn.backends.triton.split import barriers
 from anyrnn.passes import compile
-from anyrnn.passes.compile import plan
-from anyrnn.passes.plan import Program
-from tests.backends.triton.twins import make, run, shape_for
+from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
 
 KIND = "random cells, float64"
@@ -40,14 +35,13 @@ def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either. `holds`: programs that load
     their weights before the steps, of all features.
     """
-    if holds:
-        late = lowered(plan(cells.load(cell).trace()), "training").late_terms
-        if not late or any(term.heads > 1 for term in late):
-            pytest.skip("it has no weights that could be held")
-        monkeypatch.setattr(unit, "device_of", lambda device: Device(1))
+    chosen = hold_weights(monkeypatch) if holds else []
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
-    found, expected = (run(make(cell, backend, **shape), 4, 18, with_state=True) for backend in ("triton", "reference"))
+    modules = [make(cell, backend, **shape) for backend in ("triton", "reference")]
+    found, expected = (run(module, 4, 18, with_state=True) for module in modules)
     assert_agree(found, expected, KIND, cell, 1.0, None)
+    late = lowered(modules[0].network.plan, "training").late_terms
+    assert any(b.holds for b in chosen) == (holds and bool(late) and all(term.heads == 1 for term in late))
 
 
 @pytest.mark.parametrize(
@@ -62,21 +56,15 @@ def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyP
     def again(self: unit.Unit, chunk: Chunk) -> None:
         launches.append((self.blocks.columns, self.blocks.holds))
         sums = {name: tensor.clone() for name, tensor in self.tensors.items() if self._role(name) == "sum"}
-        for _ in range(len(self.program.body) + 2):
+        for _ in range(barriers(self.program) + 2):
             for name, before in sums.items():
                 self.tensors[name].copy_(before)
             loop(self, chunk)
 
-    def of_16(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool) -> Blocks:
-        weights = replace(weights, precision="tf32")  # float64 is read on devices
-        return next(b for b in could_hold(weights, features) if (b.rows, b.features) == (16, 16))
-
     monkeypatch.setattr(functions, "wait", go_on)
     monkeypatch.setattr(unit.Unit, "_loop", again)
-    monkeypatch.setattr(unit, "choose", of_16)
-    unit._chosen.cache_clear()
+    hold_weights(monkeypatch, features=16)
     found, expected = (run(make(cell, backend, **shape), 1, 18, with_state=True) for backend in ("triton", "reference"))
-    unit._chosen.cache_clear()
     assert_agree(found, expected, KIND, cell, 1.0, None)
     assert set(launches) == {(3, True)}
 

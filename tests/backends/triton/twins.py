@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import cells
+from anyrnn.backends.triton import unit
+from anyrnn.backends.triton.device import Device
+from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold
+from anyrnn.passes.plan import Program
 from tests.zoo import further, input_size, occurring, sizes_of
 
 Results = dict[str, Tensor]
@@ -69,6 +75,23 @@ def run(module: Any, T: int, N: int, with_state: bool = False, seed: int = 3, **
 def _flat(found: Any) -> list[Tensor]:
     parts = found if isinstance(found, tuple) else () if found is None else (found,)
     return [t for part in parts for t in (_flat(part) if isinstance(part, tuple) else [part]) if t is not None]
+
+
+def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None) -> list[Blocks]:
+    """Let programs hold the weights of their features, all or so many, in float64 too, which devices read in every step. Gives
+    what is chosen from then on.
+    """
+    usual, chosen = unit.choose, list[Blocks]()
+
+    def held(program: Program, weights: StepWeights, widest: int, rows: int, device: Device, may_hold: bool) -> Blocks:
+        found = could_hold(replace(weights, precision="tf32"), widest) if may_hold else ()
+        fitting = (b for b in found if features in (None, b.features))
+        chosen.append(next(fitting, None) or usual(program, weights, widest, rows, device, may_hold))
+        return chosen[-1]
+
+    monkeypatch.setattr(unit, "choose", held)
+    monkeypatch.setattr(unit, "_chosen", unit._chosen.__wrapped__)
+    return chosen
 
 
 def shape_for(cell: Any, D: int, H: int, width: int = 1) -> dict[str, Any]:

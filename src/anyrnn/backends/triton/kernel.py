@@ -44,8 +44,12 @@ class KernelText:
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
-        self.say("row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]")
-        self.say("there = row < rows")
+        if kernel.dim is None:  # of the rows of a block each program has some
+            self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
+            self.say("there = (row < rows) & (column * BLOCK_S < BLOCK_N)")
+        else:
+            self.say("row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]")
+            self.say("there = row < rows")
         self.places_of_rows()
         if kernel.dim is None:
             self.scalars()
@@ -380,7 +384,7 @@ class KernelText:
         """Several sums over features in one loop."""
         features = self.use(self.writer.size(dim))
         for i in reductions:
-            self.say(f"{self.label(i)}_parts = tl.zeros((BLOCK_N, BLOCK_R), COMPUTE)")
+            self.say(f"{self.label(i)}_parts = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
         self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
         self.depth += 1
         self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")

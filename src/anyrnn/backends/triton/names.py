@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-BLOCKS = ("BLOCK_N", "BLOCK_F", "BLOCK_K", "SLICES", "BLOCK_R", "COLUMN_PROGRAMS", "COMPUTE", "OPERAND", "PRECISION", "PACKED")
+BLOCKS = (
+    *("BLOCK_N", "BLOCK_F", "BLOCK_K", "SLICES", "BLOCK_R", "BLOCK_S", "COLUMN_PROGRAMS"),
+    *("COMPUTE", "OPERAND", "PRECISION", "PACKED"),
+)
 """What is known when a text is compiled."""
 INDENT = "    "
 SLICED = "tl.arange(0, SLICES)[:, None] * (BLOCK_K // SLICES) + tl.arange(0, BLOCK_K // SLICES)[None, :]"

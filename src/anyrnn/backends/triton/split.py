@@ -28,6 +28,8 @@ MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
 MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 12288
 """Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and twice these."""
+SUMMED, MOST_SUMMED = 64, 256
+"""Features of a block of a sum over them: where a program adds up all rows of its block, and at the most."""
 LOAD = 32
 """As how many features it counts that a block of held weights has an operand's part loaded."""
 LEAST_SECONDS = 2e-6
@@ -44,14 +46,11 @@ THREE_PARTS = "bf16x6"
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows, features and depth of a block of a product; the features of a block of a reduction, which are part of the order of
-    its sum; among how many programs the features are shared.
-    """
+    """Rows, features and depth of a block of a product; among how many programs the features are shared."""
 
     rows: int = ROWS
     features: int = FEATURES[0]
     depth: int = 32
-    reduced: int = 64
     columns: int = 1
     warps: int = 4
     scans: bool = False
@@ -63,6 +62,14 @@ class Blocks:
     """in how many parts, one for each warp, an operand of held weights is multiplied"""
     stages: int = 3
     """how many blocks of a product are on their way at once; one where weights are held: loads might be moved before a barrier"""
+
+    @property
+    def summed(self) -> tuple[int, int]:
+        """Rows and features of a block of a sum over features. Programs that share the features share its rows: each has some,
+        whole, and so reads no more than it must.
+        """
+        rows = power_of_two(-(-self.rows // self.columns))
+        return rows, min(MOST_SUMMED, SUMMED * self.rows // rows)
 
     def constants(self, dtype: torch.dtype, precision: str, packed: bool) -> dict[str, Any]:
         """As generated functions call them."""
@@ -76,8 +83,8 @@ class Blocks:
             operand = compute
         return {
             "BLOCK_N": self.rows, "BLOCK_F": self.features, "BLOCK_K": self.depth, "SLICES": self.slices,
-            "BLOCK_R": self.reduced, "COLUMN_PROGRAMS": self.columns, "COMPUTE": compute, "OPERAND": operand,
-            "PRECISION": precision, "PACKED": packed,
+            "BLOCK_R": self.summed[1], "BLOCK_S": self.summed[0], "COLUMN_PROGRAMS": self.columns, "COMPUTE": compute,
+            "OPERAND": operand, "PRECISION": precision, "PACKED": packed,
         }  # fmt: skip
 
     def of_scans(self, dtype: torch.dtype) -> dict[str, Any]:
@@ -135,7 +142,7 @@ class StepWeights:
 
 def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool = True) -> Blocks:
     """The blocks for so many features of the widest kernel and so many rows. `may_hold`: whether programs may hold weights."""
-    waits = len(program.body) * device.barrier if program.waits else 0.0
+    waits = barriers(program) * device.barrier
     one, several = Blocks(), _of_several(features, rows, device)
     found, seconds = one, _seconds(one, weights, features, device, waits)
     together = _seconds(several, weights, features, device, waits)
@@ -146,6 +153,14 @@ def choose(program: Program, weights: StepWeights, features: int, rows: int, dev
         if needed < seconds or (needed == seconds and not found.holds):
             found, seconds = blocks, needed
     return found
+
+
+def barriers(program: Program) -> int:
+    """How often programs that share the features wait for each other in a step: after each stage, and within one after the
+    numbers, one a sample, that its other kernels read.
+    """
+    within = (kernel for stage in program.body for kernel in stage.kernels[:-1] if kernel.dim is None)
+    return len(program.body) + sum(1 for _ in within) if program.waits else 0
 
 
 def _of_several(features: int, rows: int, device: Device) -> Blocks:

@@ -20,6 +20,8 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
         why = f"Triton found no room for a part of them in the {room}"
     elif weights.block_diagonal:
         why = "block-diagonal ones always are"
+    elif not weights.tensor_cores:
+        why = "all are that tensor cores do not multiply"
     elif least > device.shared_bytes:
         why = f"even the smallest part takes {least / 1024:.0f} KB, more than the {room}"
     elif not any(holding(weights, features, rows, device)):

@@ -163,8 +163,8 @@ class Writer:
     def _stage(self, stage: Stage, called: dict[int, tuple[str, tuple[Argument, ...]]], depth: int) -> list[str]:
         lines: list[str] = []
         for number, kernel in enumerate(stage.kernels):
-            if number and stage.kernels[number - 1].dim is None:  # what one thread has made others read
-                lines.append(INDENT * depth + "tl.debug_barrier()")
+            if number and stage.kernels[number - 1].dim is None:  # what one has made others read
+                lines += self._wait(depth)
             lines += _call(*called[id(kernel)], depth)
         return lines
 

@@ -301,7 +301,7 @@ class Unit:
                 self.store_products(kernel, chunk)
                 continue
             self.values["call", "first"] = chunk.begin
-            blocks = Blocks(reduced=self.blocks.reduced)
+            blocks = Blocks()
             parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // blocks.features)
             grid = -(-self.run.extent.rows // blocks.rows), chunk.end - chunk.begin, parts
             self.launch(self.kernels.code.flat[flat_key(kernel)], grid, replace(blocks, columns=parts))
