@@ -45,7 +45,11 @@ def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "cell", ["lstm", "gru_before", *(pytest.param(c, marks=slow) for c in ("lstm_layernorm", "nas", "fast_slow(lstm, gru)"))]
+    "cell",
+    [
+        *("lstm", "gru_before"),
+        *(pytest.param(c, marks=slow) for c in ("lstm_layernorm", "gru_layernorm", "lstm_phased", "nas", "fast_slow(lstm, gru)")),
+    ],
 )
 def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with its part of the weights. The interpreter runs them one after the other, so one step is done until what each

@@ -20,6 +20,7 @@ from anyrnn.backends.triton.names import (
     power_of_two,
 )
 from anyrnn.backends.triton.spelling import SPELLINGS
+from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.ir.philox import kind_of
@@ -44,7 +45,7 @@ class KernelText:
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
-        if kernel.dim is None:  # of the rows of a block each program has some
+        if shares_rows(writer.program, kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
             self.say("there = (row < rows) & (column * BLOCK_S < BLOCK_N)")
         else:

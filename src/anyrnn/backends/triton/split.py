@@ -13,8 +13,9 @@ from anyrnn.backends import tf32
 from anyrnn.backends.triton.device import Device, interpreted
 from anyrnn.backends.triton.lower import Lowered, Term
 from anyrnn.backends.triton.names import power_of_two
+from anyrnn.ir.graph import reachable
 from anyrnn.passes.parameters import Weight
-from anyrnn.passes.plan import Program
+from anyrnn.passes.plan import Kernel, Program
 
 ROWS = 16
 """Samples of a block, the least that products of matrices take."""
@@ -156,11 +157,19 @@ def choose(program: Program, weights: StepWeights, features: int, rows: int, dev
 
 
 def barriers(program: Program) -> int:
-    """How often programs that share the features wait for each other in a step: after each stage, and within one after the
-    numbers, one a sample, that its other kernels read.
+    """How often programs that share the features wait for each other in a step: after each stage, and within one after what its
+    other kernels read of shared rows.
     """
-    within = (kernel for stage in program.body for kernel in stage.kernels[:-1] if kernel.dim is None)
-    return len(program.body) + sum(1 for _ in within) if program.waits else 0
+    within = sum(shares_rows(program, kernel) for stage in program.body for kernel in stage.kernels[:-1])
+    return len(program.body) + within if program.waits else 0
+
+
+def shares_rows(program: Program, kernel: Kernel) -> bool:
+    """Whether programs that share the features share the rows of a kernel, too: one of numbers, one a sample, that reads all
+    features, or adds to what is there. Other numbers each program makes for itself.
+    """
+    sums = (kernel.nodes[i].row.kind == "reduction" for i in reachable(kernel.nodes, (i for i, _, _ in kernel.stores)))
+    return kernel.dim is None and (any(sums) or any(program.is_sum(buffer) for _, buffer, _ in kernel.stores))
 
 
 def _of_several(features: int, rows: int, device: Device) -> Blocks:

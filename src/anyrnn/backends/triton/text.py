@@ -1,10 +1,10 @@
 """Writes the Triton text of a program: a function for each kernel of its stages, and the functions that are launched.
 
 Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A launch of the loop has a program for each block of
-rows and each of COLUMN_PROGRAMS that share the blocks of features; those of the same rows wait for each other after each stage.
-With one of them nothing waits but the threads of one multiprocessor. A program that holds its weights has one block of features,
-and loads their weights before the steps, once. Where scans are in the place of the loop, all kernels are launched for all steps
-of a chunk at once.
+rows and each of COLUMN_PROGRAMS that share the blocks of features. Those of the same rows wait for each other after each stage,
+and after the sums over features that begin one, of which each makes those of BLOCK_S rows; with one of them nothing waits but the
+threads of one multiprocessor. A program that holds its weights has one block of features, and loads their weights before the
+steps, once. Where scans are in the place of the loop, all kernels are launched for all steps of a chunk at once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from anyrnn.backends.triton.names import (
     power_of_two,
 )
 from anyrnn.backends.triton.scans import scan_text
+from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Buffer, Kernel, Program, Scan, Stage
@@ -162,10 +163,11 @@ class Writer:
 
     def _stage(self, stage: Stage, called: dict[int, tuple[str, tuple[Argument, ...]]], depth: int) -> list[str]:
         lines: list[str] = []
-        for number, kernel in enumerate(stage.kernels):
-            if number and stage.kernels[number - 1].dim is None:  # what one has made others read
-                lines += self._wait(depth)
+        for kernel in stage.kernels:
             lines += _call(*called[id(kernel)], depth)
+            if kernel.dim is None and kernel is not stage.kernels[-1]:  # what some threads have made others read
+                shared = shares_rows(self.program, kernel)
+                lines += self._wait(depth) if shared else [INDENT * depth + "tl.debug_barrier()"]
         return lines
 
     def _flat(self, kernel: Kernel, function: str, needed: tuple[Argument, ...]) -> str:
