@@ -37,7 +37,7 @@ with tf32.as_in_products():  # which ends before the other does
     thread.join()
     within.append(cudnn())
 assert cudnn() == before
-print(precision_of(torch.float32, Device(1)), before, *within, tf32.allowed_to_cudnn())
+print(precision_of(torch.float32, Device(1)), before, *within, tf32.settings()[1])
 """
 NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 

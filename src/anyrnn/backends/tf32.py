@@ -27,9 +27,10 @@ def allowed() -> bool:
     return said == "tf32" if said != "none" else bool(products.allow_tf32)
 
 
-def allowed_to_cudnn() -> bool:
-    """In cuDNN's recurrent networks, as a layer calls them."""
-    return allowed() and _cudnn_setting() in ("tf32", True)
+def settings() -> tuple[bool, bool]:
+    """Whether it is allowed in products, and in cuDNN's recurrent networks, as a layer calls them."""
+    products = allowed()
+    return products, products and _cudnn_setting() in ("tf32", True)
 
 
 @contextmanager

@@ -120,11 +120,10 @@ def _forward_on_cudnn(
         first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
         return cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
 
-    parts = _parts([x], first, sources, buffer)
-    key, given = on_cudnn(call, x, first, sources, buffer, keep)
+    parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
     with tf32.as_in_products():
         if _may_repeat(x, None, packing):
-            output, last, reserve = repeated(key, run, given)
+            output, last, reserve = repeated(on_cudnn(call, first, buffer, keep), run, given)
         else:
             output, last, reserve = run(given)
     return output, last, reserve.view(OF_CUDNN) if keep else None
@@ -160,53 +159,30 @@ def _forward_on_triton(
         of_call = extent, randomness, output, more, reserve[0] if keep else None, windows, call.ends
         return output, [*triton.forward(call.network, inputs, first, sources, *of_call), *more]
 
-    parts = _parts(inputs, first, sources, reserve)
-    key, given = on_triton(call, inputs, first, sources, reserve)
+    parts, given = _parts(inputs, first, sources, reserve), [*inputs, *first, *sources, *reserve]
     if _may_repeat(x, randomness, packing):
-        output, last = repeated(key, run, given)
+        output, last = repeated(on_triton(call, first, reserve), run, given)
     else:
         output, last = run(given)
     return output, last, reserve[0] if keep else None
 
 
-Taped = tuple[Hashable, list[Tensor]]
-"""What a call follows from beside the form of its tensors; and these."""
+def on_triton(call: Call, first: Tensors, reserve: Tensors) -> Hashable:
+    """What a call follows from beside the form of its tensors; so do the next three."""
+    return id(call), "forward", len(first), len(reserve), tf32.allowed()
 
 
-def on_triton(call: Call, inputs: Tensors, first: Tensors, sources: Tensors, reserve: Tensors) -> Taped:
-    return (id(call), "forward", len(first), len(reserve), tf32.allowed()), [*inputs, *first, *sources, *reserve]
+def on_cudnn(call: Call, first: Tensors, buffer: Tensors, keep: bool) -> Hashable:
+    return id(call), "cudnn", len(first), len(buffer), keep
 
 
-def on_cudnn(call: Call, x: Tensor, first: Tensors, sources: Tensors, buffer: Tensors, keep: bool) -> Taped:
-    return (id(call), "cudnn", len(first), len(buffer), keep), [x, *first, *sources, *buffer]
-
-
-def backward_on_triton(
-    call: Call,
-    inputs: Tensors,
-    sources: Tensors,
-    reserve: Tensor,
-    cotangents: Tensors,
-    there: Sequence[bool],
-    wanted: Sequence[bool],
-) -> Taped:
+def backward_on_triton(call: Call, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
     """`there`: which of the cotangents of the output and the last states are given."""
-    return (id(call), "backward", *there, *wanted, tf32.allowed()), [*inputs, *sources, reserve, *cotangents]
+    return id(call), "backward", *there, *wanted, tf32.allowed()
 
 
-def backward_on_cudnn(
-    call: Call,
-    x: Tensor,
-    first: Tensors,
-    sources: Tensors,
-    buffer: Tensors,
-    reserve: Tensor,
-    cotangents: Tensors,
-    there: Sequence[bool],
-    wanted: Sequence[bool],
-) -> Taped:
-    key = id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
-    return key, [x, reserve, *first, *sources, *buffer, *cotangents]
+def backward_on_cudnn(call: Call, first: Tensors, buffer: Tensors, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
+    return id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
 
 
 def _parts(*groups: Sequence[object]) -> Callable[[Sequence[Tensor]], list[Sequence[Tensor]]]:
@@ -270,8 +246,8 @@ def _backward_on_cudnn(
         of_call = first, sources, buffer[0] if buffer else None, counts, reserve, d_output, d_last, wanted
         return cudnn.backward(call.network, x, *of_call)
 
-    parts = _parts([x, reserve], first, sources, buffer, cotangents)
-    key, given = backward_on_cudnn(call, x, first, sources, buffer, reserve, cotangents, there, wanted)
+    parts, given = _parts([x, reserve], first, sources, buffer, cotangents), [x, reserve, *first, *sources, *buffer, *cotangents]
+    key = backward_on_cudnn(call, first, buffer, there, wanted)
     with tf32.as_in_products():
         if not _may_repeat(x, None, packing):
             return run(given)
@@ -316,9 +292,11 @@ def _backward_on(
         of_call = extent, randomness, reserve, windows, given[0] if given else None, d_last[:states], d_more, wanted, call.ends
         return triton.backward(call.network, inputs, sources, *of_call)
 
-    parts = _parts(inputs, sources, [reserve], given, cotangents, more)
-    all_there = [d_output is not None, *there]
-    key, tensors = backward_on_triton(call, inputs, sources, reserve, [*given, *cotangents, *more], all_there, wanted)
+    parts, tensors = (
+        _parts(inputs, sources, [reserve], given, cotangents, more),
+        [*inputs, *sources, reserve, *given, *cotangents, *more],
+    )
+    key = backward_on_triton(call, [d_output is not None, *there], wanted)
     if windows:
         with triton.LOCK.now:
             return run(tensors)

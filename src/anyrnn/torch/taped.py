@@ -18,8 +18,7 @@ from anyrnn.torch.memory import readable
 
 def settings(x: Tensor) -> tuple[object, ...]:
     """Of torch's, what a call on the device of `x` depends on."""
-    of_choice = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled()
-    return is_usual(x), tf32.allowed(), tf32.allowed_to_cudnn(), *of_choice
+    return is_usual(x), torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings()
 
 
 def is_usual(x: Tensor) -> bool:
@@ -60,7 +59,7 @@ class Repeat:
 
     def _run(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor | None]:
         kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains and not self.on_cudnn else []
-        _, given = _forward(self.call, self.on_cudnn, x, first, sources, kept, self.trains)
+        given = [x, *first, *sources, *(gpu.one_buffer(self.call, sources) if self.on_cudnn else kept)]
         if self.settings != settings(x) or self.odd != odd(given):
             return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
         if not self.on_cudnn:
@@ -71,14 +70,6 @@ class Repeat:
         return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
 
 
-def _forward(
-    call: Call, on_cudnn: bool, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensors, trains: bool
-) -> gpu.Taped:
-    if on_cudnn:
-        return gpu.on_cudnn(call, x, first, sources, gpu.one_buffer(call, sources), trains)
-    return gpu.on_triton(call, [x], first, sources, reserve)
-
-
 def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensors) -> Repeat | None:
     """What repeats a call on an input that is like `x`, first states and sources; None where there is no tape of such a call."""
     call = CALLS[number]
@@ -87,8 +78,13 @@ def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensor
         return None
     extent = gpu.extent_of(x, None)
     bytes = gpu.kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows) if trains and not on_cudnn else 0
-    kept = [gpu.new_reserve(bytes, x.device)] if trains and not on_cudnn else []
-    key, given = _forward(call, on_cudnn, x, first, sources, kept, trains)
+    if on_cudnn:
+        more = gpu.one_buffer(call, sources)
+        key = gpu.on_cudnn(call, first, more, trains)
+    else:
+        more = [gpu.new_reserve(bytes, x.device)] if trains else []
+        key = gpu.on_triton(call, first, more)
+    given = [x, *first, *sources, *more]
     tape = known(key, given)
     return None if tape is None else Repeat(number, call, tape, on_cudnn, trains, bytes, settings(x), odd(given))
 
@@ -111,7 +107,7 @@ class RepeatBackward:
         self, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Gradients of the input, the first states and the sources; `cotangents` are those that are there."""
-        given = _backward(self.call, self.on_cudnn, x, first, sources, reserve, cotangents, self.there, self.wanted)[1]
+        given = _given(self.call, self.on_cudnn, x, first, sources, reserve, cotangents)
         if self.settings != settings(x) or self.odd != odd(given) or (reserve.dtype is gpu.OF_CUDNN) != self.on_cudnn:
             of_results = iter(cotangents)
             d_output, *d_last = [next(of_results) if one else None for one in self.there]
@@ -126,21 +122,13 @@ class RepeatBackward:
         return found
 
 
-def _backward(
-    call: Call,
-    on_cudnn: bool,
-    x: Tensor,
-    first: Tensors,
-    sources: Tensors,
-    reserve: Tensor,
-    cotangents: Tensors,
-    there: Sequence[bool],
-    wanted: Sequence[bool],
-) -> gpu.Taped:
-    if not on_cudnn:
-        return gpu.backward_on_triton(call, [x], sources, reserve, list(map(readable, cotangents)), there, wanted)
-    buffer = gpu.one_buffer(call, sources)
-    return gpu.backward_on_cudnn(call, x, first, sources, buffer, reserve.view(torch.uint8), cotangents, there, wanted)
+def _given(
+    call: Call, on_cudnn: bool, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
+) -> list[Tensor]:
+    """To the tape of a backward call."""
+    if on_cudnn:
+        return [x, reserve.view(torch.uint8), *first, *sources, *gpu.one_buffer(call, sources), *cotangents]
+    return [x, *sources, reserve, *map(readable, cotangents)]
 
 
 def repeat_backward(
@@ -159,6 +147,10 @@ def repeat_backward(
     there, on_cudnn = [d is not None for d in cotangents], reserve.dtype is gpu.OF_CUDNN
     if call.budget is not None or not is_usual(x) or readable(x) is not x:
         return None
-    key, given = _backward(call, on_cudnn, x, first, sources, reserve, present, there, wanted)
+    if on_cudnn:
+        key = gpu.backward_on_cudnn(call, first, gpu.one_buffer(call, sources), there, wanted)
+    else:
+        key = gpu.backward_on_triton(call, there, wanted)
+    given = _given(call, on_cudnn, x, first, sources, reserve, present)
     tape = known(key, given)
     return None if tape is None else RepeatBackward(number, call, tape, on_cudnn, there, wanted, settings(x), odd(given))

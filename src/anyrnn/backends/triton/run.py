@@ -167,13 +167,13 @@ def backward(
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     choices = _choices(randomness, device, forward=False)
     gradients = [torch.empty(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
-    d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs]
+    d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs] if wanted[0] else []
     d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
     begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another
     d_sequence = d_output
     for layer in reversed(range(network.layers)):
         sequence = x if layer == 0 else _between(network, layer - 1, layout, reserve, x, extent)
-        d_below = d_inputs[0] if layer == 0 else torch.empty(sequence.shape, dtype=dtype, device=device)
+        d_below = [torch.empty(sequence.shape, dtype=dtype, device=device)] if layer else d_inputs[:1]
         of_layer: list[list[Tensor]] = [[] for _ in network.state_sizes]
         for position, direction in enumerate(network.ways):
             number = layer * network.directions + position
@@ -188,11 +188,8 @@ def backward(
                 last_only = ends and layer == network.layers - 1
                 unit.tensors["d_y"] = part.expand(extent.steps, *part.shape) if last_only else part
                 unit.cotangent = (extent.steps - 1, extent.steps) if last_only else (0, extent.steps)
-            if layer == 0 and not wanted[0]:
-                outputs: dict[str, Tensor] = {}
-            else:
-                outputs = {f"d_{name}": d for name, d in zip(names, (d_below, *d_inputs[1:]), strict=True)}
-            outputs = {name: d for name, d in outputs.items() if name in unit.program.outputs}
+            named = zip(names, (*d_below, *d_inputs[1:]), strict=False)  # some may not be wanted
+            outputs = {f"d_{name}": d for name, d in named if f"d_{name}" in unit.program.outputs}
             unit.tensors |= outputs
             unit.adds = {name for name, d in outputs.items() if id(d) in begun}
             begun |= {id(d): d for d in outputs.values()}
@@ -212,9 +209,9 @@ def backward(
             for of_state, values in zip(of_layer, unit.finish(), strict=True):
                 of_state.append(values)
         d_first = [new + old for new, old in zip(of_layer, d_first, strict=True)]
-        d_sequence = d_below
+        d_sequence = d_below[0] if layer else None
     for d in d_inputs:
         if id(d) not in begun:
             d.zero_()  # of what is one number a sample
     d_states = [torch.stack(of_state) for of_state in d_first] if wanted[1] else []
-    return d_inputs if wanted[0] else [], d_states, [g.to(dtype) for g in gradients]
+    return d_inputs, d_states, [g.to(dtype) for g in gradients]

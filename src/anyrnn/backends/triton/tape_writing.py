@@ -49,7 +49,7 @@ class Writer:
     def __init__(self, given: Sequence[Tensor], done: Sequence[Operator | Launch], found: Any) -> None:
         self.done, self.found, self.device = done, found, given[0].device
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"__name__": __name__, "empty": torch.empty, "uint8": torch.uint8, "device": self.device}
+        self.space: dict[str, Any] = {"__name__": __name__, "empty": torch.empty, "device": self.device}
         self.named: dict[object, str] = {}
         self.places: dict[int, Place] = {}
         self.roots: dict[str, Tensor] = {}
@@ -64,7 +64,9 @@ class Writer:
         self.last = {root: k for k, roots in enumerate(self.used) for root in roots}
         self.last |= dict.fromkeys(kept, len(done))
         self.own = self._own_memory(kept)
-        """where in its own piece of memory the roots stand that the call needs for itself"""
+        """where in its own piece of memory the roots stand that the call needs for itself, in bytes"""
+        self.own_dtype = _most([self.roots[root].dtype for root in self.own])
+        """of that memory, as it is asked for"""
 
     def _add_root(self, name: str, tensor: Tensor) -> None:
         self.roots[name], self.places[id(tensor)] = tensor, Place(name, 0)
@@ -136,9 +138,10 @@ class Writer:
     def tape(self) -> Tape | None:
         """None where it cannot be made again."""
         if self.bytes:
-            self.lines.append(f"own = empty({self.bytes}, dtype=uint8, device=device)")
+            numbers, kind = self.bytes // self.own_dtype.itemsize, self._constant(self.own_dtype, "dtype")
+            self.lines.append(f"own = empty({numbers}, dtype={kind}, device=device)")
         if self.zeros:
-            self.lines.append(f"own.as_strided(({self.zeros},), (1,), 0).zero_()")
+            self.lines.append(f"own.as_strided(({self.zeros // self.own_dtype.itemsize},), (1,), 0).zero_()")
         for k, (one, names) in enumerate(zip(self.done, self.made, strict=True)):
             if isinstance(one, Launch):
                 self.lines.append(self._launch(one))
@@ -221,14 +224,25 @@ class Writer:
         key = place.root, tensor.dtype, shape, strides, begin
         if key not in self.named:
             self.named[key] = f"{place.root}_{len(self.named)}"
-            whole = self._in_dtype("own" if place.root in self.own else place.root, tensor.dtype)
-            first = begin if place.root in self.own else f"{whole}.storage_offset() + {begin}"
-            self.lines.append(f"{self.named[key]} = {whole}.as_strided({shape}, {strides}, {first})")
+            self.lines.append(f"{self.named[key]} = {self._view(place.root, tensor, begin)}")
         return self.named[key]
+
+    def _view(self, root: str, tensor: Tensor, begin: int) -> str:
+        """A tensor as a view of a root, from so many numbers behind its first, or of the call's own memory."""
+        shape, strides, of = tuple(tensor.shape), tensor.stride(), self.roots[root]
+        if root in self.own:
+            return f"{self._in_dtype('own', tensor.dtype)}.as_strided({shape}, {strides}, {begin})"
+        if not begin and tensor.dtype == of.dtype:  # the quicker ways
+            if of.is_contiguous() and tensor.is_contiguous() and tensor.numel() == of.numel():
+                return f"{root}.view({shape})"
+            if (shape, strides) == (of.shape[::-1], of.stride()[::-1]) and of.dim() == 2:
+                return f"{root}.t()"
+        whole = self._in_dtype(root, tensor.dtype)
+        return f"{whole}.as_strided({shape}, {strides}, {whole}.storage_offset() + {begin})"
 
     def _in_dtype(self, root: str, dtype: torch.dtype) -> str:
         """The memory of a root as numbers of a kind."""
-        if dtype == (self.roots[root].dtype if root != "own" else torch.uint8):
+        if dtype == (self.roots[root].dtype if root != "own" else self.own_dtype):
             return root
         key = root, dtype
         if key not in self.named:
@@ -255,6 +269,10 @@ def _target(found: Any, names: Mapping[int, str]) -> str:
     if isinstance(found, (tuple, list)):
         return f"[{', '.join(_target(one, names) for one in found)}]"
     return names.get(id(found), "_")
+
+
+def _most(dtypes: Sequence[torch.dtype]) -> torch.dtype:
+    return max(dtypes, key=dtypes.count, default=torch.uint8)
 
 
 def _span(tensor: Tensor) -> int:

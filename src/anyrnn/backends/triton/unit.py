@@ -137,8 +137,10 @@ class Unit:
             place = self.weights[weight].offset.evaluate(self.sizes) if weight else 0
             groups.setdefault(key, []).append((place, name, dim))
 
-        given = {name for stage in (*self.program.before, *self.program.after) for name in self._given_room(stage)}
-        earlies = {early.name: early for early in self.lowered.earlies.values() if early.name not in given}
+        outside = (*self.program.before, *self.program.after)
+        given = {name for stage in outside for name in self._given_room(stage)}
+        needed = [*self.lowered.of_stages(self.lowered.loop), *(early for stage in outside for early in self._needed(stage))]
+        earlies = {early.name: early for early in needed if early.name not in given}
         for early in earlies.values():
             plain = [t for t in early.terms if not t.transposed]
             add(early.name, early.dim, plain[0].weight if plain else None)
@@ -295,8 +297,8 @@ class Unit:
     def flat(self, stage: Stage, chunk: Chunk) -> None:
         """A stage outside of the steps, for all those of a chunk at once."""
         self._make_room_of(stage, chunk)
-        self.make_early(self.lowered.of_stages([stage]), chunk)
-        for kernel in stage.kernels:
+        self.make_early(self._needed(stage), chunk)
+        for kernel in filter(self._is_wanted, stage.kernels):
             if self.lowered.is_product(kernel):
                 self.store_products(kernel, chunk)
                 continue
@@ -305,6 +307,16 @@ class Unit:
             parts = 1 if kernel.dim is None else -(-self.size(kernel.dim) // blocks.features)
             grid = -(-self.run.extent.rows // blocks.rows), chunk.end - chunk.begin, parts
             self.launch(self.kernels.code.flat[flat_key(kernel)], grid, replace(blocks, columns=parts))
+
+    def _is_wanted(self, kernel: Kernel) -> bool:
+        """Whether any of what a kernel makes is: gradients may not be."""
+        return any(buffer in self.tensors or self._role(buffer) != "output" for _, buffer, _ in kernel.stores)
+
+    def _needed(self, stage: Stage) -> list[Early]:
+        """The sums of products that a stage outside of the steps begins from."""
+        kernels = filter(self._is_wanted, stage.kernels)
+        earlies = [self.lowered.sum_of(kernel, node).early for kernel in kernels for node in kernel.affines]
+        return list(dict.fromkeys(filter(None, earlies)))
 
     def _given_room(self, stage: Stage) -> dict[str, str]:
         """Of sums of products that the caller is given as they stand, by name the buffer."""
