@@ -35,10 +35,10 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
         return f"triton cannot be imported ({error}): pip install triton (torch for CUDA brings it)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
-    return _why_not_cell(network.plan)
+    find = _why_not_cell if torch.compiler.is_compiling() else _known_why_not_cell  # a compiler warns of caches
+    return find(network.plan)
 
 
-@lru_cache(maxsize=256)
 def _why_not_cell(plan: Plan) -> str | None:
     for program in (plan.inference, plan.training, plan.backward):
         for kernel in program.kernels:
@@ -46,6 +46,9 @@ def _why_not_cell(plan: Plan) -> str | None:
             if reason:
                 return f"the cell uses {reason}"
     return None
+
+
+_known_why_not_cell = lru_cache(maxsize=256)(_why_not_cell)
 
 
 def of_unit(network: Network, sources: Tensors, unit: int) -> dict[str, Tensor]:
