@@ -292,10 +292,8 @@ def _backward_on(
         of_call = extent, randomness, reserve, windows, given[0] if given else None, d_last[:states], d_more, wanted, call.ends
         return triton.backward(call.network, inputs, sources, *of_call)
 
-    parts, tensors = (
-        _parts(inputs, sources, [reserve], given, cotangents, more),
-        [*inputs, *sources, reserve, *given, *cotangents, *more],
-    )
+    parts = _parts(inputs, sources, [reserve], given, cotangents, more)
+    tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]
     key = backward_on_triton(call, [d_output is not None, *there], wanted)
     if windows:
         with triton.LOCK.now:

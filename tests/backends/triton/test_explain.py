@@ -54,6 +54,7 @@ def test_in_the_interpreter() -> None:
             torch.float32,
             "66 programs for each, with their columns: 2 barriers a step; weights are read in every",
         ),
+        ("lstm_layernorm", 256, torch.float32, "64 programs for each, with their columns: 5 barriers a step; weights are held"),
         (
             "lstm_heads(heads=2)",
             64,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, concat, split, tanh
-from anyrnn.backends.triton import memory, unit
+from anyrnn.backends.triton import memory, products, unit
 from anyrnn.backends.triton import run as of_run
 from anyrnn.backends.triton.launch import code_of
 from anyrnn.backends.triton.spelling import SPELLINGS
@@ -212,6 +212,15 @@ def test_launches_go_to_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(unit.Unit, "run_window", run_window)
     anyrnn.torch.LSTM(4, 5, backend="triton")(torch.zeros(3, 2, 4))[0].sum().backward()
     assert launched == [1, 1]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_gradient_that_is_not_wanted_is_not_multiplied(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, totals = list[products.Total](), products.totals
+    output = anyrnn.torch.LSTM(4, 5, backend="triton")(torch.zeros(3, 2, 4, requires_grad=wanted))[0]
+    monkeypatch.setattr(products, "totals", lambda found: [made.extend(found), totals(found)][1])
+    output.sum().backward()
+    assert len(made) == wanted
 
 
 def test_a_gradient_that_is_not_wanted_is_not_stored() -> None:

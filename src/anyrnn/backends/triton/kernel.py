@@ -45,7 +45,7 @@ class KernelText:
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
-        if shares_rows(writer.program, kernel):
+        if shares_rows(kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
             self.say("there = (row < rows) & (column * BLOCK_S < BLOCK_N)")
         else:

@@ -160,16 +160,16 @@ def barriers(program: Program) -> int:
     """How often programs that share the features wait for each other in a step: after each stage, and within one after what its
     other kernels read of shared rows.
     """
-    within = sum(shares_rows(program, kernel) for stage in program.body for kernel in stage.kernels[:-1])
+    within = sum(shares_rows(kernel) for stage in program.body for kernel in stage.kernels[:-1])
     return len(program.body) + within if program.waits else 0
 
 
-def shares_rows(program: Program, kernel: Kernel) -> bool:
+def shares_rows(kernel: Kernel) -> bool:
     """Whether programs that share the features share the rows of a kernel, too: one of numbers, one a sample, that reads all
-    features, or adds to what is there. Other numbers each program makes for itself.
+    features. Other numbers each program makes for itself.
     """
-    sums = (kernel.nodes[i].row.kind == "reduction" for i in reachable(kernel.nodes, (i for i, _, _ in kernel.stores)))
-    return kernel.dim is None and (any(sums) or any(program.is_sum(buffer) for _, buffer, _ in kernel.stores))
+    needed = reachable(kernel.nodes, (i for i, _, _ in kernel.stores))
+    return kernel.dim is None and any(kernel.nodes[i].row.kind == "reduction" for i in needed)
 
 
 def _of_several(features: int, rows: int, device: Device) -> Blocks:

@@ -166,8 +166,7 @@ class Writer:
         for kernel in stage.kernels:
             lines += _call(*called[id(kernel)], depth)
             if kernel.dim is None and kernel is not stage.kernels[-1]:  # what some threads have made others read
-                shared = shares_rows(self.program, kernel)
-                lines += self._wait(depth) if shared else [INDENT * depth + "tl.debug_barrier()"]
+                lines += self._wait(depth) if shares_rows(kernel) else [INDENT * depth + "tl.debug_barrier()"]
         return lines
 
     def _flat(self, kernel: Kernel, function: str, needed: tuple[Argument, ...]) -> str:
