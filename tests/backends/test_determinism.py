@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyrnn.backends.llvm import extent, pools, run, split
+from anyrnn.backends.llvm import extent, pools, run, split, target
 from tests.budget import assert_relative
 from tests.networks import Problem, Results, fitting, on_llvm
 from tests.zoo import EVERY as CELLS
@@ -53,9 +53,9 @@ def test_any_number_of_threads_gives_the_same_bits(cell: str, sizes: tuple[int, 
 
 
 def test_both_ways_of_splitting_are_among_them() -> None:
-    for vector_bytes in (32, 64):
-        assert not split.splits_columns(80, 2**16, 1, 3, vector_bytes)
-        assert split.splits_columns(2, 2**16, 1, 2, vector_bytes)
+    register_bytes = target.machine().vector_bytes
+    assert not split.splits_columns(80, 2**16, 1, 3, register_bytes)
+    assert split.splits_columns(2, 2**16, 1, 2, register_bytes)
 
 
 def gradients_by_chunks(p: Problem) -> set[str]:

@@ -30,10 +30,22 @@ def inner_loops(assembly: str) -> list[tuple[str, set[str]]]:
 FMA = r"\bvfn?madd"
 
 
+def straight_pieces(assembly: str) -> list[tuple[str, set[str]]]:
+    """What stands between labels and jumps, each with the registers that point to the stack."""
+    found = []
+    for function in re.split(r"^(?=\w+:)", assembly, flags=re.MULTILINE):
+        stack = {"rsp", *re.findall(r"movq\s+%rsp, %(rb[px])", function)}
+        found += [(piece, stack) for piece in re.split(r"^\.?\w+:|^\s+j\w+\s", function, flags=re.MULTILINE)]
+    return found
+
+
+def code(name: str, which: str) -> str:
+    return target.assembly(run.write_code(plan(cells.load(name).trace()), which, "float32").text)
+
+
 def product_loops(name: str, which: str) -> list[tuple[str, set[str]]]:
     """The innermost loops that do little but multiply and add: over the features of an operand, or the rows of a gradient."""
-    code = run.write_code(plan(cells.load(name).trace()), which, "float32")
-    loops = inner_loops(target.assembly(code.text))
+    loops = inner_loops(code(name, which))
     return [(loop, stack) for loop, stack in loops if 3 * len(re.findall(FMA, loop)) >= len(loop.strip().splitlines())]
 
 
@@ -51,12 +63,23 @@ def test_no_stack_access_in_the_product_loops(name, which):
         assert not uses_stack(loop, stack), loop
 
 
-@pytest.mark.parametrize(("name", "rows"), [("lstm", {32: 6, 16: 3}), ("gru", {32: 8, 16: 4})])
+@pytest.mark.parametrize(("name", "rows"), [("lstm", {32: 6, 16: 3}), ("gru", {32: 8, 16: 4}), ("nas", {32: 6, 16: 3})])
 def test_the_highest_tile_fills_the_registers(name, rows):
-    """A GRU's products go to three of its four sums."""
-    gates = {"lstm": 4, "gru": 3}[name]
+    """A GRU's products go to three of its four sums, and those of NAS to eight, in two parts."""
+    gates = {"lstm": 4, "gru": 3, "nas": 4}[name]
     counts = [len(re.findall(FMA, loop)) for loop, _ in product_loops(name, "inference")]
     assert max(counts) == rows[target.machine().registers] * gates
+
+
+@pytest.mark.skipif(not target.machine().low_tiles, reason="tiles are high enough for a loop over a panel's features")
+@pytest.mark.parametrize("which", ["inference", "training", "backward"])
+@pytest.mark.parametrize("name", ["lstm", "lstm_layernorm", "gru"])
+def test_products_of_a_whole_panel_are_written_out_without_stack_access(name, which):
+    lanes, pieces = target.machine().lanes(4), straight_pieces(code(name, which))
+    long = [(piece, stack) for piece, stack in pieces if len(re.findall(FMA, piece)) >= 8 * lanes]
+    assert max(len(re.findall(FMA, piece)) for piece, _ in long) == 12 * lanes
+    for piece, stack in long:
+        assert not uses_stack(piece, stack), piece
 
 
 @pytest.mark.parametrize("place", ["64(%rsp)", "-64(%rbp)"])

@@ -73,11 +73,11 @@ def test_columns_or_samples(rows: int, bytes: int, threads: int, expected: bool)
 
 
 def test_shorter_vectors_want_more_samples_a_thread() -> None:
-    """A step takes longer with them, and waiting does not."""
-    for vector_bytes, least in [(64, 24), (32, 48), (16, 96)]:
-        assert split.splits_columns(least - 1, 2**19, 1, 2, vector_bytes)
-        assert not split.splits_columns(least, 2**19, 1, 2, vector_bytes)
-        call = work(10, least, replace(LSTM_256, recurrent_bytes=2**19), lanes=vector_bytes // 4)
+    """A step takes longer with them, and waiting does not. Those of 16 bytes, which nobody has timed, count as those of 32."""
+    for register_bytes, least in [(64, 24), (32, 48), (16, 48)]:
+        assert split.splits_columns(least - 1, 2**19, 1, 2, register_bytes)
+        assert not split.splits_columns(least, 2**19, 1, 2, register_bytes)
+        call = work(10, least, replace(LSTM_256, recurrent_bytes=2**19), lanes=register_bytes // 4)
         assert not call.columns(call.units[0], 2)
         assert replace(call, rows=least - 1).columns(call.units[0], 2)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm import gradients, products, run, target, tiles
+from anyrnn.backends.llvm import outer, products, run, target, tiles
 from tests.networks import Results, fitting, on_llvm
 
 # 60 rows are more than a strip; features are several blocks of 64 and a part of one
@@ -40,11 +40,13 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in CELLS])
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
-    for piece, most in ((1, 8), (2**15, 2)):
+    for piece, most, groups, panels in ((1, 8, 1, 3), (2**15, 2, 2, 1)):
         monkeypatch.setattr(products, "LARGE_BYTES", -1)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(tiles, "STRIP_TILES", most)
-        monkeypatch.setattr(gradients, "BUNDLE", piece)
+        monkeypatch.setattr(outer, "BUNDLE", piece)
+        monkeypatch.setattr(outer, "GROUPS_TOGETHER", groups)
+        monkeypatch.setattr(outer, "PANELS_TOGETHER", panels)
         forget()
         for sizes, right in zip(SIZES, expected, strict=True):
             found = solve(cell, sizes, dtype)

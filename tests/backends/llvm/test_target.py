@@ -1,11 +1,29 @@
 """What kernels are shaped for, on machines that are not this one."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 import anyrnn
 from anyrnn.backends.llvm import run, target, unit
+from tests.networks import Results, fitting, on_llvm
+
+
+@pytest.fixture
+def forget() -> Iterator[Callable[[], None]]:
+    """Forgets what was compiled, as afterwards."""
+
+    def forget() -> None:
+        run.compiled.cache_clear()
+        run.reserve_rate.cache_clear()
+        run.POOLS.known.clear()
+
+    forget()
+    yield forget
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -28,13 +46,34 @@ def test_machines(
     assert ("neon" in found.features) == (not triple.startswith("x86"))
 
 
-def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "nas"])
+def test_what_kernels_are_shaped_for_changes_no_bit(
+    monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None], cell: str, dtype: type
+) -> None:
+    """Text for any machine runs on this one, whose compiler cuts vectors or leaves registers unused."""
+    here, sizes = target.machine(), [(3, 17, 33, 70), (4, 6, 16, 130), (2, 1, 5, 7)]
+
+    def results() -> list[Results]:
+        forget()
+        return [on_llvm(fitting(cell, *each, 1, True), dtype) for each in sizes]
+
+    expected = results()
+    for vector_bytes, registers, fused in [(64, 32, True), (32, 16, True), (16, 32, True), (16, 16, False)]:
+        other = replace(here, vector_bytes=vector_bytes, registers=registers, fused=fused)
+        monkeypatch.setattr(target, "machine", lambda other=other: other)
+        for size, found, right in zip(sizes, results(), expected, strict=True):
+            for name, value in right.items():
+                assert np.array_equal(found[name], value), f"{other.vector_bytes} bytes, {size}: {name}"
+
+
+def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None]) -> None:
     """As on a processor for which that pays."""
     x = np.random.default_rng(0).standard_normal((4, 9, 20), np.float32)
 
     def results() -> list[np.ndarray]:
-        run.compiled.cache_clear()
-        run.POOLS.known.clear()
+        forget()
         layer = anyrnn.Recurrent("lstm", 20, 70, seed=0, backend="llvm")
         output, _, reserve = layer.forward_training(x)
         return [output, layer(x[:, :1].copy())[0], *layer.backward(reserve, output)[2].values()]
@@ -44,6 +83,3 @@ def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unit, "FAR_BYTES", 0)
     assert "coming" in run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32").text
     assert all(np.array_equal(a, b) for a, b in zip(results(), expected, strict=True))
-    monkeypatch.undo()
-    run.compiled.cache_clear()
-    run.POOLS.known.clear()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,6 +35,10 @@ class Value(str):
 def _spelled(name: str) -> str:
     """A name as LLVM takes it."""
     return re.sub(r"^(?=\d)|[^A-Za-z0-9_.]+", "_", name)
+
+
+Emit = Callable[[], Sequence[Value] | None]
+"""Emits code, and gives what it has computed."""
 
 
 def vector(element: str, lanes: int) -> str:
@@ -288,14 +293,24 @@ class Function:
     def phi(self, type: str, incoming: Sequence[tuple[Value, str]], name: str = "v") -> Value:
         return self.value(type, f"phi {type} " + ", ".join(f"[ {v}, %{label} ]" for v, label in incoming), name)
 
-    def either(self, test: Value, then: Callable[[], list[Value]], otherwise: Callable[[], list[Value]]) -> list[Value]:
-        """The values of one of two pieces of code."""
+    @contextmanager
+    def only_if(self, test: Value, name: str) -> Iterator[None]:
+        """What is emitted inside runs when the test holds."""
+        then, after = self.label(name), self.label(f"after_{name}")
+        self.branch_if(test, then, after)
+        self.place(then)
+        yield
+        self.branch(after)
+        self.place(after)
+
+    def either(self, test: Value, then: Emit, otherwise: Emit) -> list[Value]:
+        """The values of one of two pieces of code, if they give some."""
         ways, done = (self.label("then"), self.label("otherwise")), self.label("done")
         self.branch_if(test, *ways)
         found = []
         for label, emit in zip(ways, (then, otherwise), strict=True):
             self.place(label)
-            values = emit()
+            values = emit() or []
             found.append([(value, self.current) for value in values])
             self.branch(done)
         self.place(done)

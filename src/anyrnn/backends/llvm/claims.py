@@ -36,7 +36,7 @@ class Claims:
 
     def reset(self) -> None:
         """Before the first step of each piece of a call: the piece before may have had other threads."""
-        with self.thread.only_if(self.shared, "no_claims"):
+        with self.thread.b.only_if(self.shared, "no_claims"):
             for word in range(2 * MOST_STAGES):
                 self.thread.b.store(i64(0), self._count(self.thread.id, i64(word)))
             self.thread.barrier()
@@ -47,7 +47,7 @@ class Claims:
         turned, (first, last) = thread.turned(t), own
         left = b.select(self.shared, self._left(own), i64(0), "left")
         call((b.select(turned, b.add(first, left), first, "from"), b.select(turned, last, b.sub(last, left), "to")))
-        with thread.only_if(self.shared, "claims"):
+        with b.only_if(self.shared, "claims"):
             odd = b.binary("and", t, i64(1), "odd")
             here, other = b.add(odd, 2 * stage, "word"), b.sub(i64(2 * stage + 1), odd, "word")
             b.store(i64(0), self._count(thread.id, other))

@@ -38,7 +38,7 @@ from anyrnn.backends.llvm.emitter import (
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
-from anyrnn.backends.llvm.target import machine
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import turned
 from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.graph import reachable
@@ -56,8 +56,18 @@ FAR = ("stream", "cotangent", "output", "saved")
 class ColumnKernel(Emitter):
     """Emits one column kernel."""
 
-    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, shaped: Shaped, tiles: Tiles) -> None:
-        super().__init__(module, layout, program, element, shaped.kernel, [("i64", "hoisting")] if shaped.inits else [])
+    def __init__(
+        self,
+        module: Module,
+        layout: Layout,
+        program: Program,
+        element: Element,
+        machine: Machine,
+        shaped: Shaped,
+        tiles: Tiles,
+    ) -> None:
+        more = [("i64", "hoisting")] if shaped.inits else []
+        super().__init__(module, layout, program, element, machine, shaped.kernel, more)
         self.shaped, self.tiles = shaped, tiles
         assert shaped.kernel.dim is not None
         self.features = self.size(shaped.kernel.dim)
@@ -186,7 +196,7 @@ class ColumnKernel(Emitter):
     def pointwise(self, row: Value, height: Value, sums: Value) -> None:
         """All elementwise work on `height` rows of the group. The sums of products are at `sums` for the first row."""
         b, width = self.b, self.shaped.width
-        if width == 1 or len(self.pointwise_needs) * width > machine().registers:
+        if width == 1 or len(self.pointwise_needs) * width > self.machine.registers:
             self.panel_by_panel(row, height, sums)
             return
         whole, edge, done = b.label("whole"), b.label("edge"), b.label("computed")

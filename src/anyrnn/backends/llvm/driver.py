@@ -22,7 +22,8 @@ from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
-from anyrnn.backends.llvm.gradients import GROUP, Gradients, Sums, group_sums
+from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
+from anyrnn.backends.llvm.outer import GROUP, block_tasks
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
 from anyrnn.backends.llvm.squares import add_squares
@@ -93,7 +94,7 @@ class Driver:
         )
         self.layout = self._layout()
         self.copies = Copies(self.module, element, keeps)
-        self.tiles = Tiles(self.module, element)
+        self.tiles = Tiles(self.module, element, machine)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
 
     def loop_stages(self) -> list[Stage]:
@@ -136,14 +137,15 @@ class Driver:
 
     def code(self) -> Code:
         names: dict[int, str] = {}
+        where = self.module, self.layout, self.program, self.element, self.machine
         for number, kernel in enumerate(k for s in self.all_stages() for k in s.kernels):
             unique = kernel if kernel.name not in names.values() else _renamed(kernel, f"{kernel.name}_{number}")
             names[id(kernel)] = unique.name
             if kernel.dim is None:
-                ScalarKernel(self.module, self.layout, self.program, self.element, unique)
+                ScalarKernel(*where, unique)
             else:
                 shaped = self.shaped[id(kernel)]
-                ColumnKernel(self.module, self.layout, self.program, self.element, _reshaped(shaped, unique), self.tiles)
+                ColumnKernel(*where, _reshaped(shaped, unique), self.tiles)
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         self.names = names
@@ -185,7 +187,7 @@ class Driver:
         self.steps_wanted = b.compare("eq", thread.header("skip_steps"), i64(0), "steps_wanted")
         count = b.binary("sdiv", b.add(thread.steps, b.sub(thread.chunk, 1)), thread.chunk, "chunks")
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
-        with thread.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
+        with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in()
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
@@ -193,11 +195,11 @@ class Driver:
             thread.barrier()
         self.claims.reset()
         self.chunks(count, chunk_from, chunk_to)
-        with thread.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
+        with b.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
             last = i64(0) if self.program.reverse else b.sub(thread.steps, 1)
             self.end_rows(last, (i64(0), thread.by_step("counts", last)), waited=self._ends_waiting())
         if self.program.reverse:
-            with thread.only_if(b.binary("and", self.gradients_wanted(), is_last), "sums_out"):
+            with b.only_if(b.binary("and", self.gradients_wanted(), is_last), "sums_out"):
                 self.ends.sums_out()
         b.ret()
 
@@ -229,7 +231,7 @@ class Driver:
         number = b.sub(b.sub(count, 1), loop.index, "number") if self.program.reverse else loop.index
         t0 = b.mul(number, self.thread.chunk, "t0")
         t1 = b.minimum(b.add(t0, self.thread.chunk), self.thread.steps, "t1")
-        with self.thread.only_if(self.steps_wanted, "steps"):
+        with b.only_if(self.steps_wanted, "steps"):
             self.draws.of_steps(t0, t1)
             self.before(t0, t1)
             self.step_loop(t0, t1)
@@ -243,7 +245,7 @@ class Driver:
             self.thread.stage_barrier()
         if self.hoisting:
             hoist = b.compare("ne", self.thread.header("hoist"), i64(0), "hoist")
-            with self.thread.only_if(hoist, "hoisted"):
+            with b.only_if(hoist, "hoisted"):
                 self.call_chunk(Stage(tuple(self.hoisting)), t0, t1, "flat_before", hoisting=True)
                 self.thread.stage_barrier()
 
@@ -253,9 +255,7 @@ class Driver:
         t = b.sub(b.sub(t1, 1), loop.index, "t") if program.reverse else b.add(t0, loop.index, "t")
         before = b.add(t, 1 if program.reverse else -1, "step_before")
         rows, rows_before = thread.by_step("counts", t), thread.by_step("counts", before)
-        with thread.only_if(
-            b.binary("and", b.compare("ne", rows_before, i64(0)), b.compare("ne", rows, rows_before)), "other_rows"
-        ):
+        with b.only_if(b.binary("and", b.compare("ne", rows_before, i64(0)), b.compare("ne", rows, rows_before)), "other_rows"):
             self.end_rows(before, (rows, rows_before), waited=program.waits)
             self.ends.states_in(t, (rows_before, rows))
             thread.stage_barrier()
@@ -263,7 +263,7 @@ class Driver:
             if position == 0 and program.entry is not None:
                 both = b.minimum(rows, rows_before, "both")
                 self.call_kernels(stage, t, (i64(0), both), position)
-                with thread.only_if(b.compare("slt", both, rows, "any_new"), "new_rows"):
+                with b.only_if(b.compare("slt", both, rows, "any_new"), "new_rows"):
                     thread.stage_barrier()  # another thread may have added to the same sum
                     self.call_kernels(program.entry, t, (both, rows))
             else:
@@ -276,7 +276,7 @@ class Driver:
         """What is left to be done for rows whose last step is t, and their last states. `waited`: all threads are done."""
         thread, b = self.thread, self.b
         if self.program.exit is not None:
-            with thread.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
+            with b.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
                 self.call_kernels(self.program.exit, b.sub(t, 1), rows)
                 thread.stage_barrier()
         elif not waited:
@@ -288,7 +288,7 @@ class Driver:
         kernel and a barrier after it: then nothing depends on who did which columns.
         """
         first, (row0, count) = stage.kernels[0], self.thread.own(*rows)
-        with self.thread.only_if(self.b.compare("sgt", count, i64(0)), "any_rows"):
+        with self.b.only_if(self.b.compare("sgt", count, i64(0)), "any_rows"):
             if (
                 position is None
                 or position >= MOST_STAGES
@@ -314,7 +314,7 @@ class Driver:
         divides = b.binary("and", thread.columns, enough, "divides")
         left = b.select(divides, b.binary("srem", groups, thread.count), i64(0), "groups_left")
         whole = b.sub(groups, left, "whole")
-        with thread.only_if(b.compare("sgt", left, i64(0)), "rest"):
+        with b.only_if(b.compare("sgt", left, i64(0)), "rest"):
             first, last = thread.share_in_fours(rows)
             self.call_kernel(kernel, t, b.add(row0, first), b.sub(last, first, "rows"), (whole, groups), hoisting)
         return whole, self._own(whole)
@@ -346,7 +346,7 @@ class Driver:
         calls = b.select(at_once, i64(1), b.sub(t1, t0, "steps"), "calls")
         rows_of_chunk = b.sub(thread.by_step("packed", t1), thread.by_step("packed", t0), "rows_of_chunk")
         for kernel in stage.kernels:
-            with thread.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
+            with b.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
                 t = b.add(t0, loop.index, "t")
                 row0, count = thread.own(i64(0), thread.by_step("counts", t))
@@ -371,12 +371,12 @@ class Driver:
     def after(self, t0: Value, t1: Value) -> None:
         if not (self.program.after or self.program.products or self.sums):
             return
-        with self.thread.only_if(self.steps_wanted, "after"):
+        with self.b.only_if(self.steps_wanted, "after"):
             for stage in self.program.after:
                 self.thread.stage_barrier()
                 self.call_chunk(stage, t0, t1, "flat_after")
         self.thread.barrier()  # a gradient's sum goes through all rows, whoever made them
-        with self.thread.only_if(self.gradients_wanted(), "gradients"):
+        with self.b.only_if(self.gradients_wanted(), "gradients"):
             self.add_gradients(t0, t1)
 
     def add_gradients(self, t0: Value, t1: Value) -> None:
@@ -408,7 +408,7 @@ class Driver:
         size, depth = b.binary("sdiv", thread.size(rows), i64(product.heads), "block"), thread.size(columns)
         head = b.loop("head", 0, i64(product.heads))
         left0, right0 = b.mul(head.index, size, "left0"), b.mul(head.index, depth, "right0")
-        share = thread.share(self.gradients.block_tasks(b, left0, size, right0, depth), "tasks")
+        share = thread.share(block_tasks(b, self.element.lanes, left0, size, right0, depth), "tasks")
         corner = b.at(gradient, b.mul(left0, row_bytes), "i8", "gradient")
         b.call(name, [*sides, corner, row_bytes, size, depth, adds, *share, left0, right0])
         b.end(head)

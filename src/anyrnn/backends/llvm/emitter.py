@@ -15,6 +15,7 @@ from anyrnn.backends.llvm.block import Layout, masks_of
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.choices import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
 from anyrnn.ir.ops import TABLE
@@ -107,12 +108,20 @@ class Emitter:
     """What both kinds of kernels need: words of the block, addresses, elementwise ops."""
 
     def __init__(
-        self, module: Module, layout: Layout, program: Program, element: Element, kernel: Kernel, more: Parameters = ()
+        self,
+        module: Module,
+        layout: Layout,
+        program: Program,
+        element: Element,
+        machine: Machine,
+        kernel: Kernel,
+        more: Parameters = (),
     ) -> None:
         """`more`: further parameters of the function."""
         self.layout = layout
         self.program = program
         self.element = element
+        self.machine = machine
         self.kernel = kernel
         self.nodes = kernel.nodes
         self.b = module.function(kernel.name, [*PARAMETERS, *more])
@@ -326,7 +335,7 @@ def store_lanes(b: Function, value: Value, at: Value, lanes: Lanes) -> None:
 
 def add_products(
     b: Function,
-    registers: int,
+    machine: Machine,
     factors: Sequence[Callable[[], Value]],
     vectors: Sequence[Callable[[], Value]],
     sums: Sequence[Value],
@@ -335,7 +344,7 @@ def add_products(
     one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
     """
     count = len(vectors)
-    if len(sums) + count + 1 <= registers:
+    if len(sums) + count + 1 <= machine.multiplying:
         loaded, added = [load() for load in vectors], []
         for i, load in enumerate(factors):
             factor, before = load(), sums[i * count : (i + 1) * count]

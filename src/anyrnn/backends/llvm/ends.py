@@ -37,17 +37,17 @@ class Ends:
         """Pack the weights, but not those that are left from an earlier call."""
         thread, b = self.thread, self.thread.b
         kept = thread.header("kept")
-        with thread.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
+        with b.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
             checked = b.compare("eq", kept, i64(CHECKED), "checked")
             for pack in self.matrices:
                 if pack.stands is None:
                     self._pack(pack, checked)
                     continue
                 stands = b.compare("eq", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "stands")
-                with thread.only_if(b.binary("xor", stands, Value("true", "i1")), "pack"):
+                with b.only_if(b.binary("xor", stands, Value("true", "i1")), "pack"):
                     self._pack(pack, checked)
         if self.biases:
-            with thread.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
+            with b.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()
 
     def _pack(self, pack: MatrixPack, checked: Value) -> None:

@@ -17,7 +17,6 @@ from anyrnn.backends.llvm.emitter import Emitter, is_callers, two_lower
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
-from anyrnn.backends.llvm.target import machine
 from anyrnn.backends.llvm.tiles import (
     BLOCK_FEATURES,
     FETCHING_TILES,
@@ -25,6 +24,7 @@ from anyrnn.backends.llvm.tiles import (
     Kind,
     Tiles,
     following_block,
+    rows_apart,
     strip_rows,
 )
 
@@ -84,14 +84,15 @@ class Products:
         self.kernel, self.shaped, self.hoisting, self.fetches, self.tiles = kernel, shaped, hoisting, fetches, tiles
         self.b, self.element = kernel.b, kernel.element
         self.most_rows = strip_rows(shaped.heights)
-        vectors = len(shaped.accumulators) * shaped.width * self.most_rows
+        self.panel_of_sums = rows_apart(shaped.heights) * self.element.panel_row
+        vectors = len(shaped.accumulators) * shaped.width * rows_apart(shaped.heights)
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if machine().bytes_ahead else i64(0)
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if kernel.machine.bytes_ahead else i64(0)
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
@@ -153,11 +154,11 @@ class Products:
 
     def sum_at(self, accumulator: int, panel: Value | int, strip: Value) -> Value:
         """The address of one vector of the sums of a strip's first row."""
-        b, e, advance = self.b, self.element, self.kernel.advance
-        place = accumulator * self.shaped.width * self.most_rows * e.panel_row
+        b, advance = self.b, self.kernel.advance
+        place = accumulator * self.shaped.width * self.panel_of_sums
         if isinstance(panel, int):
-            return advance(strip, place + panel * self.most_rows * e.panel_row, "sum_at")
-        return advance(strip, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
+            return advance(strip, place + panel * self.panel_of_sums, "sum_at")
+        return advance(strip, b.add(b.mul(panel, self.panel_of_sums), place), "sum_at")
 
     def note(self, group: Group) -> None:
         """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""
@@ -222,8 +223,7 @@ class Products:
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         self.large = large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
-        self.fetching = i64(0) if machine().low_tiles else fetching
+        self.fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
         self.pieces = [
             b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.emitter import Element, Emitter, Key, cover, first_lanes, is_callers
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.plan import Kernel, Program
@@ -30,8 +31,10 @@ class Row:
 class ScalarKernel(Emitter):
     """One value a row: scalar arithmetic, and reductions that read whole rows."""
 
-    def __init__(self, module: Module, layout: Layout, program: Program, element: Element, kernel: Kernel) -> None:
-        super().__init__(module, layout, program, element, kernel)
+    def __init__(
+        self, module: Module, layout: Layout, program: Program, element: Element, machine: Machine, kernel: Kernel
+    ) -> None:
+        super().__init__(module, layout, program, element, machine, kernel)
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
         self.emit()
 

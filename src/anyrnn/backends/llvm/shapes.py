@@ -1,21 +1,29 @@
 """How each kernel of a program is shaped for a machine: which products share an operand, how wide and how high its tile is,
 what is packed for it, and where its sums begin.
 
-A tile is `rows` samples times `width` panels of `lanes` features times the accumulators of the kernel, all in registers. A
-product whose operand is known before the loop (an input) can be folded into the step, or made before it for a chunk of steps at
-once (hoisted); the sum then begins from what was stored in an `init` buffer instead of from the biases. Both give the same bits.
+A tile is `rows` samples times `width` panels of `lanes` features times the accumulators that one operand's products go to, all in
+registers; the kernel's others wait in the strip. A product whose operand is known before the loop (an input) can be folded into
+the step, or made before it for a chunk of steps at once (hoisted); the sum then begins from what was stored in an `init` buffer
+instead of from the biases. Both give the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
 
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import affine_parts
 from anyrnn.passes.plan import Kernel, Program
 
+T = TypeVar("T")
+TILE_VECTORS = 4
+"""Vectors of weights that a tile multiplies, at the most. With more it has few rows, and weights come too slowly from the second
+cache; with fewer a single row's sums wait for each other.
+"""
 INIT = "sums."
 """Begins the names of init buffers; no cell's value can have it in its name."""
 
@@ -30,8 +38,15 @@ def tile_heights(machine: Machine, vectors: int) -> tuple[int, ...]:
     """
     if not vectors:
         return (4, 1)
-    highest = next((h for h in range(8, 1, -1) if h * vectors + min(h, vectors) + 1 <= machine.registers), 1)
+    highest = next((h for h in range(8, 1, -1) if h * vectors + min(h, vectors) + 1 <= machine.multiplying), 1)
     return tuple(dict.fromkeys([highest, *(h for h in (4, 2, 1) if 3 * h <= 2 * highest), 1]))
+
+
+def parted(uses: list[T]) -> list[list[T]]:
+    """Some uses of one operand, in as few parts as fit in tiles, which are multiplied one after the other."""
+    parts = -(-len(uses) // TILE_VECTORS)
+    ends = [len(uses) * k // parts for k in range(parts + 1)]
+    return [uses[first:end] for first, end in pairwise(ends)]
 
 
 OF_ZEROS = 1
@@ -175,7 +190,7 @@ class Shaper:
         """`in_loop`: products of what is known before the loop may be hoisted."""
         affines = kernel.affines
         count = len(affines)
-        width = max(1, 4 // count) if count else 1
+        width = max(1, TILE_VECTORS // count) if count else 1
         depths: dict[Key, Dim] = {}
         accumulators, sums = [], []
         for i in affines:
@@ -197,8 +212,9 @@ class Shaper:
             for key, (matrix, _, transposed, _) in zip(keys, affine_parts(kernel.nodes[i])[0], strict=True):
                 grouped.setdefault(key, []).append((position, kernel.nodes[matrix].attributes[0], transposed))
         operands = []
-        for key in sorted(together, key=lambda key: not key.early):
-            uses, depth = grouped[key], depths[replace(key, copy=0)]
+        parts = [(k, uses) for k in sorted(together, key=lambda k: not k.early) for uses in parted(grouped[k])]
+        for key, uses in parts:
+            depth = depths[replace(key, copy=0)]
             assert kernel.dim is not None
             pack = self._matrix_pack(tuple((w, transposed) for _, w, transposed in uses), kernel.dim, depth, width, key.heads)
             zeros = key.buffer in self.zeros_first and key.later == 0 and not any(transposed for _, _, transposed in uses)

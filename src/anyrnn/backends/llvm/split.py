@@ -37,20 +37,21 @@ OWN_WEIGHTS = 2**19
 """A core should not read more bytes of a direction's weights in every step, where it could share them with others."""
 ROWS_WITHOUT_STAGES = 48
 """The same at least where no thread waits for another in any case."""
-VECTOR_BYTES = 64
-"""The numbers of samples are those of vectors of so many bytes. With shorter ones a step takes longer, and waiting does not: so
-many times as many samples a thread are wanted.
+REGISTER_BYTES = 64, 32
+"""The numbers of samples are those of vector registers of so many bytes. With half of them a step takes longer, and waiting does
+not: twice as many samples a thread are wanted. Of shorter ones nothing was measured: they are counted as half.
 """
 
 
-def splits_columns(rows: float, recurrent_bytes: int, stages: int, threads: int, vector_bytes: int) -> bool:
+def splits_columns(rows: float, recurrent_bytes: int, stages: int, threads: int, register_bytes: int) -> bool:
     """Whether columns are split over threads, rather than samples. `recurrent_bytes`: of the weights that every step reads;
-    `stages`: of a step; `vector_bytes`: of one vector of the machine.
+    `stages`: of a step; `register_bytes`: of one vector register of the machine.
     """
+    longest, shortest = REGISTER_BYTES
     bytes = recurrent_bytes / max(1, stages)
     least = next(samples for most, samples in ROWS_PER_THREAD if most is None or bytes <= most)
     least = least if stages else max(least, ROWS_WITHOUT_STAGES)
-    return rows * vector_bytes < least * threads * VECTOR_BYTES
+    return rows * max(register_bytes, shortest) < least * threads * longest
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Work:
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
         """Whether columns are split. Where samples end at different steps, those of one thread may end before the others'."""
-        vector_bytes = self.lanes * self.element_bytes
-        columns = splits_columns(self.rows, unit.recurrent_bytes, unit.stages, threads, vector_bytes)
+        register_bytes = self.lanes * self.element_bytes
+        columns = splits_columns(self.rows, unit.recurrent_bytes, unit.stages, threads, register_bytes)
         return columns or not self._balanced(threads)
 
     def _balanced(self, threads: int) -> bool:

@@ -39,10 +39,15 @@ class Machine:
 
     @property
     def low_tiles(self) -> bool:
-        """Whether tiles are so low that the loop around a feature's products takes a good part of their time, and that what is
-        fetched meanwhile comes too late.
+        """Whether tiles are so low that the loop around a feature's products takes a good part of their time, and that a piece of
+        weights takes less time than the next one needs to come.
         """
         return self.registers < 32
+
+    @property
+    def multiplying(self) -> int:
+        """Registers for sums and what is multiplied. Without a fused multiply-add a product needs one of its own."""
+        return self.registers if self.fused else self.registers - 1
 
     @property
     def bytes_ahead(self) -> int:
@@ -121,7 +126,8 @@ def identity() -> str:
     import llvmlite.binding as llvm
 
     here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
-    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead} {here.tile_ahead}"
+    shapes = f"{here.vector_bytes} {here.registers} {here.fused} {here.bytes_ahead} {here.tile_ahead}"
+    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {shapes}"
 
 
 @contextmanager

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
 from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
@@ -93,13 +90,3 @@ class ThreadCode:
     def stage_barrier(self) -> None:
         """Only where columns are split: with one participant the barrier returns at once."""
         self.b.call("barrier", [self.barrier_state, self.waiting])
-
-    @contextmanager
-    def only_if(self, test: Value, name: str) -> Iterator[None]:
-        """What is emitted inside runs when the test holds."""
-        then, after = self.b.label(name), self.b.label(f"after_{name}")
-        self.b.branch_if(test, then, after)
-        self.b.place(then)
-        yield
-        self.b.branch(after)
-        self.b.place(after)

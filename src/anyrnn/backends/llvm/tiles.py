@@ -21,7 +21,7 @@ from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, cons
 from anyrnn.backends.llvm.emitter import Element, add_products, cover
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.squares import SQUARES
-from anyrnn.backends.llvm.target import machine
+from anyrnn.backends.llvm.target import Machine
 
 OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_bytes")
 """The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
@@ -39,6 +39,13 @@ LINE_BYTES = 64
 def strip_rows(heights: tuple[int, ...]) -> int:
     """Of a strip at the most."""
     return STRIP_TILES * heights[0]
+
+
+def rows_apart(heights: tuple[int, ...]) -> int:
+    """How many rows two panels of sums are apart: one more than a strip has, as tiles of eight rows of 64 bytes would be a page
+    apart, where a load waits for a store before it that ends in the same bits.
+    """
+    return strip_rows(heights) + 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Kind:
 
     def sum_at(self, e: Element, a: int, panel: int, row: int = 0) -> int:
         """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
-        return ((self.sums[a] * self.width + panel) * strip_rows(self.heights) + row) * e.panel_row
+        return ((self.sums[a] * self.width + panel) * rows_apart(self.heights) + row) * e.panel_row
 
 
 def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:
@@ -100,8 +107,8 @@ def following_block(b: Function, kind: Kind, operand: Value, feature: Value) -> 
 class Tiles:
     """The functions of a module that multiply tiles."""
 
-    def __init__(self, module: Module, element: Element) -> None:
-        self.module, self.element = module, element
+    def __init__(self, module: Module, element: Element, machine: Machine) -> None:
+        self.module, self.element, self.machine = module, element, machine
         self.made: set[Kind] = set()
 
     def function(self, kind: Kind) -> str:
@@ -113,15 +120,15 @@ class Tiles:
         """
         if kind not in self.made:
             self.made.add(kind)
-            _Tile(self.module, self.element, kind)
+            _Tile(self.module, self.element, self.machine, kind)
         return kind.name
 
 
 class _Tile:
     """Emits one function."""
 
-    def __init__(self, module: Module, element: Element, kind: Kind) -> None:
-        self.element, self.kind = element, kind
+    def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
+        self.element, self.machine, self.kind = element, machine, kind
         words = [("i64", name) for name in ("feature", "begin", "end", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts"), ("ptr", "fetches")]
         more = [("i64", name) for name in ("panels", "ahead", "coming", "fetching")]
@@ -224,7 +231,7 @@ class _Tile:
 
     def _part_of_next(self, first_row: Value, height: int) -> tuple[Value, Value] | None:
         """Of what comes after a panel's weights, a tile's part to be fetched: how many bytes further it is, and its lines."""
-        if height < self.kind.heights[0]:
+        if height < self.kind.heights[0] or self.machine.low_tiles:
             return None
         b, e = self.b, self.element
         lines = e.lanes * self.kind.feature_bytes(e) // LINE_BYTES // FETCHING_TILES
@@ -274,7 +281,7 @@ class _Tile:
         height = len(names) // count
         zeros = [(name, const(e.vector, 0.0)) for name in names]
         ahead = None
-        if machine().bytes_ahead and height > 1:  # of one row, loads are what takes long
+        if self.machine.bytes_ahead and height > 1:  # of one row, loads are what takes long
             # the first rows may find weights in no cache, the others multiply what is near
             ahead = b.select(b.compare("eq", first_row, i64(0)), self.ahead, i64(0), "ahead")
         panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
@@ -307,7 +314,7 @@ class _Tile:
                 return b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned)
 
             factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
-            following = add_products(b, machine().registers, factors, weights_here, sums)
+            following = add_products(b, self.machine, factors, weights_here, sums)
             return [b.at(here, weight_bytes, "i8", "weights"), *following]
 
         def one_by_one() -> list[Value]:
@@ -320,7 +327,7 @@ class _Tile:
                 following = step(following[0], k, following[1:])
             return following
 
-        if machine().low_tiles and height == self.kind.heights[0]:
+        if self.machine.low_tiles and height == self.kind.heights[0]:
             after = b.either(b.compare("eq", stop, i64(e.lanes), "is_whole"), at_once, one_by_one)
         else:
             after = one_by_one()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from anyrnn._memory import ALIGNMENT
+from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
-from anyrnn.backends.llvm.target import machine
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
@@ -74,7 +74,7 @@ class Unit:
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, extent, which != "inference", all_packed, packed)
-        self.set("ahead", machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
+        self.set("ahead", target.machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))

@@ -1,0 +1,266 @@
+"""Emits outer products of the rows of a chunk, the gradients of matrices:
+
+    for each bundle of tasks, for each block of rows, the latest first:
+        for each task, a panel of the left side by a group of panels of the right:
+            copy the group's rows side by side, unless the task before has done so
+            sum the products of the block's rows in registers, and add the sums to the gradient
+
+The right side's features are the columns of the gradient, the left side's its rows. Of a block of features of both sides the
+first panels may begin before it, and the lanes there are left out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
+from anyrnn.backends.llvm.emitter import Element, add_products, cover, first_lanes
+from anyrnn.backends.llvm.extent import BLOCK_ROWS
+from anyrnn.backends.llvm.shapes import tile_heights
+from anyrnn.backends.llvm.target import Machine
+from anyrnn.backends.llvm.walk import Source, Walk
+
+GROUP = 4
+"""Panels of the right side that are multiplied at once."""
+PAIR = 2
+"""Panels that are multiplied at once where a group is not full."""
+GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
+"""Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 512
+columns, half a megabyte; with 8 lanes an eighth) and their rows of a block stay in the second level of cache.
+"""
+BUNDLE = GROUPS_TOGETHER * PANELS_TOGETHER
+"""Tasks that are done block after block."""
+PARAMETERS = [
+    ("ptr readonly", "block"),
+    *[("i64", name) for name in ("t0", "t1")],
+    ("ptr readonly", "left_words"),
+    ("i64", "left_later"),
+    ("ptr readonly", "right_words"),
+    ("i64", "right_later"),
+    ("ptr", "gradient"),
+    *[("i64", name) for name in ("row_bytes", "size", "depth", "adds", "task0", "task1", "left0", "right0")],
+]
+"""Adds the products of the steps from t0 up to t1 to a gradient [size, depth], for a range of tasks. Unless `adds`, the first
+block of all takes the place of what was there. `left0` and `right0`: the first features of a block.
+"""
+
+
+def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
+    """How many features of the left side are multiplied at once by so many vectors: as many as for any tile; those that are left
+    of a panel; then one by one.
+    """
+    highest = min(lanes, tile_heights(machine, vectors)[0])
+    return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
+
+
+def panels_of(b: Function, lanes: int, first: Value, size: Value) -> tuple[Value, Value]:
+    """The first panel of some features that follow each other, and how many panels they touch."""
+    panel = b.binary("sdiv", first, i64(lanes), "first_panel")
+    end = b.binary("sdiv", b.add(b.add(first, size), lanes - 1), i64(lanes), "end_panel")
+    return panel, b.sub(end, panel, "panels")
+
+
+def groups_of(b: Function, panels: Value) -> Value:
+    return b.binary("sdiv", b.add(panels, GROUP - 1), i64(GROUP), "groups")
+
+
+def block_tasks(b: Function, lanes: int, left0: Value, size: Value, right0: Value, depth: Value) -> Value:
+    """How many tasks there are for a block."""
+    left, right = panels_of(b, lanes, left0, size)[1], panels_of(b, lanes, right0, depth)[1]
+    return b.mul(left, groups_of(b, right), "tasks")
+
+
+class Outer:
+    """Emits one function, with `PARAMETERS`."""
+
+    def __init__(self, module: Module, layout: Layout, element: Element, machine: Machine, name: str, of_block: bool) -> None:
+        """`of_block`: of a block of features of both sides; else of all."""
+        self.element, self.machine, self.of_block = element, machine, of_block
+        b = self.b = module.function(name, PARAMETERS)
+        block, t0, t1, left_words, left_later, right_words, right_later, self.gradient, *sizes = b.arguments
+        self.row_bytes, self.size, self.depth, adds, task0, task1, self.left0, self.right0 = sizes
+        side_by_side = f"alloca [{BLOCK_ROWS * GROUP} x {element.vector}], align {element.panel_row}"
+        self.side_by_side = b.value(PTR, side_by_side, "side_by_side")
+        """the group's rows, [row][panel][lane]"""
+        self.panel0, self.panels = panels_of(b, element.lanes, self.left0 if of_block else i64(0), self.size)
+        self.right_panel0, right_panels = panels_of(b, element.lanes, self.right0 if of_block else i64(0), self.depth)
+        self.walk = Walk(b, block, layout, t0, t1)
+        self.left = Source(self.walk, left_words, left_later, element.panel_row, "left")
+        self.right = Source(self.walk, right_words, right_later, None, "right")
+        replaces = b.compare("eq", adds, i64(0), "replaces")
+        bundle = b.loop("bundle", task0, task1, BUNDLE)
+        loop, self.start, stop, newest = self.walk.blocks("block_of_steps")
+        self.runs, rows = self.walk.rows_of(self.start, stop)
+        part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
+        self.part, self.part_rows = part.index, b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
+        first = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "first")
+        self.fresh = b.binary("and", first, replaces, "fresh")
+        # read in place of memory that was never written, which the system would have to map twice
+        self.zeros = b.load(PTR, b.at(block, layout.header("zeros"), I64), "zeros")
+        task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
+        self.task(task.index, groups_of(b, right_panels), b.compare("eq", task.index, bundle.index, "begins"))
+        for opened in (task, part, loop, bundle):
+            b.end(opened)
+        b.ret()
+
+    def task(self, task: Value, groups: Value, begins: Value) -> None:
+        """One task; `begins`: it is the first of its bundle."""
+        b, lanes = self.b, self.element.lanes
+        panel, group, is_first = self._place(task, groups)
+        right_panel = b.mul(group, GROUP, "right_panel")
+        if self.of_block:
+            panel, right_panel = b.add(panel, self.panel0, "panel"), b.add(right_panel, self.right_panel0, "right_panel")
+        # where a panel's first row and column are in the gradient: before it, where a block begins within a panel
+        row0, self.column0 = b.mul(panel, lanes, "row0"), b.mul(right_panel, lanes, "column0")
+        if self.of_block:
+            row0, self.column0 = b.sub(row0, self.left0, "row0"), b.sub(self.column0, self.right0, "column0")
+        self.skipped = b.maximum(b.sub(i64(0), row0), 0, "skipped") if self.of_block else i64(0)
+        self.features = b.minimum(b.sub(self.size, row0), lanes, "features")
+        self.columns = b.sub(self.depth, self.column0, "columns")
+        self.left_offset = b.add(b.mul(panel, self.left.panel_bytes), b.mul(self.part, self.left.row_bytes), "left_offset")
+        self.right_offset = b.add(
+            b.mul(right_panel, self.right.panel_bytes), b.mul(self.part, self.right.row_bytes), "right_offset"
+        )
+        rows = b.at(self.gradient, b.mul(row0, self.row_bytes), "i8")
+        self.corner = b.at(rows, self.column0, self.element.type, "corner")
+        fits = b.compare("sge", self.columns, i64(GROUP * lanes), "fits")
+        if self.of_block:
+            fits = b.binary("and", fits, b.compare("sge", self.column0, i64(0), "begun"), "fits")
+        with b.only_if(b.binary("or", is_first, begins, "is_new"), "copy"):
+            b.either(fits, lambda: self.copy(None), lambda: self.copy(self._lanes(i64(0), GROUP)))
+        b.either(fits, lambda: self.products(GROUP, None), self.by_pairs)
+
+    def _place(self, task: Value, groups: Value) -> tuple[Value, Value, Value]:
+        """The panel of the left side and the group of the right side of a task, and whether it is a group's first: some panels by
+        a group, then by the next of a few groups; then other panels by those groups. So a group is copied once for some panels,
+        and what is read of both sides, and the gradient, stay in the second level of cache.
+        """
+        b = self.b
+        of_few = b.mul(self.panels, GROUPS_TOGETHER, "tasks_of_few")
+        first = b.mul(b.binary("sdiv", task, of_few), GROUPS_TOGETHER, "first_group")
+        few = b.minimum(b.sub(groups, first), GROUPS_TOGETHER, "few")
+        rest = b.binary("srem", task, of_few, "rest")
+        of_some = b.mul(few, PANELS_TOGETHER, "tasks_of_some")
+        first_panel = b.mul(b.binary("sdiv", rest, of_some), PANELS_TOGETHER, "first_panel")
+        some = b.minimum(b.sub(self.panels, first_panel), PANELS_TOGETHER, "some")
+        rest = b.binary("srem", rest, of_some, "rest")
+        number = b.binary("srem", rest, some, "number")
+        group = b.add(first, b.binary("sdiv", rest, some), "group")
+        return b.add(first_panel, number, "panel"), group, b.compare("eq", number, i64(0), "is_first")
+
+    def copy(self, lanes: list[Value] | None) -> None:
+        """Copy the group's rows side by side: far apart, as in an array of many features, they would take each other's place in
+        the first level of cache. `lanes`: where they are not all there.
+        """
+        b, e, right = self.b, self.element, self.right
+        apart = [b.mul(right.panel_bytes, v, "apart") if v else i64(0) for v in range(GROUP)]
+        if lanes:  # no panel's memory is touched that is not there
+            apart = [
+                b.select(b.compare("sgt", self.columns, i64(v * e.lanes)), bytes, i64(0), "apart")
+                for v, bytes in enumerate(apart)
+            ]
+        run = b.loop("run", 0, self.runs, 1, [("to", self.side_by_side)])
+        t = b.add(self.start, run.index, "t")
+        rows = self.walk.part_of_run(t, self.part, self.part_rows)
+        row = b.loop("row", 0, rows, 1, [("right", right.at_step(t, self.right_offset)), ("to", run.values[0])])
+        here, to = row.values
+        for v in range(GROUP):
+            at = b.at(here, apart[v], "i8", "right") if v else here
+            value = b.masked_load(e.vector, at, lanes[v], "right") if lanes else b.load(e.vector, at, "right", e.bytes)
+            b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
+        following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, GROUP * e.panel_row, "i8", "to")]
+        b.end(run, b.end(row, following)[1:])
+
+    def by_pairs(self) -> None:
+        """The products with a group that is not full, or begins before a block."""
+        b, lanes = self.b, self.element.lanes
+        columns = b.minimum(self.columns, GROUP * lanes, "least")
+        pair = b.loop("pair", 0, b.binary("sdiv", b.add(columns, PAIR * lanes - 1), i64(PAIR * lanes)))
+        self.products(PAIR, b.mul(pair.index, PAIR * lanes, "column"))
+        b.end(pair)
+
+    def products(self, vectors: int, column: Value | None) -> None:
+        """The products with so many vectors of the right side: a whole group, or those from a column on, where lanes may be
+        missing.
+        """
+        b = self.b
+        features = b.sub(self.features, self.skipped) if self.of_block else self.features
+        lanes = None if column is None else self._lanes(column, vectors)
+        cover(
+            b,
+            features,
+            left_heights(self.machine, self.element.lanes, vectors),
+            lambda i, height: self.tile(i, height, vectors, column, lanes),
+        )
+
+    def tile(self, i: Value, height: int, vectors: int, column: Value | None, lanes: list[Value] | None) -> None:
+        """The products of `height` features of the left side, from i on (after those that are skipped). A load with a mask takes
+        longer than another, and one after a store with a mask waits for it.
+        """
+        b, e = self.b, self.element
+        i = b.add(i, self.skipped, "i") if self.of_block else i
+        corner, right = self.corner, self.side_by_side
+        if column is not None:
+            corner, right = b.at(corner, column, e.type, "corner"), b.at(right, column, e.type, "right")
+        lines = [b.at(corner, b.mul(b.add(i, k), self.row_bytes), "i8", "line") for k in range(height)]
+        places = [b.at(line, v * e.lanes, e.type, "place") for line in lines for v in range(vectors)]
+        for place in places:
+            b.prefetch(place)
+        sums = [(f"sum.{k}.{v}", const(e.vector, 0.0)) for k in range(height) for v in range(vectors)]
+        run = b.loop("run", 0, self.runs, 1, [("right", right), *sums])
+        t = b.add(self.start, run.index, "t")
+        left = b.at(self.left.at_step(t, self.left_offset), b.mul(i, e.bytes), "i8", "left")
+        rows = self.walk.part_of_run(t, self.part, self.part_rows)
+        _, *done = b.end(run, self._rows(left, run.values[0], vectors, rows, run.values[1:]))
+        befores = []  # all before the first store
+        for k, place in enumerate(places):
+            at = b.select(self.fresh, self.zeros, place, "before_at")
+            mask = lanes[k % vectors] if lanes else None
+            befores.append(b.masked_load(e.vector, at, mask, "before") if mask else b.load(e.vector, at, "before", e.bytes))
+        for k, (place, before, value) in enumerate(zip(places, befores, done, strict=True)):
+            total = b.fadd(before, value, "total")
+            if lanes:
+                b.masked_store(total, place, lanes[k % vectors])
+            else:
+                b.store(total, place, e.bytes)
+
+    def _rows(self, left: Value, right: Value, vectors: int, rows: Value, sums: list[Value]) -> list[Value]:
+        """Add the products of some rows that follow each other: every number of the left side by every vector of the right, which
+        stand side by side. Returns where the right side's next row is, and the sums.
+        """
+        b, e = self.b, self.element
+        row = b.loop("row", 0, rows, 1, [("left", left), ("right", right), *[(v[1:], v) for v in sums]])
+        left_here, right_here, *before = row.values
+
+        def factor(k: int) -> Value:
+            return b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
+
+        def vector(v: int) -> Value:
+            return b.load(e.vector, b.at(right_here, v * e.panel_row, "i8", "right") if v else right_here, "right", e.panel_row)
+
+        factors = [partial(factor, k) for k in range(len(sums) // vectors)]
+        following = add_products(b, self.machine, factors, [partial(vector, v) for v in range(vectors)], before)
+        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, GROUP * e.panel_row, "i8", "right")]
+        return b.end(row, [*to, *following])[1:]
+
+    def _lanes(self, column: Value, vectors: int) -> list[Value]:
+        """Which lanes of so many vectors from a column of the group on there are."""
+        b, lanes = self.b, self.element.lanes
+        left_over = b.sub(self.columns, column)
+        found = [first_lanes(b, b.sub(left_over, v * lanes), lanes) for v in range(vectors)]
+        if self.of_block:
+            left_out = b.sub(b.sub(i64(0), self.column0), column)
+            before_block = [first_lanes(b, b.sub(left_out, v * lanes), lanes) for v in range(vectors)]
+            found = [_without(b, mask, before) for mask, before in zip(found, before_block, strict=True)]
+        return [_kept_in_register(b, mask) for mask in found]
+
+
+def _without(b: Function, mask: Value, others: Value) -> Value:
+    """The lanes of a mask that are not set in another."""
+    return b.select(others, Value("zeroinitializer", mask.type), mask, "within")
+
+
+def _kept_in_register(b: Function, mask: Value) -> Value:
+    """The same mask, which LLVM would otherwise compare for again wherever it is used."""
+    return b.value(mask.type, f"freeze {mask.typed}", "mask")
