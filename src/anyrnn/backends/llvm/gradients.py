@@ -54,7 +54,9 @@ class Gradients:
         self.made: set[str] = set()
 
     def outer(self, of_block: bool) -> str:
-        """The function of outer products, see `outer`. `of_block`: of a block of features of both sides; else of all."""
+        """The function of outer products, see `Outer` and its `PARAMETERS`. `of_block`: of a block of features of both sides;
+        else of all.
+        """
         name = "block_outer_product" if of_block else "outer_product"
         if name not in self.made:
             self.made.add(name)

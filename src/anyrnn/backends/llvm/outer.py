@@ -27,7 +27,7 @@ PAIR = 2
 """Panels that are multiplied at once where a group is not full."""
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
 """Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 512
-columns, half a megabyte; with 8 lanes an eighth) and their rows of a block stay in the second level of cache.
+columns, half a megabyte; with 8 lanes of float32 128 KB) and their rows of a block stay in the second level of cache.
 """
 BUNDLE = GROUPS_TOGETHER * PANELS_TOGETHER
 """Tasks that are done block after block."""
