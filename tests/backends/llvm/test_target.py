@@ -9,6 +9,7 @@ import pytest
 
 import anyrnn
 from anyrnn.backends.llvm import run, target, unit
+from anyrnn.backends.llvm.shapes import tile_heights
 from tests.networks import Results, fitting, on_llvm
 
 
@@ -46,6 +47,11 @@ def test_machines(
     assert ("neon" in found.features) == (not triple.startswith("x86"))
 
 
+def test_without_fused_multiply_add_a_register_is_left_for_the_product() -> None:
+    with_it, without = (replace(target.machine(), registers=16, fused=fused) for fused in (True, False))
+    assert [tile_heights(each, 4)[0] for each in (with_it, without)] == [3, 2]
+
+
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "nas"])
@@ -63,6 +69,7 @@ def test_what_kernels_are_shaped_for_changes_no_bit(
     for vector_bytes, registers, fused in [(64, 32, True), (32, 16, True), (16, 32, True), (16, 16, False)]:
         other = replace(here, vector_bytes=vector_bytes, registers=registers, fused=fused)
         monkeypatch.setattr(target, "machine", lambda other=other: other)
+        assert run.element("float32").lanes == vector_bytes // 4
         for size, found, right in zip(sizes, results(), expected, strict=True):
             for name, value in right.items():
                 assert np.array_equal(found[name], value), f"{other.vector_bytes} bytes, {size}: {name}"

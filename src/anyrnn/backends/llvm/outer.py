@@ -154,19 +154,13 @@ class Outer:
         the first level of cache. `lanes`: where they are not all there.
         """
         b, e, right = self.b, self.element, self.right
-        apart = [b.mul(right.panel_bytes, v, "apart") if v else i64(0) for v in range(GROUP)]
-        if lanes:  # no panel's memory is touched that is not there
-            apart = [
-                b.select(b.compare("sgt", self.columns, i64(v * e.lanes)), bytes, i64(0), "apart")
-                for v, bytes in enumerate(apart)
-            ]
         run = b.loop("run", 0, self.runs, 1, [("to", self.side_by_side)])
         t = b.add(self.start, run.index, "t")
         rows = self.walk.part_of_run(t, self.part, self.part_rows)
         row = b.loop("row", 0, rows, 1, [("right", right.at_step(t, self.right_offset)), ("to", run.values[0])])
         here, to = row.values
         for v in range(GROUP):
-            at = b.at(here, apart[v], "i8", "right") if v else here
+            at = b.at(here, b.mul(right.panel_bytes, v), "i8", "right") if v else here
             value = b.masked_load(e.vector, at, lanes[v], "right") if lanes else b.load(e.vector, at, "right", e.bytes)
             b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
         following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, GROUP * e.panel_row, "i8", "to")]

@@ -24,7 +24,6 @@ from anyrnn.backends.llvm.tiles import (
     Kind,
     Tiles,
     following_block,
-    rows_apart,
     strip_rows,
 )
 
@@ -84,8 +83,7 @@ class Products:
         self.kernel, self.shaped, self.hoisting, self.fetches, self.tiles = kernel, shaped, hoisting, fetches, tiles
         self.b, self.element = kernel.b, kernel.element
         self.most_rows = strip_rows(shaped.heights)
-        self.panel_of_sums = rows_apart(shaped.heights) * self.element.panel_row
-        vectors = len(shaped.accumulators) * shaped.width * rows_apart(shaped.heights)
+        vectors = len(shaped.accumulators) * shaped.width * self.most_rows
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
@@ -154,11 +152,11 @@ class Products:
 
     def sum_at(self, accumulator: int, panel: Value | int, strip: Value) -> Value:
         """The address of one vector of the sums of a strip's first row."""
-        b, advance = self.b, self.kernel.advance
-        place = accumulator * self.shaped.width * self.panel_of_sums
+        b, e, advance = self.b, self.element, self.kernel.advance
+        place = accumulator * self.shaped.width * self.most_rows * e.panel_row
         if isinstance(panel, int):
-            return advance(strip, place + panel * self.panel_of_sums, "sum_at")
-        return advance(strip, b.add(b.mul(panel, self.panel_of_sums), place), "sum_at")
+            return advance(strip, place + panel * self.most_rows * e.panel_row, "sum_at")
+        return advance(strip, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
 
     def note(self, group: Group) -> None:
         """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""

@@ -126,8 +126,7 @@ def identity() -> str:
     import llvmlite.binding as llvm
 
     here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
-    shapes = f"{here.vector_bytes} {here.registers} {here.fused} {here.bytes_ahead} {here.tile_ahead}"
-    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {shapes}"
+    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead} {here.tile_ahead}"
 
 
 @contextmanager

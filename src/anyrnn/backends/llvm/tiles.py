@@ -41,13 +41,6 @@ def strip_rows(heights: tuple[int, ...]) -> int:
     return STRIP_TILES * heights[0]
 
 
-def rows_apart(heights: tuple[int, ...]) -> int:
-    """How many rows two panels of sums are apart: one more than a strip has, as tiles of eight rows of 64 bytes would be a page
-    apart, where a load waits for a store before it that ends in the same bits.
-    """
-    return strip_rows(heights) + 1
-
-
 @dataclass(frozen=True)
 class Kind:
     """What tiles have in common that are the same code: which sums products go to, counted from the first of them; how many
@@ -88,7 +81,7 @@ class Kind:
 
     def sum_at(self, e: Element, a: int, panel: int, row: int = 0) -> int:
         """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
-        return ((self.sums[a] * self.width + panel) * rows_apart(self.heights) + row) * e.panel_row
+        return ((self.sums[a] * self.width + panel) * strip_rows(self.heights) + row) * e.panel_row
 
 
 def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:
