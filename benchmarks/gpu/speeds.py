@@ -19,6 +19,7 @@ import anyrnn.torch
 from anyrnn.backends.triton import launch, split, tape, unit
 from anyrnn.backends.triton.device import device_of, measure
 from anyrnn.backends.triton.split import Blocks, StepWeights
+from anyrnn.sequence.network import Network
 from benchmarks.gpu.checks import MODULES
 from benchmarks.gpu.items import Items, NotHereError, failed
 from benchmarks.loops import LOOPS
@@ -87,23 +88,47 @@ STEPS = 200, 1200
 def step_of(choose: Callable[[], Blocks], hidden: int, dtype: torch.dtype = torch.float32, precision: str = "") -> str:
     """A step of an LSTM's kernel with 16 samples. `precision`: of products of another kind than torch's setting says."""
     module = anyrnn.torch.LSTM(16, hidden, device="cuda", dtype=dtype, backend="triton").eval()
-    found, blocks = [], choose()
+    blocks = choose()
     of_products = patch.object(unit, "precision_of", return_value=precision) if precision else nullcontext()
-    tape.TAPES.clear()  # which do not know of what is patched
     with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks), of_products:
-        for steps in STEPS:
-            x = torch.randn(steps, SAMPLES, 16, device="cuda", dtype=dtype)
-            found.append(milliseconds(lambda: module(x)))  # noqa: B023 (called at once)
+        return _told(_of_each_step(module, dtype), blocks)
+
+
+def gradient_step_of(hidden: int, dtype: torch.dtype, scatters: bool) -> str:
+    """What a step adds to a training call, gradients of weights included. `scatters`: sums may be scattered."""
+    module, usual = anyrnn.torch.LSTM(16, hidden, device="cuda", dtype=dtype, backend="triton"), unit.blocks_of
+    weights = weights_of(hidden, dtype, "backward")
+    weights = weights if scatters else replace(weights, scattered=None)
+    blocks = split.choose(module.network.plan.backward, weights, hidden, SAMPLES, device_of(DEVICE))
+
+    def blocks_of(network: Network, which: str, *of: Any) -> Blocks:
+        return blocks if which == "backward" else usual(network, which, *of)
+
+    with patch.object(unit, "blocks_of", blocks_of):
+        return _told(_of_each_step(lambda x: module(x)[0].sum().backward(), dtype), blocks)
+
+
+def _of_each_step(call: Callable[[torch.Tensor], object], dtype: torch.dtype) -> float:
+    """Microseconds."""
+    found = []
+    tape.TAPES.clear()  # which do not know of what is patched
+    for steps in STEPS:
+        x = torch.randn(steps, SAMPLES, 16, device="cuda", dtype=dtype)
+        found.append(milliseconds(lambda: call(x)))  # noqa: B023 (called at once)
     tape.TAPES.clear()
-    microseconds = (found[1] - found[0]) * 1e3 / (STEPS[1] - STEPS[0])
+    return (found[1] - found[0]) * 1e3 / (STEPS[1] - STEPS[0])
+
+
+def _told(microseconds: float, blocks: Blocks) -> str:
     where = f"held in {blocks.holds} blocks" if blocks.holds else "read"
-    return f"{microseconds:.2f} ({blocks.columns} programs of {blocks.features} features, weights {where})"
+    how = ", sums scattered" if blocks.scatters else ""
+    return f"{microseconds:.2f} ({blocks.columns} programs of {blocks.features} features, weights {where}{how})"
 
 
-def weights_of(hidden: int, dtype: torch.dtype) -> StepWeights:
+def weights_of(hidden: int, dtype: torch.dtype, which: str = "inference") -> StepWeights:
     plan, sizes, device = anyrnn.torch.LSTM(16, hidden).network.plan, {"input": 16, "hidden": hidden}, device_of(DEVICE)
     precision = split.precision_of(dtype, device)
-    return split.step_weights(launch.lowered(plan, "inference"), plan.phase.weights, sizes, dtype, precision)
+    return split.step_weights(launch.lowered(plan, which), plan.phase.weights, sizes, dtype, precision)
 
 
 def chosen(hidden: int, dtype: torch.dtype, may_hold: bool) -> Blocks:
@@ -134,6 +159,11 @@ def kernels() -> Items:
                 yield f"{name}, weights read, us", partial(step_of, partial(chosen, hidden, dtype, False), hidden, dtype)
         name = f"LSTM step, H 64, {str(dtype).removeprefix('torch.')}, one program without barriers, us"
         yield name, partial(step_of, Blocks, 64, dtype)
+    for hidden, dtype in ((512, torch.float32), (768, torch.float32), (768, torch.bfloat16), (1024, torch.float32)):
+        for scatters in (True, False):
+            how = "as chosen" if scatters else "sums not scattered"
+            name = f"LSTM training step, H {hidden}, {str(dtype).removeprefix('torch.')}, {how}, us"
+            yield name, partial(gradient_step_of, hidden, dtype, scatters)
 
 
 def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from anyrnn.backends.triton.device import READ, Device
 from anyrnn.backends.triton.launch import kernels, lowered, program_of
 from anyrnn.backends.triton.names import Argument
 from anyrnn.backends.triton.split import Blocks, held_bytes, holding, step_weights
-from anyrnn.passes.compile import plan
+from anyrnn.passes.compile import Plan, plan
 
 TARGET = GPUTarget("cuda", int(os.environ.get("CAPABILITY", "90")), 32)
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -36,7 +36,7 @@ TABLES = ("counts", "given", "segments", "sample_table", "step_table")
 def type_of(argument: Argument, dtype: str, roles: dict[str, str]) -> str:
     """As launches give them: what stands between steps of 16 bits is float32."""
     between = argument.kind == "buffer" and roles.get(argument.of) in ("state", "cross", "sum")
-    if argument.kind in ("scale", "probability") or between:
+    if argument.kind in ("scale", "probability", "scatter") or between:
         return f"*{'fp64' if dtype == 'float64' else 'fp32'}"
     if argument.kind in ("buffer", "weight"):
         return f"*{NAMES[dtype]}"
@@ -50,27 +50,39 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
     made, (size, rows) = plan(graph), map(int, sizes.split("x")) if "x" in sizes else (0, 0)
     features = {"input": size, "hidden": size, **graph.other_sizes(size)}
     for which in ("inference", "training", "backward"):
-        blocks = replace(Blocks(), columns=int(columns))
-        scanned = sizes == "scans" and program_of(made, which, scans=True) is not None
-        if size:
-            weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
-            all_blocks = holding(weights, size, rows, Device(132))
-            blocks = next(b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows))
-        found = kernels(made, which, scans=scanned, holds=blocks.holds)
-        roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
-        for name, arguments in found.code.arguments.items():
-            scans = name in found.code.scans
-            constants: dict[str, Any] = blocks.of_scans(of) if scans else blocks.constants(of, precision, False)
-            constants |= {a.name: True for a in arguments if a.kind == "adds"}
-            constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}  # as Triton specialises them
-            types = {a.name: type_of(a, dtype, roles) for a in arguments} | dict.fromkeys(constants, "constexpr")
-            plain = [a for a in arguments if a.name not in constants]
-            aligned = [a.name for a in plain if a.kind in ("buffer", "weight", "row", "step", "columns", "size")]
-            compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
-            shared = compiled.metadata.shared
-            if blocks.holds and TARGET.arch >= 80:  # others take more, and read weights where there is no room
-                assert shared <= held_bytes(blocks, weights), f"{name} takes {shared} bytes of shared memory"
-            print(which, name, len(compiled.asm["cubin"]), shared)
+        scans = sizes == "scans" and program_of(made, which, scans=True) is not None
+        if not size:
+            compile_program(made, which, replace(Blocks(), columns=int(columns)), of, precision, scans, sizes == "one")
+            continue
+        weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
+        all_blocks = holding(weights, size, rows, Device(132))
+        fitting = [b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows)]
+        for blocks in {b.scatters: b for b in reversed(fitting)}.values():
+            shared = compile_program(made, which, blocks, of, precision)
+            if TARGET.arch >= 80:  # others take more, and read weights where there is no room
+                assert shared <= held_bytes(blocks, weights), f"{which} takes {shared} bytes of shared memory"
+            print("scattered" if blocks.scatters else "held")
+
+
+def compile_program(
+    made: Plan, which: str, blocks: Blocks, dtype: torch.dtype, precision: str, scans: bool = False, one: bool = False
+) -> int:
+    """All functions of a program; `one`: for sizes of one feature, as Triton specialises them. Gives the most shared bytes."""
+    found, most = kernels(made, which, scans=scans, holds=blocks.holds, scatters=blocks.scatters), 0
+    roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
+    for name, arguments in found.code.arguments.items():
+        of_scan = name in found.code.scans
+        constants: dict[str, Any] = blocks.of_scans(dtype) if of_scan else blocks.constants(dtype, precision, False)
+        constants |= {a.name: True for a in arguments if a.kind == "adds"}
+        constants |= {a.name: 1 for a in arguments if a.kind == "size" and one}
+        types = {a.name: type_of(a, str(dtype).removeprefix("torch."), roles) for a in arguments}
+        plain = [a for a in arguments if a.name not in constants]
+        aligned = [a.name for a in plain if a.kind in ("buffer", "scatter", "weight", "row", "step", "columns", "size")]
+        types |= dict.fromkeys(constants, "constexpr")
+        compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
+        print(which, name, len(compiled.asm["cubin"]), compiled.metadata.shared)
+        most = max(most, compiled.metadata.shared)
+    return most
 
 
 def compile(

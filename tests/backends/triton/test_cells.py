@@ -11,6 +11,7 @@ import anyrnn.torch
 from anyrnn import State, affine, cell, cells, sigmoid, tanh, where
 from anyrnn.backends.triton import functions, unit
 from anyrnn.backends.triton.launch import lowered
+from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.memory import Chunk
 from anyrnn.backends.triton.split import barriers
 from anyrnn.passes import compile
@@ -33,25 +34,33 @@ def go_on(counter, target, COLUMN_PROGRAMS):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=() if c in QUICK else slow) for c in cells.names()])
 def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Odd sizes: neither rows nor features fill their blocks, and there are more than one of either. `holds`: programs that load
-    their weights before the steps, of all features.
+    their weights before the steps, of all features, and scatter sums that can be.
     """
     chosen = hold_weights(monkeypatch) if holds else []
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
     modules = [make(cell, backend, **shape) for backend in ("triton", "reference")]
     found, expected = (run(module, 4, 18, with_state=True) for module in modules)
     assert_agree(found, expected, KIND, cell, 1.0, None)
-    late = lowered(modules[0].network.plan, "training").late_terms
-    assert any(b.holds for b in chosen) == (holds and bool(late) and all(term.heads == 1 for term in late))
+    plan = modules[0].network.plan
+    held = {which: may_be_held(lowered(plan, which)) and holds for which in ("training", "backward")}
+    assert any(b.holds for b in chosen) == any(held.values())
+    assert any(b.scatters for b in chosen) == (held["backward"] and bool(lowered(plan, "backward").scatters))
+
+
+def may_be_held(program: Lowered) -> bool:
+    return bool(program.late_terms) and all(term.heads == 1 for term in program.late_terms)
 
 
 @pytest.mark.parametrize(
-    "cell",
+    ("cell", "scatters"),
     [
-        *("lstm", "gru_before"),
-        *(pytest.param(c, marks=slow) for c in ("lstm_layernorm", "gru_layernorm", "lstm_phased", "nas", "fast_slow(lstm, gru)")),
+        *(("lstm", True), ("gru_before", False)),
+        *(pytest.param(c, False, marks=slow) for c in ("lstm", "lstm_layernorm", "gru_layernorm", "lstm_phased", "nas")),
+        *(pytest.param(c, True, marks=slow) for c in ("lstm_layernorm", "gru_layernorm", "lstm_projected", "lem", "nas")),
+        pytest.param("fast_slow(lstm, gru)", True, marks=slow),
     ],
 )
-def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_share_the_features(cell: str, scatters: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with its part of the weights. The interpreter runs them one after the other, so one step is done until what each
     program makes for the others has come to all of them.
     """
@@ -67,10 +76,11 @@ def test_programs_that_share_the_features(cell: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(functions, "wait", go_on)
     monkeypatch.setattr(unit.Unit, "_loop", again)
-    hold_weights(monkeypatch, features=16)
+    chosen = hold_weights(monkeypatch, features=16, scatters=scatters)
     found, expected = (run(make(cell, backend, **shape), 1, 18, with_state=True) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
     assert set(launches) == {(3, True)}
+    assert any(b.scatters for b in chosen) == scatters
 
 
 @pytest.mark.parametrize(

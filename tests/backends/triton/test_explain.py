@@ -12,7 +12,7 @@ from triton.runtime.errors import OutOfResources
 import anyrnn
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import split, unit
+from anyrnn.backends.triton import split, telling, unit
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Lowered
@@ -111,6 +111,32 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
     blocks = choose(made.inference, weights, hidden, rows, H100)
     assert blocks == (replace(expected, stages=1) if expected.holds else expected)
     assert not blocks.holds or split.held_bytes(blocks, weights) <= H100.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("cell", "dtype", "hidden", "rows", "scatters", "rows_and_features"),
+    [
+        ("lstm", torch.float32, 512, 16, True, (16, 4)),
+        ("lstm", torch.bfloat16, 768, 16, True, (16, 8)),
+        ("lstm_layernorm", torch.float32, 256, 16, True, (16, 4)),
+        ("gru", torch.float32, 512, 16, True, (16, 4)),
+        ("lstm", torch.float32, 256, 200, False, (16, 32)),  # whose operands would be too many beside each other
+        ("gru_before", torch.float32, 512, 16, False, (16, 8)),  # whose sums have two operands, and one
+    ],
+)
+def test_sums_are_scattered_where_less_is_passed(
+    cell: str, dtype: torch.dtype, hidden: int, rows: int, scatters: bool, rows_and_features: tuple[int, int]
+) -> None:
+    """Of the gradient's steps, where a sum has three operands or more."""
+    made = plan(cells.load(cell).trace())
+    sizes, precision = {"hidden": hidden, "input": hidden}, split.precision_of(dtype, H100)
+    weights = split.step_weights(Lowered(made.backward), made.phase.weights, sizes, dtype, precision)
+    blocks = choose(made.backward, weights, hidden, rows, H100)
+    assert (blocks.scatters, (blocks.rows, blocks.features)) == (scatters, rows_and_features)
+    assert split.held_bytes(blocks, weights) <= H100.shared_bytes
+    assert (
+        "sums are made where their operands are" in telling.of_weights(blocks, weights, hidden, rows, H100, False)
+    ) == scatters
 
 
 @pytest.mark.parametrize(

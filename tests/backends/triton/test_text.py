@@ -40,6 +40,11 @@ def test_the_text_of_programs_that_hold_weights(golden: Callable[[str, str], Non
     golden("lstm_layernorm_holding", "\n\n".join(programs))
 
 
+def test_the_text_of_programs_that_scatter_sums(golden: Callable[[str, str], None]) -> None:
+    made = plan(cells.load("lstm").trace())
+    golden("lstm_scattering", code_of(made, "backward", "lstm", holds=2, scatters=True).text)
+
+
 def test_every_op_is_spelled() -> None:
     elementwise = {op.name for op in TABLE.values() if op.kind == "elementwise"}
     assert elementwise - {"choose"} == {*SPELLINGS} - {"fill"}

@@ -77,16 +77,17 @@ def _flat(found: Any) -> list[Tensor]:
     return [t for part in parts for t in (_flat(part) if isinstance(part, tuple) else [part]) if t is not None]
 
 
-def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None) -> list[Blocks]:
-    """Let programs hold the weights of their features, all or so many, in float64 too, which devices read in every step. Gives
-    what is chosen from then on.
+def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None, scatters: bool = True) -> list[Blocks]:
+    """Let programs hold the weights of their features, all or so many, in float64 too, which devices read in every step.
+    `scatters`: sums are scattered that can be. Gives what is chosen from then on.
     """
     usual, chosen = unit.choose, list[Blocks]()
 
     def held(program: Program, weights: StepWeights, widest: int, rows: int, device: Device, may_hold: bool) -> Blocks:
-        found = could_hold(replace(weights, precision="tf32"), widest) if may_hold else ()
-        fitting = (b for b in found if features in (None, b.features))
-        chosen.append(next(fitting, None) or usual(program, weights, widest, rows, device, may_hold))
+        parts = weights.scattered and replace(weights.scattered, precision="tf32")
+        found = could_hold(replace(weights, precision="tf32", scattered=parts), widest) if may_hold else ()
+        fitting = sorted((b for b in found if features in (None, b.features)), key=lambda b: b.scatters != scatters)
+        chosen.append(fitting[0] if fitting else usual(program, weights, widest, rows, device, may_hold))
         return chosen[-1]
 
     monkeypatch.setattr(unit, "choose", held)

@@ -141,6 +141,33 @@ def apart(x):
 
 
 @triton.jit
+def scatter(products, into, feature, column, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr):
+    """Store what program `column` has made of some features [S, K] of a sum [S, N, K], for the programs that have these. `into`
+    has a tile [N, BLOCK_F] from each program for each program.
+    """
+    row = tl.arange(0, products.shape[1])[None, :, None]
+    tile = column * COLUMN_PROGRAMS + feature // BLOCK_F
+    place = (tile[:, None, :] * products.shape[1] + row) * BLOCK_F + (feature % BLOCK_F)[:, None, :]
+    tl.store(into + place, products, mask=(feature < COLUMN_PROGRAMS * BLOCK_F)[:, None, :])
+
+
+@triton.jit
+def reduced(into, column, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr, COMPUTE: tl.constexpr):
+    """What all programs have stored for program `column`, added up: [BLOCK_N, BLOCK_F]. So many tiles are loaded at once as
+    registers have room for.
+    """
+    AT_ONCE: tl.constexpr = 4096 // (BLOCK_N * BLOCK_F)
+    row = tl.arange(0, BLOCK_N)[None, :, None]
+    feature = tl.arange(0, BLOCK_F)[None, None, :]
+    total = tl.zeros((AT_ONCE, BLOCK_N, BLOCK_F), COMPUTE)
+    for first in tl.static_range(0, COLUMN_PROGRAMS, AT_ONCE):
+        program = (first + tl.arange(0, AT_ONCE))[:, None, None]
+        place = ((program * COLUMN_PROGRAMS + column) * BLOCK_N + row) * BLOCK_F + feature
+        total += tl.load(into + place, mask=program < COLUMN_PROGRAMS, other=0.0, cache_modifier=".cg")
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
 def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
     """Until all programs of the same rows have come here `target / COLUMN_PROGRAMS` times; then what they wrote is seen."""
     tl.debug_barrier()

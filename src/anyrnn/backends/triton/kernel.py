@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anyrnn.backends.triton.lower import Sum, Term
+from anyrnn.backends.triton.lower import Scatter, Sum, Term
 from anyrnn.backends.triton.names import (
     BLOCKS,
     CALL,
@@ -17,6 +17,7 @@ from anyrnn.backends.triton.names import (
     Names,
     filled,
     identifier,
+    in_turn,
     power_of_two,
 )
 from anyrnn.backends.triton.spelling import SPELLINGS
@@ -94,9 +95,12 @@ class KernelText:
         for i in self.kernel.affines:
             if i in self.needed:
                 of = self.writer.lowered.sum_of(self.kernel, i)
-                keys += [(t.operand, t.later) for t in of.terms]
+                keys += [(t.operand, t.later) for t in of.terms if self.scatter_of(i) is None]
                 keys += [(of.early.name, of.later)] if of.early else []
         keys += [(buffer, later) for _, buffer, later in self.kernel.stores]
+        for scatter in self.writer.scatters.values():
+            if (later := self._multiplies(scatter)) is not None:
+                keys += [(term.operand, later) for term in scatter.terms]
         for buffer, later in dict.fromkeys(keys):
             self._place(buffer, later)
         if any(self.nodes[i].op == "choose" for i in self.needed):
@@ -237,12 +241,17 @@ class KernelText:
         self.say(f"inside = there & (feature < {features})")
         for i in affines:
             self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
-        self.say_products([(i, t) for i in affines for t in self.writer.lowered.sum_of(self.kernel, i).terms], features)
+        whole = [i for i in affines if self.scatter_of(i) is None]
+        self.say_products([(i, t) for i in whole for t in self.writer.lowered.sum_of(self.kernel, i).terms], features)
+        for i in affines:
+            self.say_reduced(i)
         read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
         read |= {i for i, _, _ in self.kernel.stores}
         for i in self.needed:
             if i in read and self.nodes[i].op != "affine":
                 self.say_value(i)
+        for scatter in dict.fromkeys(self.writer.scatters.values()):
+            self.say_scatter(scatter)
         for i, buffer, later in self.kernel.stores:
             self.say_store(self.value_text(i), buffer, later, "inside", " + feature")
 
@@ -307,11 +316,51 @@ class KernelText:
                     self.say(f"k = {block} * BLOCK_K + {SLICED}")
                     values.append(self.say_operand(*of, block))
                 for block, value in enumerate(values):
-                    tiles = self.use(self.writer.tiles(of[0], [term for _, term in groups[of]], block))
+                    tiles = self.use(self.writer.tiles([term for _, term in groups[of]], block))
                     parts = f"functions.parts({value}, OPERAND, PRECISION)"
                     self.say(f"{total} = functions.product({parts}, {tiles}, {total}, PRECISION, COMPUTE)")
             self.say(f"{total} = tl.sum({total}, axis=0)")
             self._say_apart(total, [self.label(i) for i in results], columns)
+
+    def scatter_of(self, i: int) -> Scatter | None:
+        return self.writer.scatters.get((id(self.kernel), i))
+
+    def _multiplies(self, scatter: Scatter) -> int | None:
+        """Of how many steps later than the current one this kernel multiplies the operands of a sum, if it does."""
+        return next((later for kernel, later in scatter.kernels if kernel == id(self.kernel)), None)
+
+    def _of_scatter(self, scatter: Scatter, later: int) -> str:
+        """Where the products of a step stand that programs of the same rows make for each other."""
+        address, step = self.use(self.writer.scatter(scatter)), self._later(later)
+        return f"{address} + (row_block * 2 + ({step} & 1)) * (COLUMN_PROGRAMS * COLUMN_PROGRAMS * BLOCK_N * BLOCK_F)"
+
+    def say_reduced(self, i: int) -> None:
+        """Add to a sum of products what all programs have made of it."""
+        scatter = self.scatter_of(i)
+        if scatter is not None:
+            [later] = {term.later for term in self.writer.lowered.sum_of(self.kernel, i).terms}
+            how = "column, BLOCK_N, BLOCK_F, COLUMN_PROGRAMS, COMPUTE"
+            self.say(f"{self.label(i)} += functions.reduced({self._of_scatter(scatter, later)}, {how})")
+
+    def say_scatter(self, scatter: Scatter) -> None:
+        """Multiply operands by weights that are held, for all features of their sum. Those that kernels before have made are
+        loaded.
+        """
+        later = self._multiplies(scatter)
+        if later is None:
+            return
+        made = {buffer: f"tl.where(inside, {self.value_text(i)}, 0.0)" for i, buffer, _ in self.kernel.stores}
+        tiles = [made.get(term.operand) or self.load(term.operand, later) for term in scatter.terms]
+        operands, total = (self.local((of, scatter), f"{of}{identifier(scatter.name)}") for of in ("operands_of_", ""))
+        slices = f"(SLICES, BLOCK_N, {power_of_two(len(tiles))} * BLOCK_F)"
+        self.say(f"{operands} = tl.broadcast_to({in_turn([f'{tile}[None, :, :]' for tile in tiles])}, {slices})")
+        self.say(f"{operands} = functions.parts({operands}, OPERAND, PRECISION)")
+        for block in range(self.writer.holds):
+            held = self.use(self.writer.tiles(scatter.terms, block, scattered=True))
+            self.say(f"{total} = tl.zeros((SLICES, BLOCK_N, BLOCK_K // SLICES), COMPUTE)")
+            self.say(f"{total} = functions.product({operands}, {held}, {total}, PRECISION, COMPUTE)")
+            self.say(f"k = {block} * BLOCK_K + {SLICED}")
+            self.say(f"functions.scatter({total}, {self._of_scatter(scatter, later)}, k, column, BLOCK_F, COLUMN_PROGRAMS)")
 
     def _say_apart(self, value: str, results: Sequence[str], columns: int) -> None:
         """Add to each result its columns of a value that has those of so many in turn."""

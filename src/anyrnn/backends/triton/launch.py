@@ -46,11 +46,11 @@ def program_of(plan: Plan, which: str, scans: bool = False) -> Program | None:
     return with_scans(plan, which) if scans else program
 
 
-def code_of(plan: Plan, which: str, name: str, scans: bool = False, holds: int = 0) -> Code:
+def code_of(plan: Plan, which: str, name: str, scans: bool = False, holds: int = 0, scatters: bool = False) -> Code:
     """The text of a program of a plan."""
     program = program_of(plan, which, scans)
     assert program is not None
-    return write(program, plan.phase.weights, f"{name}_{which}", holds)
+    return write(program, plan.phase.weights, f"{name}_{which}", holds, scatters)
 
 
 @lru_cache(maxsize=256)
@@ -62,14 +62,14 @@ def lowered(plan: Plan, which: str, scans: bool = False) -> Lowered:
 
 
 @lru_cache(maxsize=256)
-def kernels(plan: Plan, which: str, scans: bool = False, holds: int = 0) -> Kernels:
+def kernels(plan: Plan, which: str, scans: bool = False, holds: int = 0, scatters: bool = False) -> Kernels:
     """Those of a program. Triton compiles each when it is first launched."""
     import triton
     import triton.language as tl
 
     from anyrnn.backends.triton import functions
 
-    code = code_of(plan, which, plan.graph.name, scans, holds)
+    code = code_of(plan, which, plan.graph.name, scans, holds, scatters)
     file = f"<anyrnn {plan.graph.name} {which} {abs(hash(code.text)):x}>"
     lines = code.text.splitlines(keepends=True)
     linecache.cache[file] = (len(code.text), None, lines, file)  # Triton reads a function's text from its file

@@ -48,6 +48,24 @@ class Sum:
     terms: tuple[Term, ...]
 
 
+@dataclass(frozen=True)
+class Scatter:
+    """A sum of products that can be made where the operands are: each program multiplies the features of them that it has made,
+    gives every other what belongs to its features of the sum, and adds up what it is given. It stands in a buffer of its name.
+    """
+
+    name: str
+    dim: Dim
+    terms: tuple[Term, ...]
+    """all at the same step"""
+    kernels: frozenset[tuple[int, int]]
+    """by identity, those that multiply, as behind them all operands are there; and of how many steps later"""
+
+
+LEAST_SCATTERED = 3
+"""Products of a sum that is scattered: with as many features everywhere, reading their operands is as good for two."""
+
+
 class Lowered:
     """A program with its affines taken apart."""
 
@@ -70,6 +88,10 @@ class Lowered:
         program = self.program
         return tuple(filter(None, (program.entry, *program.body, program.exit)))
 
+    @cached_property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        return tuple(kernel for stage in self.loop for kernel in stage.kernels)
+
     def is_product(self, kernel: Kernel) -> bool:
         """Whether all that a kernel outside of the loop stores are sums of products, which no kernel need be written for."""
         outside = all(kernel is not one for stage in self.loop for one in stage.kernels)
@@ -81,8 +103,43 @@ class Lowered:
     @cached_property
     def late_terms(self) -> tuple[Term, ...]:
         """The products that are made in the steps."""
-        kernels = [kernel for stage in self.loop for kernel in stage.kernels]
-        return tuple(term for kernel in kernels for i in kernel.affines for term in self.sum_of(kernel, i).terms)
+        return tuple(term for kernel in self._kernels for i in kernel.affines for term in self.sum_of(kernel, i).terms)
+
+    @cached_property
+    def scatters(self) -> dict[tuple[int, int], Scatter]:
+        """By the identity of a kernel of the loop, and the node."""
+        by_terms: dict[tuple[object, ...], Scatter] = {}
+        found = {}
+        for kernel in self._kernels:
+            for i in kernel.affines:
+                terms, dim = self.sum_of(kernel, i).terms, kernel.nodes[i].shape[0]
+                multiplying = self._multiplying(terms)
+                if multiplying:
+                    key = dim, *((t.weight, t.operand, t.transposed) for t in terms)
+                    name = f"products_of_{terms[0].operand}" + (f"_{len(by_terms)}" if by_terms else "")
+                    found[id(kernel), i] = by_terms.setdefault(key, Scatter(name, dim, terms, multiplying))
+        return found
+
+    def _multiplying(self, terms: tuple[Term, ...]) -> frozenset[tuple[int, int]]:
+        """The kernels behind which all operands of a sum are there, which is made in the same step or the next; none where it
+        cannot be scattered.
+        """
+        program, operands = self.program, {t.operand for t in terms}
+        one_step = len({t.later for t in terms}) == 1 and all(t.heads == 1 for t in terms)
+        carried = any(program.buffer(name).role == "state" for name in operands)
+        if len(terms) < LEAST_SCATTERED or not one_step or carried:
+            return frozenset()
+        found = set()
+        for first in filter(None, (program.entry, program.body[0])):
+            kernels = [kernel for stage in (first, *program.body[1:]) for kernel in stage.kernels]
+            made = [(kernel, buffer, later) for kernel in kernels for _, buffer, later in kernel.stores if buffer in operands]
+            if {buffer for _, buffer, _ in made} != operands or len({later for _, _, later in made}) > 1:
+                return frozenset()
+            last, _, later = made[-1]
+            if abs(later - terms[0].later) > 1 or any(program.buffer(name).dim != last.dim for name in operands):
+                return frozenset()
+            found.add((id(last), later))
+        return frozenset(found)
 
     def of_stages(self, stages: Iterable[Stage]) -> list[Early]:
         """Each once."""

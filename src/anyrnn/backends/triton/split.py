@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from anyrnn.backends import tf32
 from anyrnn.backends.triton.device import Device, interpreted
-from anyrnn.backends.triton.lower import Lowered, Term
+from anyrnn.backends.triton.lower import Lowered, Scatter, Term
 from anyrnn.backends.triton.names import power_of_two
 from anyrnn.ir.graph import reachable
 from anyrnn.passes.parameters import Weight
@@ -27,8 +27,10 @@ many features of an operand one product is.
 """
 MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
-MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 12288
-"""Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and twice these."""
+MOST_OPERANDS, MOST_SUMS, MOST_PARTED, MOST_STACKED = 8192, 8192, 12288, 2048
+"""Numbers of a product that stand in registers: operands; sums; where operands come in three parts, sums and twice these; and
+operands that each warp has, as those of sums that are scattered.
+"""
 SUMMED, MOST_SUMMED = 64, 256
 """Features of a block of a sum over them: where a program adds up all rows of its block, and at the most."""
 LOAD = 32
@@ -60,7 +62,9 @@ class Blocks:
     """in how many blocks of an operand's features a program holds its part of the weights, loaded once before the steps; 0: it
     reads them in every step"""
     slices: int = 1
-    """in how many parts, one for each warp, an operand of held weights is multiplied"""
+    """in how many parts, one for each warp, an operand of held weights is multiplied, or a sum that is scattered is made"""
+    scatters: bool = False
+    """whether sums that can be scattered are (see `lower.Scatter`)"""
     stages: int = 3
     """how many blocks of a product are on their way at once; one where weights are held: loads might be moved before a barrier"""
 
@@ -114,14 +118,23 @@ class StepWeights:
     """of all results of products, in blocks of features; where those of an operand are held together, by powers of two"""
     widest: int
     """the most of one operand"""
-    operands: int
+    passed: int
+    """vectors that a program reads of others, or writes for them"""
     depth: int
-    """the features of the longest operand"""
+    """the features of the longest of these"""
     block_diagonal: bool
     """whether any is"""
     precision: str
     element: int
     """bytes of a number"""
+    stacked: int = 0
+    """the most products of one sum that is scattered, by powers of two"""
+    scattered: StepWeights | None = None
+    """the same where sums are scattered that can be, if there are any"""
+
+    def of(self, blocks: Blocks) -> StepWeights:
+        """As programs of such blocks have them."""
+        return self.scattered if self.scattered is not None and blocks.scatters else self
 
     @property
     def tensor_cores(self) -> bool:
@@ -183,9 +196,10 @@ def _of_several(features: int, rows: int, device: Device) -> Blocks:
 
 def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device, waits: float) -> float:
     """Of a step of one program: to read what it multiplies, to multiply, and to wait."""
+    weights = weights.of(blocks)
     padded = -(-features // blocks.features // blocks.columns) * blocks.features
     depth = -(-weights.depth // blocks.depth) * blocks.depth
-    seconds = LEAST_SECONDS + blocks.rows * depth * weights.operands * 4 / device.bytes_a_second
+    seconds = LEAST_SECONDS + blocks.rows * depth * weights.passed * 4 / device.bytes_a_second
     if not blocks.holds:
         seconds += weights.columns * depth * padded / device.read_numbers_a_second
     seconds += blocks.rows * weights.columns * depth * padded * weights.products / device.products_a_second
@@ -203,28 +217,40 @@ def holding(weights: StepWeights, features: int, rows: int, device: Device) -> I
 
 
 def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
-    """The same for devices of any size."""
-    if not weights.columns or weights.block_diagonal or not weights.tensor_cores:
-        return
+    """The same for devices of any size; those that scatter sums come last."""
+    if weights.columns and not weights.block_diagonal and weights.tensor_cores:
+        yield from _could_hold(weights, features)
+        if weights.scattered is not None:
+            yield from _could_hold(weights.scattered, features)
+
+
+def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
     for samples in HOLDING_ROWS:
         for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, power_of_two(features))):
-            columns = size * weights.widest
-            if columns < 8:  # of which products have no fewer
+            columns, stack = size * weights.widest, size * weights.stacked
+            if 0 < columns < 8 or 0 < stack < LEAST_DEPTH:  # of which products have no fewer
                 continue
-            slices = min(MOST_SLICES, max(1, MOST_SUMS // (samples * columns)))
+            if samples * stack > MOST_STACKED:
+                continue
+            slices = min(MOST_SLICES, max(1, MOST_SUMS // max(1, samples * columns)))
             sums = slices * samples * columns
-            most = (MOST_PARTED - sums) // 2 if weights.precision == THREE_PARTS else MOST_OPERANDS
-            depths = [d for d in HOLDING_DEPTHS if d * samples <= most or d == LEAST_DEPTH]
+            most = ((MOST_PARTED - sums) // 2 if weights.precision == THREE_PARTS else MOST_OPERANDS) // samples
+            if stack:  # whose products have the features of a sum side by side
+                most = min(most, MOST_OPERANDS // stack, MOST_SUMS // samples)
+            depths = [d for d in HOLDING_DEPTHS if d <= most or d == LEAST_DEPTH]
             depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
             held = -(-weights.depth // depth)
             slices = min(slices, depth // LEAST_DEPTH)
-            yield Blocks(samples, size, depth, columns=-(-features // size), holds=held, slices=slices, stages=1)
+            columns = -(-features // size)
+            yield Blocks(samples, size, depth, columns, holds=held, slices=slices, scatters=stack > 0, stages=1)
 
 
 def held_bytes(blocks: Blocks, weights: StepWeights) -> int:
     """Of shared memory at the most: a program's part of the weights, the rows that it multiplies them by, and what it makes."""
+    weights = weights.of(blocks)
     held = weights.columns * blocks.holds * blocks.depth * blocks.features * weights.held_element
-    return held + 4 * blocks.rows * (blocks.depth + blocks.slices * weights.widest * blocks.features)
+    stacked = blocks.slices * blocks.rows * weights.stacked * blocks.features * weights.held_element
+    return held + stacked + 4 * blocks.rows * (blocks.depth + blocks.slices * weights.widest * blocks.features)
 
 
 def worth_scans(blocks: Blocks, steps: int, rows: int, device: Device) -> bool:
@@ -237,17 +263,42 @@ def step_weights(
     lowered: Lowered, weights: tuple[Weight, ...], sizes: dict[str, int], dtype: torch.dtype, precision: str
 ) -> StepWeights:
     """Those of a program."""
+    given = weights, sizes, dtype, precision
+    scattered = _step_weights(lowered, lowered.scatters, *given) if lowered.scatters else None
+    return replace(_step_weights(lowered, {}, *given), scattered=scattered)
+
+
+def _step_weights(
+    lowered: Lowered,
+    scatters: Mapping[tuple[int, int], Scatter],
+    weights: tuple[Weight, ...],
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    precision: str,
+) -> StepWeights:
+    """Where some sums are scattered."""
     groups: dict[tuple[int, str, int], list[Term]] = {}
     for kernel in (kernel for stage in lowered.loop for kernel in stage.kernels):
-        for term in (term for i in kernel.affines for term in lowered.sum_of(kernel, i).terms):
+        sums = (i for i in kernel.affines if (id(kernel), i) not in scatters)
+        for term in (term for i in sums for term in lowered.sum_of(kernel, i).terms):
             groups.setdefault((id(kernel), term.operand, term.later), []).append(term)
     together = {tuple((t.weight, t.transposed, t.operand) for t in group): group for group in groups.values()}
-    terms = [term for group in together.values() for term in group]
-    read = {term.weight for term in terms}
+    terms, stacks = [term for group in together.values() for term in group], dict.fromkeys(scatters.values())
+    read = {term.weight for term in (*terms, *(term for scatter in stacks for term in scatter.terms))}
     shapes = {w.name: tuple(dim.evaluate(sizes) for dim in w.shape) for w in weights if w.name in read}
     bytes = dtype.itemsize * sum(map(math.prod, shapes.values()))
-    depth = max((shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms), default=0)
+    depths = [shapes[t.weight][0 if t.transposed else 1] * (1 if t.transposed else t.heads) for t in terms]
+    depths += [scatter.dim.evaluate(sizes) for scatter in stacks]
     columns = [power_of_two(len(group)) for group in together.values()]
-    block_diagonal = any(term.heads > 1 for term in terms)
-    widest = max(columns, default=0)
-    return StepWeights(bytes, sum(columns), widest, len(columns), depth, block_diagonal, precision, dtype.itemsize)
+    stacked = [power_of_two(len(scatter.terms)) for scatter in stacks]
+    return StepWeights(
+        bytes,
+        sum(columns) + sum(stacked),
+        max(columns, default=0),
+        len(columns) + 2 * len(stacked),
+        max(depths, default=0),
+        any(term.heads > 1 for term in terms),
+        precision,
+        dtype.itemsize,
+        max(stacked, default=0),
+    )

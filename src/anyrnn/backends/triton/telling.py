@@ -14,7 +14,8 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
         return ""
     room = f"{device.shared_bytes / 1024:.0f} KB of a multiprocessor"
     if blocks.holds:
-        return f"weights are held on chip, in {held_bytes(blocks, weights) / 1024:.0f} of the {room}"
+        where = f"weights are held on chip, in {held_bytes(blocks, weights) / 1024:.0f} of the {room}"
+        return where + ("; sums are made where their operands are, and their parts passed on" if blocks.scatters else "")
     least = min((held_bytes(b, weights) for b in could_hold(weights, features)), default=0)
     if refused:
         why = f"Triton found no room for a part of them in the {room}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.triton.kernel import KernelText
-from anyrnn.backends.triton.lower import Lowered, Term
+from anyrnn.backends.triton.lower import Lowered, Scatter, Term
 from anyrnn.backends.triton.names import (
     BLOCKS,
     CALL,
@@ -25,7 +25,7 @@ from anyrnn.backends.triton.names import (
     Names,
     filled,
     identifier,
-    power_of_two,
+    in_turn,
 )
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.backends.triton.split import shares_rows
@@ -57,7 +57,7 @@ def flat_key(kernel: Kernel) -> tuple[str, str]:
 class Writer:
     """Writes the functions of one program."""
 
-    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: int) -> None:
+    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: int, scatters: bool) -> None:
         self.program, self.name, self.holds = program, name, holds
         self.weights = {w.name: w for w in weights}
         self.lowered = Lowered(program)
@@ -68,8 +68,11 @@ class Writer:
         self.functions = Names(RESERVED)
         self.pieces: list[str] = []
         self.arguments: dict[str, tuple[Argument, ...]] = {}
-        self.held: dict[str, tuple[tuple[Term, ...], int]] = {}
-        """by the name of what a program holds, products with one operand, and of which block of its features"""
+        self.held: dict[str, tuple[tuple[Term, ...], int, bool]] = {}
+        """by the name of what a program holds, products with one operand, and of which block of its features; or products that
+        are scattered, and of which block of their sum's features
+        """
+        self.scatters = self.lowered.scatters if scatters else {}
 
     def code(self) -> Code:
         called: dict[int, tuple[str, tuple[Argument, ...]]] = {}
@@ -145,12 +148,14 @@ class Writer:
         if not self.held:
             return []
         lines = ["    feature = (column * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]"]
-        for name, (terms, block) in self.held.items():
-            columns = [self.load_of(term, use) for term in terms]
-            columns += columns[-1:] * (power_of_two(len(columns)) - len(columns))
-            while len(columns) > 1:
-                columns = [f"functions.together({a}, {b})" for a, b in zip(columns[::2], columns[1::2], strict=True)]
-            lines += [f"    k = {block} * BLOCK_K + {SLICED}", f"    {name} = functions.parts({columns[0]}, OPERAND, PRECISION)"]
+        for name, (terms, block, scattered) in self.held.items():
+            sides = "k[:, :, None]", "feature[None, :, :]"
+            lines.append(f"    k = {block} * BLOCK_K + {SLICED}")
+            for place, term in enumerate(terms):
+                lines.append(f"    tile_{place} = {self.load_of(term, use, *(reversed(sides) if scattered else sides))}")
+            tile = in_turn([f"tile_{place}" for place in range(len(terms))])
+            tile = f"tl.permute({tile}, (0, 2, 1))" if scattered else tile
+            lines.append(f"    {name} = functions.parts({tile}, OPERAND, PRECISION)")
         return lines
 
     def _wait(self, depth: int) -> list[str]:
@@ -197,19 +202,24 @@ class Writer:
     def weight(self, name: str) -> Argument:
         return Argument("weight", name, self.names(("weight", name), f"{identifier(name)}_ptr"))
 
-    def tiles(self, operand: str, terms: Sequence[Term], block: int) -> Argument:
-        """What a program holds, for a block of an operand's features, of the weights that it is multiplied with at once."""
+    def tiles(self, terms: Sequence[Term], block: int, scattered: bool = False) -> Argument:
+        """What a program holds, for a block of features, of the weights that are multiplied at once: features of the operand,
+        or, where products are scattered, of their sum.
+        """
         of = " ".join(f"{term.weight} transposed" if term.transposed else term.weight for term in terms)
-        argument = Argument("tile", f"{of} {block}", self.names(("tile", of, block), f"weights_of_{identifier(operand)}_{block}"))
-        self.held[argument.name] = tuple(terms), block
-        return argument
+        of += " scattered" if scattered else ""
+        name = self.names(("tile", of, block), f"weights_of_{identifier(terms[0].operand)}_{block}")
+        self.held[name] = tuple(terms), block, scattered
+        return Argument("tile", f"{of} {block}", name)
 
-    def load_of(self, term: Term, use: Callable[[Argument], str]) -> str:
-        """A tile of a term's weight, features `k` of the operand by `feature` of the result; in slices if held."""
+    def scatter(self, scatter: Scatter) -> Argument:
+        return Argument("scatter", scatter.name, self.names(("scatter", scatter.name), f"{identifier(scatter.name)}_ptr"))
+
+    def load_of(self, term: Term, use: Callable[[Argument], str], k: str = "k[:, None]", feature: str = "feature") -> str:
+        """A tile of a term's weight: some features `k` of the operand by some `feature` of the result."""
         rows, columns = self.weights[term.weight].shape
         features, depth = (columns * term.heads, rows) if term.transposed else (rows, columns * term.heads)
         address, of_row = use(self.weight(term.weight)), use(self.columns(term.weight))
-        k, feature = ("k[:, :, None]", "feature[None, :, :]") if self.holds else ("k[:, None]", "feature")
         row, column = (k, feature) if term.transposed else (feature, k)
         mask = f"({k} < {use(self.size(depth))}) & ({feature} < {use(self.size(features))})"
         if term.heads > 1:
@@ -248,6 +258,8 @@ def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]
     return [INDENT * depth + f"{function}(", *filled([*plain, *constants, *BLOCKS], depth + 1), INDENT * depth + ")"]
 
 
-def write(program: Program, weights: Sequence[Weight], name: str, holds: int) -> Code:
-    """The text of a program; `holds`: in how many blocks its launches hold the weights of the steps, see `Blocks`."""
-    return Writer(program, weights, identifier(name), holds).code()
+def write(program: Program, weights: Sequence[Weight], name: str, holds: int, scatters: bool) -> Code:
+    """The text of a program; `holds`: in how many blocks its launches hold the weights of the steps, see `Blocks`; `scatters`:
+    whether they scatter sums.
+    """
+    return Writer(program, weights, identifier(name), holds, scatters).code()

@@ -76,7 +76,9 @@ class Unit:
 
     def _choose(self) -> None:
         self.blocks = blocks_of(*self.kind)
-        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, self.blocks.scans, self.blocks.holds)
+        self.kernels: Kernels = launch.kernels(
+            self.network.plan, self.which, self.blocks.scans, self.blocks.holds, self.blocks.scatters
+        )
 
     # memory
 
@@ -120,11 +122,20 @@ class Unit:
                 self.tensors[buffer.name] = torch.zeros(rows, size, dtype=self.state_dtype, device=self.device)
             elif buffer.role == "chunk" and buffer.dim is None:
                 self.tensors[buffer.name] = self.new(longest, size, of_states=True)
+        if self.blocks.scatters:
+            self.make_room_between_programs()
         for group in self._neighbours():
             whole, begin = self.new(longest, sum(self.size(dim) for _, dim in group)), 0
             for name, dim in group:
                 self.tensors[name] = whole[:, begin : begin + self.size(dim)]
                 begin += self.size(dim)
+
+    def make_room_between_programs(self) -> None:
+        """For what programs of the same rows make for each other, in two steps."""
+        tiles = 2 * self.row_blocks() * self.blocks.columns**2
+        for scatter in self.lowered.scatters.values():
+            size = tiles * self.blocks.rows * self.blocks.features
+            self.values["scatter", scatter.name] = self.new(size, of_states=True)
 
     def _neighbours(self) -> list[list[tuple[str, Dim]]]:
         """What is kept for a chunk, by the matrix that it is multiplied with or a sum of products of, in the order of its rows:
