@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.backends.triton.twins import make, run
+from tests.backends.triton.twins import hold_weights, make, run
 from tests.budget import assert_agree
 from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
 
@@ -62,6 +62,16 @@ def test_pairs(pair: tuple[str, str], call: dict[str, Any]) -> None:
 @pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=slow)])
 def test_calls(cell: str, kind: str) -> None:
     compare(cell, {}, CALLS[kind])
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "reset" else slow) for k in CALLS])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=slow)])
+def test_calls_of_programs_that_scatter_sums(cell: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where steps have different rows, and borders of chunks are between them."""
+    chosen = hold_weights(monkeypatch)
+    monkeypatch.setattr("anyrnn.backends.triton.memory.CHUNK_ROWS", 6)
+    compare(cell, {}, CALLS[kind], bidirectional=True)
+    assert any(blocks.scatters for blocks in chosen)
 
 
 @slow

@@ -16,7 +16,7 @@ import anyrnn.torch
 from anyrnn import State, Step, affine, cell, cells, tanh
 from anyrnn.backends.triton import launch, tape, tape_watching, tape_writing
 from anyrnn.torch import gpu, taped
-from tests.backends.triton.twins import make, shape_for
+from tests.backends.triton.twins import hold_weights, make, shape_for
 
 QUICK = ("gru_before", "cfc")
 CALLS = 4
@@ -96,6 +96,13 @@ def test_options(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = anyrnn.torch.LSTM(4, 4, backend="triton", **{"dtype": torch.float64, **how})
     calls = how.get("num_layers", 1) if "residual" in how else 1  # layers are calls of their own where something is between them
     check(monkeypatch, module, (5, 2, 4), 3 * calls)
+
+
+def test_sums_that_are_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where programs stand what they make for each other is the call's own memory."""
+    chosen = hold_weights(monkeypatch)
+    check(monkeypatch, make("lstm", "triton", 3, 6), (5, 2, 3))
+    assert any(blocks.scatters for blocks in chosen)
 
 
 @pytest.mark.slow
