@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-import triton
-import triton.language as tl
 
 import anyrnn.torch
-from anyrnn import State, affine, cell, cells, sigmoid, tanh, where
-from anyrnn.backends.triton import functions, unit
+from anyrnn import State, affine, cell, cells, sigmoid, sqrt, tanh, vector, where
+from anyrnn.backends.triton import functions
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.lower import Lowered
-from anyrnn.backends.triton.memory import Chunk
-from anyrnn.backends.triton.split import barriers
 from anyrnn.passes import compile
+from tests.backends.triton.together import run_together
 from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
 
@@ -22,12 +21,6 @@ KIND = "random cells, float64"
 QUICK = ("rnn_tanh", "gru_before", "lru", "cfc")
 """With a product, several stages, a product after the steps, and further inputs."""
 slow = pytest.mark.slow
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def go_on(counter, target, COLUMN_PROGRAMS):  # type: ignore[no-untyped-def]
-    """In the place of waiting."""
-    tl.debug_barrier()
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -51,36 +44,68 @@ def may_be_held(program: Lowered) -> bool:
     return bool(program.late_terms) and all(term.heads == 1 for term in program.late_terms)
 
 
+@cell
+def three_forward(x, h):  # type: ignore[no-untyped-def]
+    """Of its sums one has three operands that the same step has made."""
+    a, b, c = sigmoid(affine("a", x, h)), tanh(affine("b", x, h)), sigmoid(affine("c", x, h))
+    h = tanh(affine("n", x, a=a, b=b, c=c))
+    return h, State(h=h)
+
+
+@cell
+def three_states(x, h, c, m):  # type: ignore[no-untyped-def]
+    """Of states, which come from outside of the steps."""
+    h = tanh(affine("h", x, h, c=c, m=m))
+    c, m = 0.5 * c + h, m - 0.25 * h
+    return h, State(h=h, c=c, m=m)
+
+
+@cell
+def not_a_number(x, h):  # type: ignore[no-untyped-def]
+    """For features that are not there, which are loaded as zeros."""
+    gates = [tanh(affine(gate, x, h)) for gate in "abcd"]
+    h = gates[0] * gates[1] * sqrt(h * h + vector("v", init=1.0)) / vector("w", init=1.0) + gates[2] * gates[3]
+    return h, State(h=h)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is not there
 @pytest.mark.parametrize(
-    ("cell", "scatters"),
+    ("cell", "scatters", "order"),
     [
-        *(("lstm", True), ("gru_before", False)),
-        *(pytest.param(c, False, marks=slow) for c in ("lstm", "lstm_layernorm", "gru_layernorm", "lstm_phased", "nas")),
-        *(pytest.param(c, True, marks=slow) for c in ("lstm_layernorm", "gru_layernorm", "lstm_projected", "lem", "nas")),
-        pytest.param("fast_slow(lstm, gru)", True, marks=slow),
+        *(("lstm", True, "random"), ("gru_before", False, "random"), (three_states, False, "random")),
+        (three_forward, True, "first"),
+        (not_a_number, True, "last"),
+        *(pytest.param("lstm", True, order, marks=slow) for order in ("first", "last")),
+        *(pytest.param(c, False, "last", marks=slow) for c in ("lstm", "lstm_layernorm", "gru_layernorm", "lstm_phased", "nas")),
+        *(
+            pytest.param(c, True, "random", marks=slow)
+            for c in ("lstm_layernorm", "gru_layernorm", "lstm_projected", "lem", "nas")
+        ),
+        pytest.param("fast_slow(lstm, gru)", True, "random", marks=slow),
     ],
 )
-def test_programs_that_share_the_features(cell: str, scatters: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its part of the weights. The interpreter runs them one after the other, so one step is done until what each
-    program makes for the others has come to all of them.
-    """
-    shape, launches, loop = shape_for(cell, 5, 37), [], unit.Unit._loop
-
-    def again(self: unit.Unit, chunk: Chunk) -> None:
-        launches.append((self.blocks.columns, self.blocks.holds))
-        sums = {name: tensor.clone() for name, tensor in self.tensors.items() if self._role(name) == "sum"}
-        for _ in range(barriers(self.program) + 2):
-            for name, before in sums.items():
-                self.tensors[name].copy_(before)
-            loop(self, chunk)
-
-    monkeypatch.setattr(functions, "wait", go_on)
-    monkeypatch.setattr(unit.Unit, "_loop", again)
+def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its part of the weights, all of them at the same time, for more than one block of rows."""
+    run_together(monkeypatch, order)
     chosen = hold_weights(monkeypatch, features=16, scatters=scatters)
-    found, expected = (run(make(cell, backend, **shape), 1, 18, with_state=True) for backend in ("triton", "reference"))
-    assert_agree(found, expected, KIND, cell, 1.0, None)
-    assert set(launches) == {(3, True)}
+    shape = shape_for(cell, 5, 37)
+    found, expected = (run(make(cell, backend, **shape), 3, 18, with_state=True) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, str(cell), 1.0, None)
+    assert {(b.columns, bool(b.holds)) for b in chosen} == {(3, True)}
     assert any(b.scatters for b in chosen) == scatters
+
+
+@slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_many_programs_that_share_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are added up at once, and with more features of a sum than are made at once."""
+    run_together(monkeypatch, "random")
+    chosen = hold_weights(monkeypatch, features=8)
+    found, expected = (run(make("lstm", backend, 5, 300), 2, 3) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, "lstm", 1.0, None)
+    [backward] = {b for b in chosen if b.scatters}
+    assert (backward.columns, backward.holds) == (38, 3)
+    assert backward.columns * backward.rows * backward.features > functions.LOADED.value
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_options(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sums_that_are_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where programs stand what they make for each other is the call's own memory."""
+    """Where programs put what they make for each other is the call's own memory."""
     chosen = hold_weights(monkeypatch)
     check(monkeypatch, make("lstm", "triton", 3, 6), (5, 2, 3))
     assert any(blocks.scatters for blocks in chosen)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import unit
+from anyrnn.backends.triton import tape, unit
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold
 from anyrnn.passes.plan import Program
@@ -82,6 +82,8 @@ def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None, s
     `scatters`: sums are scattered that can be. Gives what is chosen from then on.
     """
     usual, chosen = unit.choose, list[Blocks]()
+    for calls in (tape.TAPES, tape.SEEN):  # which do not know of what is patched
+        calls.clear()
 
     def held(program: Program, weights: StepWeights, widest: int, rows: int, device: Device, may_hold: bool) -> Blocks:
         parts = weights.scattered and replace(weights.scattered, precision="tf32")

@@ -10,6 +10,9 @@ import triton.language as tl
 
 # mypy: ignore-errors
 
+LOADED = tl.constexpr(4096)
+"""Numbers that are loaded at once where many are added up: registers have room for them."""
+
 
 @triton.jit
 def sigmoid(x):
@@ -153,10 +156,8 @@ def scatter(products, into, feature, column, BLOCK_F: tl.constexpr, COLUMN_PROGR
 
 @triton.jit
 def reduced(into, column, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr, COMPUTE: tl.constexpr):
-    """What all programs have stored for program `column`, added up: [BLOCK_N, BLOCK_F]. So many tiles are loaded at once as
-    registers have room for.
-    """
-    AT_ONCE: tl.constexpr = 4096 // (BLOCK_N * BLOCK_F)
+    """What all programs have stored for program `column`, added up: [BLOCK_N, BLOCK_F]."""
+    AT_ONCE: tl.constexpr = LOADED // (BLOCK_N * BLOCK_F)
     row = tl.arange(0, BLOCK_N)[None, :, None]
     feature = tl.arange(0, BLOCK_F)[None, None, :]
     total = tl.zeros((AT_ONCE, BLOCK_N, BLOCK_F), COMPUTE)

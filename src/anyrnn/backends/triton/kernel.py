@@ -45,6 +45,7 @@ class KernelText:
         self.local = Names({*RESERVED, *writer.names.taken})
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
+        self.scatters = [s for s in dict.fromkeys(writer.scatters.values()) if id(kernel) in s.kernels]
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
         if shares_rows(kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
@@ -98,9 +99,8 @@ class KernelText:
                 keys += [(t.operand, t.later) for t in of.terms if self.scatter_of(i) is None]
                 keys += [(of.early.name, of.later)] if of.early else []
         keys += [(buffer, later) for _, buffer, later in self.kernel.stores]
-        for scatter in self.writer.scatters.values():
-            if (later := self._multiplies(scatter)) is not None:
-                keys += [(term.operand, later) for term in scatter.terms]
+        for scatter in self.scatters:
+            keys += [(term.operand, 0) for term in scatter.terms]
         for buffer, later in dict.fromkeys(keys):
             self._place(buffer, later)
         if any(self.nodes[i].op == "choose" for i in self.needed):
@@ -250,7 +250,7 @@ class KernelText:
         for i in self.needed:
             if i in read and self.nodes[i].op != "affine":
                 self.say_value(i)
-        for scatter in dict.fromkeys(self.writer.scatters.values()):
+        for scatter in self.scatters:
             self.say_scatter(scatter)
         for i, buffer, later in self.kernel.stores:
             self.say_store(self.value_text(i), buffer, later, "inside", " + feature")
@@ -325,12 +325,8 @@ class KernelText:
     def scatter_of(self, i: int) -> Scatter | None:
         return self.writer.scatters.get((id(self.kernel), i))
 
-    def _multiplies(self, scatter: Scatter) -> int | None:
-        """Of how many steps later than the current one this kernel multiplies the operands of a sum, if it does."""
-        return next((later for kernel, later in scatter.kernels if kernel == id(self.kernel)), None)
-
     def _of_scatter(self, scatter: Scatter, later: int) -> str:
-        """Where the products of a step stand that programs of the same rows make for each other."""
+        """Where programs of the same rows put the products of a step that they make for each other."""
         address, step = self.use(self.writer.scatter(scatter)), self._later(later)
         return f"{address} + (row_block * 2 + ({step} & 1)) * (COLUMN_PROGRAMS * COLUMN_PROGRAMS * BLOCK_N * BLOCK_F)"
 
@@ -346,21 +342,19 @@ class KernelText:
         """Multiply operands by weights that are held, for all features of their sum. Those that kernels before have made are
         loaded.
         """
-        later = self._multiplies(scatter)
-        if later is None:
-            return
         made = {buffer: f"tl.where(inside, {self.value_text(i)}, 0.0)" for i, buffer, _ in self.kernel.stores}
-        tiles = [made.get(term.operand) or self.load(term.operand, later) for term in scatter.terms]
+        tiles = [made.get(term.operand) or self.load(term.operand, 0) for term in scatter.terms]
+        stacked = in_turn([f"{tile}[None, :, :]" for tile in tiles], "tl.zeros((1, BLOCK_N, BLOCK_F), COMPUTE)")
         operands, total = (self.local((of, scatter), f"{of}{identifier(scatter.name)}") for of in ("operands_of_", ""))
         slices = f"(SLICES, BLOCK_N, {power_of_two(len(tiles))} * BLOCK_F)"
-        self.say(f"{operands} = tl.broadcast_to({in_turn([f'{tile}[None, :, :]' for tile in tiles])}, {slices})")
+        self.say(f"{operands} = tl.broadcast_to({stacked}, {slices})")
         self.say(f"{operands} = functions.parts({operands}, OPERAND, PRECISION)")
         for block in range(self.writer.holds):
             held = self.use(self.writer.tiles(scatter.terms, block, scattered=True))
             self.say(f"{total} = tl.zeros((SLICES, BLOCK_N, BLOCK_K // SLICES), COMPUTE)")
             self.say(f"{total} = functions.product({operands}, {held}, {total}, PRECISION, COMPUTE)")
             self.say(f"k = {block} * BLOCK_K + {SLICED}")
-            self.say(f"functions.scatter({total}, {self._of_scatter(scatter, later)}, k, column, BLOCK_F, COLUMN_PROGRAMS)")
+            self.say(f"functions.scatter({total}, {self._of_scatter(scatter, 0)}, k, column, BLOCK_F, COLUMN_PROGRAMS)")
 
     def _say_apart(self, value: str, results: Sequence[str], columns: int) -> None:
         """Add to each result its columns of a value that has those of so many in turn."""

@@ -51,15 +51,16 @@ class Sum:
 @dataclass(frozen=True)
 class Scatter:
     """A sum of products that can be made where the operands are: each program multiplies the features of them that it has made,
-    gives every other what belongs to its features of the sum, and adds up what it is given. It stands in a buffer of its name.
+    gives every other what belongs to its features of the sum, and adds up what it is given. The sum is read in the step that
+    makes its operands or in the next, so that memory for two steps is enough.
     """
 
     name: str
     dim: Dim
     terms: tuple[Term, ...]
     """all at the same step"""
-    kernels: frozenset[tuple[int, int]]
-    """by identity, those that multiply, as behind them all operands are there; and of how many steps later"""
+    kernels: frozenset[int]
+    """by identity, those that store the last of the operands; they multiply"""
 
 
 LEAST_SCATTERED = 3
@@ -113,32 +114,31 @@ class Lowered:
         for kernel in self._kernels:
             for i in kernel.affines:
                 terms, dim = self.sum_of(kernel, i).terms, kernel.nodes[i].shape[0]
-                multiplying = self._multiplying(terms)
-                if multiplying:
+                kernels = self._multiplying(terms)
+                if kernels:
                     key = dim, *((t.weight, t.operand, t.transposed) for t in terms)
                     name = f"products_of_{terms[0].operand}" + (f"_{len(by_terms)}" if by_terms else "")
-                    found[id(kernel), i] = by_terms.setdefault(key, Scatter(name, dim, terms, multiplying))
+                    found[id(kernel), i] = by_terms.setdefault(key, Scatter(name, dim, terms, kernels))
         return found
 
-    def _multiplying(self, terms: tuple[Term, ...]) -> frozenset[tuple[int, int]]:
-        """The kernels behind which all operands of a sum are there, which is made in the same step or the next; none where it
-        cannot be scattered.
+    def _multiplying(self, terms: tuple[Term, ...]) -> frozenset[int]:
+        """The kernels that store the last of the operands of a sum, by identity; none where it cannot be scattered: where an
+        operand comes from outside of the steps, or some are of other steps or sizes.
         """
         program, operands = self.program, {t.operand for t in terms}
-        one_step = len({t.later for t in terms}) == 1 and all(t.heads == 1 for t in terms)
+        plain = len({t.later for t in terms}) == 1 and all(t.heads == 1 for t in terms)
         carried = any(program.buffer(name).role == "state" for name in operands)
-        if len(terms) < LEAST_SCATTERED or not one_step or carried:
+        if len(terms) < LEAST_SCATTERED or not plain or carried:
             return frozenset()
         found = set()
         for first in filter(None, (program.entry, program.body[0])):
             kernels = [kernel for stage in (first, *program.body[1:]) for kernel in stage.kernels]
-            made = [(kernel, buffer, later) for kernel in kernels for _, buffer, later in kernel.stores if buffer in operands]
-            if {buffer for _, buffer, _ in made} != operands or len({later for _, _, later in made}) > 1:
+            made = [
+                (kernel, buffer) for kernel in kernels for _, buffer, later in kernel.stores if buffer in operands and not later
+            ]
+            if {buffer for _, buffer in made} != operands or any(kernel.dim != made[-1][0].dim for kernel, _ in made):
                 return frozenset()
-            last, _, later = made[-1]
-            if abs(later - terms[0].later) > 1 or any(program.buffer(name).dim != last.dim for name in operands):
-                return frozenset()
-            found.add((id(last), later))
+            found.add(id(made[-1][0]))
         return frozenset(found)
 
     def of_stages(self, stages: Iterable[Stage]) -> list[Early]:

@@ -43,7 +43,7 @@ class Names:
 @dataclass(frozen=True)
 class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
-    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs stand what they make for each
+    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs put what they make for each
     other), and those of the call itself, `call`. `tile` is no argument of a launch, but what a program has loaded before the
     steps: its part of some weights.
     """
@@ -101,9 +101,9 @@ def power_of_two(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
-def in_turn(tiles: Sequence[str]) -> str:
-    """The columns of several tiles in turn, with zeros for those that are missing to a power of two."""
-    found = [*tiles, *[f"tl.zeros_like({tiles[-1]})"] * (power_of_two(len(tiles)) - len(tiles))]
+def in_turn(tiles: Sequence[str], missing: str) -> str:
+    """The columns of several tiles in turn, with `missing` for those that are missing to a power of two."""
+    found = [*tiles, *[missing] * (power_of_two(len(tiles)) - len(tiles))]
     while len(found) > 1:
         found = [f"functions.together({a}, {b})" for a, b in zip(found[::2], found[1::2], strict=True)]
     return found[0]

@@ -27,10 +27,12 @@ many features of an operand one product is.
 """
 MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
-MOST_OPERANDS, MOST_SUMS, MOST_PARTED, MOST_STACKED = 8192, 8192, 12288, 2048
-"""Numbers of a product that stand in registers: operands; sums; where operands come in three parts, sums and twice these; and
-operands that each warp has, as those of sums that are scattered.
-"""
+MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 12288
+"""Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and twice these."""
+MOST_STACKED, MOST_TILE = 2048, 8192
+"""The same of a sum that is scattered: operands, which every warp has; and weights, which warps share."""
+MOST_BETWEEN = 2**24
+"""Bytes that programs put in memory for each other, for two steps: a third of an H100's second cache."""
 SUMMED, MOST_SUMMED = 64, 256
 """Features of a block of a sum over them: where a program adds up all rows of its block, and at the most."""
 LOAD = 32
@@ -59,8 +61,8 @@ class Blocks:
     scans: bool = False
     """whether scans over time are in the place of the loop"""
     holds: int = 0
-    """in how many blocks of an operand's features a program holds its part of the weights, loaded once before the steps; 0: it
-    reads them in every step"""
+    """in how many blocks of an operand's features (or of a sum's, if it is scattered) a program holds its part of the weights,
+    loaded once before the steps; 0: it reads them in every step"""
     slices: int = 1
     """in how many parts, one for each warp, an operand of held weights is multiplied, or a sum that is scattered is made"""
     scatters: bool = False
@@ -115,9 +117,10 @@ class StepWeights:
     bytes: int
     """of all of them"""
     columns: int
-    """of all results of products, in blocks of features; where those of an operand are held together, by powers of two"""
+    """of all results of products, in blocks of features; where those of an operand are held together, or of a sum that is
+    scattered, by powers of two"""
     widest: int
-    """the most of one operand"""
+    """the most of one operand that is read"""
     passed: int
     """vectors that a program reads of others, or writes for them"""
     depth: int
@@ -211,8 +214,10 @@ def holding(weights: StepWeights, features: int, rows: int, device: Device) -> I
     once: few programs first.
     """
     for blocks in could_hold(weights, features):
-        together = blocks.columns == 1 or blocks.columns * -(-rows // blocks.rows) <= device.multiprocessors
-        if together and held_bytes(blocks, weights) <= device.shared_bytes:
+        programs = blocks.columns * -(-rows // blocks.rows)
+        together = blocks.columns == 1 or programs <= device.multiprocessors
+        few = not blocks.scatters or (blocks.columns > 1 and bytes_between(blocks, programs) <= MOST_BETWEEN)
+        if together and few and held_bytes(blocks, weights) <= device.shared_bytes:
             yield blocks
 
 
@@ -227,22 +232,26 @@ def could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
 def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
     for samples in HOLDING_ROWS:
         for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, power_of_two(features))):
-            columns, stack = size * weights.widest, size * weights.stacked
-            if 0 < columns < 8 or 0 < stack < LEAST_DEPTH:  # of which products have no fewer
+            wide, stack = size * weights.widest, size * weights.stacked
+            if 0 < wide < 8 or 0 < stack < LEAST_DEPTH or samples * stack > MOST_STACKED:  # products have no fewer, or no room
                 continue
-            if samples * stack > MOST_STACKED:
-                continue
-            slices = min(MOST_SLICES, max(1, MOST_SUMS // max(1, samples * columns)))
-            sums = slices * samples * columns
-            most = ((MOST_PARTED - sums) // 2 if weights.precision == THREE_PARTS else MOST_OPERANDS) // samples
-            if stack:  # whose products have the features of a sum side by side
-                most = min(most, MOST_OPERANDS // stack, MOST_SUMS // samples)
+            slices, most, parted = MOST_SLICES, MOST_OPERANDS // samples, weights.precision == THREE_PARTS
+            if wide:
+                slices = min(MOST_SLICES, max(1, MOST_SUMS // (samples * wide)))
+                most = (MOST_PARTED - slices * samples * wide) // 2 // samples if parted else most
+            if stack:  # of parts, sums are there twice
+                most = min(most, MOST_TILE // stack, MOST_SUMS // (1 + parted) // samples)
             depths = [d for d in HOLDING_DEPTHS if d <= most or d == LEAST_DEPTH]
             depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
             held = -(-weights.depth // depth)
             slices = min(slices, depth // LEAST_DEPTH)
-            columns = -(-features // size)
-            yield Blocks(samples, size, depth, columns, holds=held, slices=slices, scatters=stack > 0, stages=1)
+            programs = -(-features // size)
+            yield Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)
+
+
+def bytes_between(blocks: Blocks, programs: int) -> int:
+    """That so many programs put in memory for each other, in float32, where sums are scattered."""
+    return 2 * programs * blocks.columns * blocks.rows * blocks.features * 4
 
 
 def held_bytes(blocks: Blocks, weights: StepWeights) -> int:

@@ -153,7 +153,7 @@ class Writer:
             lines.append(f"    k = {block} * BLOCK_K + {SLICED}")
             for place, term in enumerate(terms):
                 lines.append(f"    tile_{place} = {self.load_of(term, use, *(reversed(sides) if scattered else sides))}")
-            tile = in_turn([f"tile_{place}" for place in range(len(terms))])
+            tile = in_turn([f"tile_{place}" for place in range(len(terms))], "tl.zeros_like(tile_0)")
             tile = f"tl.permute({tile}, (0, 2, 1))" if scattered else tile
             lines.append(f"    {name} = functions.parts({tile}, OPERAND, PRECISION)")
         return lines

@@ -265,21 +265,20 @@ class Unit:
         return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
-        """In the loop. Where Triton finds less room on chip than was reckoned with, weights are read from then on, and where that
-        takes too much, not ahead.
+        """In the loop. Where Triton finds less room on chip than was reckoned with, from then on no sums are scattered, or weights
+        are read, or not ahead.
         """
         from triton.runtime.errors import OutOfResources
 
         try:
             self._loop(chunk)
         except OutOfResources:
-            if self.blocks.holds:
-                TOO_LARGE.add(_key(*self.kind))
-            elif self.blocks.stages > 1:
-                NOT_AHEAD.add(_key(*self.kind))
-            else:
-                raise
+            refused = self.blocks
+            refusals = NOT_SCATTERED if refused.scatters else TOO_LARGE if refused.holds else NOT_AHEAD
+            refusals.add(_key(*self.kind))
             self._choose()
+            if self.blocks == refused:
+                raise
             self.prepare()
             self.values["call", "chunk_first"] = chunk.units[0]
             self.steps(chunk)
@@ -452,6 +451,8 @@ def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tenso
     return torch.tensor([number], dtype=dtype).to(device)
 
 
+NOT_SCATTERED: set[object] = set()
+"""What of `_key` scatters no sums, though the model thought that there is room."""
 TOO_LARGE: set[object] = set()
 """What of `_key` holds no weights, though the model thought that they fit."""
 NOT_AHEAD: set[object] = set()
@@ -488,14 +489,17 @@ def _chosen(
     precision: str,
     device: Device,
     may_hold: bool,
+    may_scatter: bool,
 ) -> Blocks:
-    return choose(getattr(plan, which), *_wanted(plan, which, sizes, dtype, precision), rows, device, may_hold)
+    weights, features = _wanted(plan, which, sizes, dtype, precision)
+    weights = weights if may_scatter else replace(weights, scattered=None)
+    return choose(getattr(plan, which), weights, features, rows, device, may_hold)
 
 
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
     """The blocks in which the steps of a layer run."""
     program, key = getattr(network.plan, which), _key(network, which, layer, extent, dtype, device)
-    blocks = _chosen(*key, key not in TOO_LARGE)
+    blocks = _chosen(*key, key not in TOO_LARGE, key not in NOT_SCATTERED)
     worth = not program.waits and extent.counts is None and worth_scans(blocks, extent.steps, extent.rows, device_of(device))
     blocks = replace(blocks, stages=1) if key in NOT_AHEAD else blocks
     return replace(blocks, scans=worth and launch.program_of(network.plan, which, scans=True) is not None)
