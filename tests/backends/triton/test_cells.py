@@ -53,11 +53,11 @@ def three_forward(x, h):  # type: ignore[no-untyped-def]
 
 
 @cell
-def three_states(x, h, c, m):  # type: ignore[no-untyped-def]
-    """Of states, which come from outside of the steps."""
-    h = tanh(affine("h", x, h, c=c, m=m))
-    c, m = 0.5 * c + h, m - 0.25 * h
-    return h, State(h=h, c=c, m=m)
+def three_states(x, h, a, b, c):  # type: ignore[no-untyped-def]
+    """Whose gradient has a sum of products of states, which come from outside of the steps."""
+    y = tanh(h) * a + b * c
+    a, b, c = (affine(name, x, h) for name in "abc")
+    return y, State(h=y, a=a, b=b, c=c)
 
 
 @cell
