@@ -13,6 +13,7 @@ from anyrnn.backends.triton import functions
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.passes import compile
+from anyrnn.passes.compile import plan
 from tests.backends.triton.together import run_together
 from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
@@ -34,10 +35,10 @@ def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     modules = [make(cell, backend, **shape) for backend in ("triton", "reference")]
     found, expected = (run(module, 4, 18, with_state=True) for module in modules)
     assert_agree(found, expected, KIND, cell, 1.0, None)
-    plan = modules[0].network.plan
-    held = {which: may_be_held(lowered(plan, which)) and holds for which in ("training", "backward")}
+    made = modules[0].network.plan
+    held = {which: may_be_held(lowered(made, which)) and holds for which in ("training", "backward")}
     assert any(b.holds for b in chosen) == any(held.values())
-    assert any(b.scatters for b in chosen) == (held["backward"] and bool(lowered(plan, "backward").scatters))
+    assert any(b.scatters for b in chosen) == (held["backward"] and bool(lowered(made, "backward").scatters))
 
 
 def may_be_held(program: Lowered) -> bool:
@@ -93,6 +94,12 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
     assert_agree(found, expected, KIND, str(cell), 1.0, None)
     assert {(b.columns, bool(b.holds)) for b in chosen} == {(3, True)}
     assert any(b.scatters for b in chosen) == scatters
+
+
+def test_sums_of_carried_states_are_not_scattered() -> None:
+    made = {one.name: plan(one.trace()) for one in (three_forward, three_states)}
+    assert lowered(made["three_forward"], "inference").scatters
+    assert not any(lowered(made["three_states"], which).scatters for which in ("inference", "training", "backward"))
 
 
 @slow

@@ -144,28 +144,39 @@ def apart(x):
 
 
 @triton.jit
-def scatter(products, into, feature, column, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr):
-    """Store what program `column` has made of some features [S, K] of a sum [S, N, K], for the programs that have these. `into`
-    has a tile [N, BLOCK_F] from each program for each program.
+def scatter(
+    products,
+    into,
+    block,
+    column,
+    BLOCK_N: tl.constexpr,
+    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    COLUMN_PROGRAMS: tl.constexpr,
+):
+    """Store what program `column` has made of a block of features of a sum [S, BLOCK_N, BLOCK_K / S], for the programs that have
+    these. `into` has a tile [BLOCK_N, BLOCK_F] from each program for each program.
     """
-    row = tl.arange(0, products.shape[1])[None, :, None]
-    tile = column * COLUMN_PROGRAMS + feature // BLOCK_F
-    place = (tile[:, None, :] * products.shape[1] + row) * BLOCK_F + (feature % BLOCK_F)[:, None, :]
-    tl.store(into + place, products, mask=(feature < COLUMN_PROGRAMS * BLOCK_F)[:, None, :])
+    TILES: tl.constexpr = BLOCK_K // BLOCK_F
+    SIZE: tl.constexpr = BLOCK_N * BLOCK_F
+    tiles = tl.reshape(tl.permute(products, (1, 0, 2)), (BLOCK_N, TILES, BLOCK_F))
+    tiles = tl.reshape(tl.permute(tiles, (1, 0, 2)), (TILES, SIZE))
+    program = (block * TILES + tl.arange(0, TILES))[:, None]
+    place = (column * COLUMN_PROGRAMS + program) * SIZE + tl.arange(0, SIZE)[None, :]
+    tl.store(into + place, tiles, mask=program < COLUMN_PROGRAMS)
 
 
 @triton.jit
 def reduced(into, column, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr, COMPUTE: tl.constexpr):
     """What all programs have stored for program `column`, added up: [BLOCK_N, BLOCK_F]."""
-    AT_ONCE: tl.constexpr = LOADED // (BLOCK_N * BLOCK_F)
-    row = tl.arange(0, BLOCK_N)[None, :, None]
-    feature = tl.arange(0, BLOCK_F)[None, None, :]
-    total = tl.zeros((AT_ONCE, BLOCK_N, BLOCK_F), COMPUTE)
-    for first in tl.static_range(0, COLUMN_PROGRAMS, AT_ONCE):
-        program = (first + tl.arange(0, AT_ONCE))[:, None, None]
-        place = ((program * COLUMN_PROGRAMS + column) * BLOCK_N + row) * BLOCK_F + feature
+    SIZE: tl.constexpr = BLOCK_N * BLOCK_F
+    TILES: tl.constexpr = LOADED // SIZE
+    total = tl.zeros((TILES, SIZE), COMPUTE)
+    for first in tl.static_range(0, COLUMN_PROGRAMS, TILES):
+        program = (first + tl.arange(0, TILES))[:, None]
+        place = (program * COLUMN_PROGRAMS + column) * SIZE + tl.arange(0, SIZE)[None, :]
         total += tl.load(into + place, mask=program < COLUMN_PROGRAMS, other=0.0, cache_modifier=".cg")
-    return tl.sum(total, axis=0)
+    return tl.reshape(tl.sum(total, axis=0), (BLOCK_N, BLOCK_F))
 
 
 @triton.jit

@@ -353,8 +353,8 @@ class KernelText:
             held = self.use(self.writer.tiles(scatter.terms, block, scattered=True))
             self.say(f"{total} = tl.zeros((SLICES, BLOCK_N, BLOCK_K // SLICES), COMPUTE)")
             self.say(f"{total} = functions.product({operands}, {held}, {total}, PRECISION, COMPUTE)")
-            self.say(f"k = {block} * BLOCK_K + {SLICED}")
-            self.say(f"functions.scatter({total}, {self._of_scatter(scatter, 0)}, k, column, BLOCK_F, COLUMN_PROGRAMS)")
+            how = f"{block}, column, BLOCK_N, BLOCK_F, BLOCK_K, COLUMN_PROGRAMS"
+            self.say(f"functions.scatter({total}, {self._of_scatter(scatter, 0)}, {how})")
 
     def _say_apart(self, value: str, results: Sequence[str], columns: int) -> None:
         """Add to each result its columns of a value that has those of so many in turn."""

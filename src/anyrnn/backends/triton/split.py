@@ -243,6 +243,8 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
                 most = min(most, MOST_TILE // stack, MOST_SUMS // (1 + parted) // samples)
             depths = [d for d in HOLDING_DEPTHS if d <= most or d == LEAST_DEPTH]
             depth = min(depths, key=lambda d: -(-weights.depth // d) * (d + LOAD))
+            if stack and depth < size:  # of which programs would have no features
+                continue
             held = -(-weights.depth // depth)
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)

@@ -265,8 +265,8 @@ class Unit:
         return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
-        """In the loop. Where Triton finds less room on chip than was reckoned with, from then on no sums are scattered, or weights
-        are read, or not ahead.
+        """In the loop. Where Triton finds less room on chip than was reckoned with, no sums are scattered, or weights
+        are read, or not ahead, from then on.
         """
         from triton.runtime.errors import OutOfResources
 
