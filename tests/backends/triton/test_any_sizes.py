@@ -9,6 +9,7 @@ import torch
 
 import anyrnn.torch
 
+pytestmark = pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'> should not be instantiated")
 SLOW = pytest.param({"num_layers": 2, "bidirectional": True}, marks=pytest.mark.slow)
 
 
