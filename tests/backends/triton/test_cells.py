@@ -96,10 +96,10 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
     assert any(b.scatters for b in chosen) == scatters
 
 
-def test_sums_of_carried_states_are_not_scattered() -> None:
-    made = {one.name: plan(one.trace()) for one in (three_forward, three_states)}
-    assert lowered(made["three_forward"], "inference").scatters
-    assert not any(lowered(made["three_states"], which).scatters for which in ("inference", "training", "backward"))
+def test_sums_of_carried_states_or_of_few_products_are_not_scattered() -> None:
+    assert lowered(plan(three_forward.trace()), "inference").scatters
+    for one in (three_states, cells.load("gru_before")):
+        assert not any(lowered(plan(one.trace()), which).scatters for which in ("inference", "training", "backward"))
 
 
 @slow
