@@ -202,6 +202,7 @@ def main(command: Sequence[str] = COMMAND) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Checks and measures on a CUDA device.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to (default: benchmarks/results/gpu-<device>.json)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing is begun (default: %(default)s)")
+    parser.add_argument("--only", metavar="PATTERN", help="items whose 'part: name' has this regular expression (default: all)")
     chosen = parser.parse_args()
     found = device()
     if isinstance(found, str):
@@ -219,6 +220,9 @@ def main(command: Sequence[str] = COMMAND) -> int:
         return 1
     finally:
         planner.end()
+    if chosen.only:
+        report.data["only"] = chosen.only
+        items = [item for item in items if re.search(chosen.only, ": ".join(item))]
     report.plan(items)
     checks = [item for item in items if item[0] == "checks"]
     timed = [item for item in items if item[0] in TIMED]

@@ -101,6 +101,14 @@ def test_what_comes_too_late_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert found["not_measured"] == ["checks: a", "choice: b", "ceilings: copy", "rows: lstm"]
 
 
+def test_some_items_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of which the file says which they are."""
+    status, found, log = run(monkeypatch, tmp_path, GOOD, "--only", "^checks|: cop.$")
+    assert (status, found["only"]) == (0, "^checks|: cop.$")
+    assert (found["checks"], found["choice"], found["rows"], found["not_measured"]) == ({"a": "ok 0"}, {}, {}, [])
+    assert log == ["copy False", "copy True"]
+
+
 @pytest.mark.parametrize(("left", "status"), [("checks: lstm (5, 3)", 1), ("rows: lstm", 0)])
 def test_a_check_that_was_not_made_is_no_success(tmp_path: Path, left: str, status: int) -> None:
     report = gpu.Report(tmp_path / "found.json", 0.0, 0.0)

@@ -116,15 +116,15 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
 @pytest.mark.parametrize(
     ("cell", "dtype", "hidden", "rows", "scatters", "rows_and_features"),
     [
-        ("lstm", torch.float32, 512, 16, True, (16, 4)),
-        ("lstm", torch.bfloat16, 768, 16, True, (16, 8)),
-        ("lstm_layernorm", torch.float32, 256, 16, True, (16, 4)),
-        ("gru", torch.float32, 512, 16, True, (16, 4)),
-        ("lstm", torch.float32, 256, 200, False, (16, 32)),  # for which there would be no room on chip
+        ("lstm", torch.float32, 512, 16, True, (16, 8)),
+        ("lstm", torch.bfloat16, 768, 16, True, (16, 16)),
+        ("lstm_layernorm", torch.float32, 256, 16, True, (16, 8)),
+        ("gru", torch.float32, 512, 16, True, (16, 8)),
+        ("lstm", torch.float32, 256, 200, True, (32, 16)),  # for 16 and 32 there would be no room on chip
         ("lstm", torch.bfloat16, 512, 200, False, (32, 32)),  # whose operands would be too many for each warp
         ("gru_before", torch.float32, 512, 16, False, (16, 8)),  # whose sums have two operands, and one
-        ("lstm", torch.float32, 768, 64, False, (64, 8)),  # for whose parts the second cache would be too small
-        ("lstm", torch.float32, 16, 16, False, (16, 16)),  # where one program has all features
+        ("lstm", torch.float32, 768, 64, False, (16, 16)),  # for whose parts the second cache would be too small
+        ("lstm", torch.float32, 4, 16, False, (16, 8)),  # where one program has all features
     ],
 )
 def test_sums_are_scattered_where_less_is_passed(

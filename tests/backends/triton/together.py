@@ -89,12 +89,17 @@ class Launch:
         assert all(program.ended for program in self.programs), "all wait"
 
 
+def arrive(counter: Any, COLUMN_PROGRAMS: Any) -> None:
+    """In the place of `functions.arrive`."""
+    program = Launch.current
+    program.launch.arrived[program.place[0] // int(COLUMN_PROGRAMS)] += 1
+    program.let_others()
+
+
 def wait(counter: Any, target: Any, COLUMN_PROGRAMS: Any) -> None:
     """In the place of `functions.wait`."""
-    program, columns = Launch.current, int(COLUMN_PROGRAMS)
-    rows = program.place[0] // columns
-    program.launch.arrived[rows] += 1
-    program.waits_for = rows, int(target)
+    program = Launch.current
+    program.waits_for = program.place[0] // int(COLUMN_PROGRAMS), int(target)
     program.let_others()
 
 
@@ -135,6 +140,7 @@ def run_together(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
 
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", call)
     monkeypatch.setattr(unit.Unit, "new", new)
+    monkeypatch.setattr(functions, "arrive", arrive)
     monkeypatch.setattr(functions, "wait", wait)
     for name in ("scatter", "reduced"):
         monkeypatch.setattr(functions, name, between(getattr(functions, name)))

@@ -31,17 +31,23 @@ class ImplausibleError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """A device. The rates here are of an H100's data sheet, in the place of those that are not measured."""
+    """A device. The rates here are what an H100's steps came to; where it can be, `bytes_a_second` and `barrier` are measured."""
 
     multiprocessors: int
     shared_bytes: int = 232448
     """that a program may have on its multiprocessor"""
-    bytes_a_second: float = 4e10
-    """at which one multiprocessor reads weights of the second cache"""
-    products_a_second: float = 1e12
-    """of 16 bits, that one multiprocessor makes and adds up on tensor cores: what four warps were measured to, on an H100"""
+    bytes_a_second: float = 5.6e10
+    """at which one multiprocessor reads what is in the second cache, when it reads much"""
+    products_a_second: float = 8.8e11
+    """of 16 bits, that the four warps of one make and add up on tensor cores"""
     read_numbers_a_second: float = 4e9
-    """and of weights, that one reads and makes ready to multiply by: as measured on an H100"""
+    """of weights, that one reads and makes ready to multiply by"""
+    sums_a_second: float = 8.3e8
+    """of products, that one makes something of: a step's elementwise values"""
+    parted_a_second: float = 1e10
+    """float32 that one takes apart"""
+    tiles_a_second: float = 2.7e7
+    """of a sum that is scattered, that one puts down for another program, and that it adds up"""
     barrier: float = 1e-6
     """seconds that all programs wait for each other"""
     has_bfloat16: bool = True

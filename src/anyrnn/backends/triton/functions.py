@@ -12,6 +12,8 @@ import triton.language as tl
 
 LOADED = tl.constexpr(4096)
 """Numbers that are loaded at once where many are added up: registers have room for them."""
+THREADS = tl.constexpr(128)
+"""Of a program."""
 
 
 @triton.jit
@@ -144,6 +146,21 @@ def apart(x):
 
 
 @triton.jit
+def spread(x, address, nowhere):
+    """`x` [N, C F] as it is, its numbers spread over all threads, where a sum has left each to several warps. Triton lays out
+    what comes of different operands as the last load is: this one, of `address` [N, F], loads nothing.
+    """
+    if address.shape[0] * address.shape[1] >= THREADS:  # of others it takes what it finds
+        nothing = tl.load(address, mask=nowhere, other=0.0).to(x.dtype)
+        if x.shape[1] > nothing.shape[1]:
+            nothing = tl.reshape(tl.join(nothing, nothing), (x.shape[0], 2 * nothing.shape[1]))
+        if x.shape[1] > nothing.shape[1]:
+            nothing = tl.reshape(tl.join(nothing, nothing), (x.shape[0], 2 * nothing.shape[1]))
+        x += nothing
+    return x
+
+
+@triton.jit
 def scatter(
     products,
     into,
@@ -180,11 +197,17 @@ def reduced(into, column, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, COLUMN_P
 
 
 @triton.jit
-def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
-    """Until all programs of the same rows have come here `target / COLUMN_PROGRAMS` times; then what they wrote is seen."""
+def arrive(counter, COLUMN_PROGRAMS: tl.constexpr):
+    """Tell the programs of the same rows that what this one wrote is there. Its own threads see it without waiting."""
     tl.debug_barrier()
     if COLUMN_PROGRAMS > 1:
         tl.atomic_add(counter, 1, sem="release")
+
+
+@triton.jit
+def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
+    """Until programs have arrived `target` times; then what they wrote before is seen."""
+    if COLUMN_PROGRAMS > 1:
         while tl.atomic_add(counter, 0, sem="acquire") < target:
             pass
         tl.debug_barrier()
@@ -195,6 +218,7 @@ def wait_often(counter, times, COLUMN_PROGRAMS: tl.constexpr):
     """What is measured of waiting."""
     arrived = 0
     for _ in range(times):
+        arrive(counter, COLUMN_PROGRAMS)
         arrived += COLUMN_PROGRAMS
         wait(counter, arrived, COLUMN_PROGRAMS)
 
@@ -208,6 +232,22 @@ def read_often(numbers, sums, times, BLOCK: tl.constexpr):
         row = (tl.program_id(0) + time) % tl.num_programs(0)
         total += tl.load(numbers + row * BLOCK + place, cache_modifier=".cg")
     tl.store(sums + tl.program_id(0) * BLOCK + place, total)
+
+
+@triton.jit
+def added_2(a, b, c, d):
+    """Two numbers and two."""
+    return a + c, b + d
+
+
+@triton.jit
+def added_3(a, b, c, d, e, f):
+    return a + d, b + e, c + f
+
+
+@triton.jit
+def added_4(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
 
 
 @triton.jit

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from anyrnn.backends.triton.text import Writer
 
 
+MOST_TOGETHER = 4
+"""Sums over features that threads tell each other at once."""
+
+
 class KernelText:
     """Writes the function of one kernel."""
 
@@ -47,6 +51,7 @@ class KernelText:
         self.masks: dict[tuple[str, int], str] = {}
         self.scatters = [s for s in dict.fromkeys(writer.scatters.values()) if id(kernel) in s.kernels]
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
+        self.waits = id(kernel) in writer.waiting
         if shares_rows(kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
             self.say("there = (row < rows) & (column * BLOCK_S < BLOCK_N)")
@@ -183,6 +188,8 @@ class KernelText:
         address = self.use(writer.weight(node.attributes[0]))
         if node.shape == ():
             return f"tl.load({address}).to(COMPUTE)"
+        if self.kernel.dim is None:  # beside what is loaded for each row: Triton would move those to other threads, one by one
+            return f"tl.load({address} + feature + row * 0, mask=inside, other=0.0).to(COMPUTE)"
         return f"tl.load({address} + feature, mask=feature < {self.use(writer.size(node.shape[0]))}, other=0.0).to(COMPUTE)"
 
     def load(self, buffer: str, later: int) -> str:
@@ -235,25 +242,48 @@ class KernelText:
         if self.writer.holds:
             self.say("block = column")
         else:
+            self.say_wait()
             self.say(f"for block in range(column, tl.cdiv({features}, BLOCK_F), COLUMN_PROGRAMS):")
             self.depth += 1
         self.say("feature = (block * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]")
         self.say(f"inside = there & (feature < {features})")
         for i in affines:
             self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
+        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
+        read |= {i for i, _, _ in self.kernel.stores}
+        values = [i for i in self.needed if i in read and self.nodes[i].op != "affine"]
+        own = self.own_values()
+        for i in filter(own.__contains__, values):
+            self.say_value(i)
+        if self.writer.holds:
+            self.say_wait()
         whole = [i for i in affines if self.scatter_of(i) is None]
         self.say_products([(i, t) for i in whole for t in self.writer.lowered.sum_of(self.kernel, i).terms], features)
         for i in affines:
             self.say_reduced(i)
-        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
-        read |= {i for i, _, _ in self.kernel.stores}
-        for i in self.needed:
-            if i in read and self.nodes[i].op != "affine":
+        for i in values:
+            if i not in own:
                 self.say_value(i)
         for scatter in self.scatters:
             self.say_scatter(scatter)
         for i, buffer, later in self.kernel.stores:
             self.say_store(self.value_text(i), buffer, later, "inside", " + feature")
+
+    def own_values(self) -> set[int]:
+        """Those that follow from nothing but what is known before the steps, and this program's own features."""
+        found = set[int]()
+        for i in self.needed:
+            node = self.nodes[i]
+            others = node.op == "load" and node.attributes[0] in self.writer.numbers_made
+            if node.op != "affine" and not others and found.issuperset(node.inputs):
+                found.add(i)
+        return found
+
+    def say_wait(self) -> None:
+        """For the programs of the same rows, where this kernel is the first to read what they have made."""
+        if self.waits:
+            arrived = self.use(Argument("made", "arrived", "arrived"))
+            self.say(f"functions.wait({self.call('counter')} + row_block, {arrived}, COLUMN_PROGRAMS)")
 
     def say_first(self, i: int, of: Sum) -> None:
         """What a sum of products begins from."""
@@ -319,8 +349,13 @@ class KernelText:
                     tiles = self.use(self.writer.tiles([term for _, term in groups[of]], block))
                     parts = f"functions.parts({value}, OPERAND, PRECISION)"
                     self.say(f"{total} = functions.product({parts}, {tiles}, {total}, PRECISION, COMPUTE)")
-            self.say(f"{total} = tl.sum({total}, axis=0)")
+            self.say(f"{total} = {self.spread(f'tl.sum({total}, axis=0)')}")
             self._say_apart(total, [self.label(i) for i in results], columns)
+
+    def spread(self, total: str) -> str:
+        """Sums of products as the kernel's other values are."""
+        of = next(self.places[buffer, later] for _, buffer, later in self.kernel.stores if self.role(buffer) != "output")
+        return f"functions.spread({total}, {of} + feature, inside & (row < 0))"
 
     def scatter_of(self, i: int) -> Scatter | None:
         return self.writer.scatters.get((id(self.kernel), i))
@@ -336,7 +371,8 @@ class KernelText:
         if scatter is not None:
             [later] = {term.later for term in self.writer.lowered.sum_of(self.kernel, i).terms}
             how = "column, BLOCK_N, BLOCK_F, COLUMN_PROGRAMS, COMPUTE"
-            self.say(f"{self.label(i)} += functions.reduced({self._of_scatter(scatter, later)}, {how})")
+            reduced = self.spread(f"functions.reduced({self._of_scatter(scatter, later)}, {how})")
+            self.say(f"{self.label(i)} += {reduced}")
 
     def say_scatter(self, scatter: Scatter) -> None:
         """Multiply operands by weights that are held, for all features of their sum. Those that kernels before have made are
@@ -403,6 +439,7 @@ class KernelText:
     # kernels of numbers, one a sample
 
     def scalars(self) -> None:
+        self.say_wait()
         nodes, made = self.nodes, set[int]()
         waiting = [i for i in self.needed if nodes[i].shape == ()]
         while waiting:
@@ -439,5 +476,12 @@ class KernelText:
         for i, argument in zip(reductions, arguments, strict=True):
             self.say(f"{self.label(i)}_parts += tl.where(inside, {self.value_text(argument)}, 0.0)")
         self.depth -= 1
-        for i in reductions:
-            self.say(f"{self.label(i)} = tl.sum({self.label(i)}_parts, axis=1)[:, None]")
+        for place in range(0, len(reductions), MOST_TOGETHER):
+            labels = [self.label(i) for i in reductions[place : place + MOST_TOGETHER]]
+            parts = [f"{label}_parts" for label in labels]
+            if len(labels) == 1:
+                self.say(f"{labels[0]} = tl.sum({parts[0]}, axis=1)")
+            else:
+                self.say(f"{', '.join(labels)} = tl.reduce(({', '.join(parts)}), 1, functions.added_{len(labels)})")
+            for label in labels:
+                self.say(f"{label} = {label}[:, None]")

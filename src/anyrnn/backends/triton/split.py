@@ -27,8 +27,14 @@ many features of an operand one product is.
 """
 MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
-MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 12288
-"""Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and twice these."""
+MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 14336
+"""Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and three times
+these.
+"""
+MOST_COLUMNS, MOST_SHALLOW = 128, 2
+"""Results of a product for a sample; and how many blocks of an operand in three parts are less than 64 deep. With more the
+compiler has no registers left, and a step takes ten times as long.
+"""
 MOST_STACKED, MOST_TILE = 2048, 8192
 """The same of a sum that is scattered: operands, which every warp has; and weights, which warps share."""
 MOST_BETWEEN = 2**24
@@ -37,8 +43,8 @@ SUMMED, MOST_SUMMED = 64, 256
 """Features of a block of a sum over them: where a program adds up all rows of its block, and at the most."""
 LOAD = 32
 """As how many features it counts that a block of held weights has an operand's part loaded."""
-LEAST_SECONDS = 2e-6
-"""Of a step beside reading, multiplying and waiting, on an H100."""
+LEAST_SECONDS, SHORT = 5e-7, 2.0
+"""Of a step beside all else, on an H100; and how many times as long each byte takes where few are read."""
 SCAN_STEPS = 64
 """Steps of a block of a scan; of fewer, a loop is as good."""
 LOOPS = 2
@@ -198,14 +204,20 @@ def _of_several(features: int, rows: int, device: Device) -> Blocks:
 
 
 def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device, waits: float) -> float:
-    """Of a step of one program: to read what it multiplies, to multiply, and to wait."""
+    """Of a step of one program: to read what it multiplies, to multiply, to make of it what the step makes, and to wait."""
     weights = weights.of(blocks)
     padded = -(-features // blocks.features // blocks.columns) * blocks.features
     depth = -(-weights.depth // blocks.depth) * blocks.depth
-    seconds = LEAST_SECONDS + blocks.rows * depth * weights.passed * 4 / device.bytes_a_second
+    numbers, sums = blocks.rows * depth * weights.passed, blocks.rows * weights.columns * padded
+    seconds = LEAST_SECONDS + SHORT * numbers * 4 / device.bytes_a_second
     if not blocks.holds:
         seconds += weights.columns * depth * padded / device.read_numbers_a_second
-    seconds += blocks.rows * weights.columns * depth * padded * weights.products / device.products_a_second
+    if blocks.scatters:
+        numbers = blocks.slices * blocks.rows * weights.stacked * padded
+        seconds += blocks.columns / device.tiles_a_second
+    if weights.precision == THREE_PARTS:
+        seconds += numbers / device.parted_a_second
+    seconds += sums * depth * weights.products / device.products_a_second + sums / device.sums_a_second
     return seconds + (waits if blocks.columns > 1 else 0.0)
 
 
@@ -233,12 +245,14 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
     for samples in HOLDING_ROWS:
         for size in (size for size in reversed(HOLDING_FEATURES) if size <= max(16, power_of_two(features))):
             wide, stack = size * weights.widest, size * weights.stacked
-            if 0 < wide < 8 or 0 < stack < LEAST_DEPTH or samples * stack > MOST_STACKED:  # products have no fewer, or no room
+            if 0 < wide < 8 or 0 < stack < LEAST_DEPTH:  # products have no fewer
+                continue
+            if wide > MOST_COLUMNS or samples * stack > MOST_STACKED:
                 continue
             slices, most, parted = MOST_SLICES, MOST_OPERANDS // samples, weights.precision == THREE_PARTS
             if wide:
                 slices = min(MOST_SLICES, max(1, MOST_SUMS // (samples * wide)))
-                most = (MOST_PARTED - slices * samples * wide) // 2 // samples if parted else most
+                most = (MOST_PARTED - slices * samples * wide) // 3 // samples if parted else most
             if stack:  # of parts, sums are there twice
                 most = min(most, MOST_TILE // stack, MOST_SUMS // (1 + parted) // samples)
             depths = [d for d in HOLDING_DEPTHS if d <= most or d == LEAST_DEPTH]
@@ -246,6 +260,8 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
             if stack and depth < size:  # of which programs would have no features
                 continue
             held = -(-weights.depth // depth)
+            if wide and parted and depth < 64 and held > MOST_SHALLOW:
+                continue
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)
             yield Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)

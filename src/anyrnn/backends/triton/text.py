@@ -4,7 +4,8 @@ Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A laun
 rows and each of COLUMN_PROGRAMS that share the blocks of features. Those of the same rows wait for each other after each stage,
 and after the sums over features that begin one, of which each makes those of BLOCK_S rows; with one of them nothing waits but the
 threads of one multiprocessor. A program that holds its weights has one block of features, and loads their weights before the
-steps, once. Where scans are in the place of the loop, all kernels are launched for all steps of a chunk at once.
+steps, once; its kernels make what follows from their own features alone before they wait for others. Where scans are in the place
+of the loop, all kernels are launched for all steps of a chunk at once.
 """
 
 from __future__ import annotations
@@ -73,6 +74,15 @@ class Writer:
         are scattered, and of which block of their sum's features
         """
         self.scatters = self.lowered.scatters if scatters else {}
+        numbers = [kernel for stage in self.lowered.loop for kernel in stage.kernels if kernel.dim is None]
+        self.numbers_made = {buffer for kernel in numbers for _, buffer, _ in kernel.stores}
+        """in the loop, one a sample, by any of the programs of a row"""
+        self.waiting = self._waiting() if program.waits and not program.scans else set[int]()
+        """the kernels that begin when programs have arrived, by identity"""
+
+    def _waiting(self) -> set[int]:
+        pairs = [pair for stage in self.lowered.loop for pair in zip((None, *stage.kernels), stage.kernels, strict=False)]
+        return {id(kernel) for before, kernel in pairs if before is None or shares_rows(before)}
 
     def code(self) -> Code:
         called: dict[int, tuple[str, tuple[Argument, ...]]] = {}
@@ -103,15 +113,15 @@ class Writer:
         needed = {a.name: a for stage in self.lowered.loop for kernel in stage.kernels for a in called[id(kernel)][1]}
         needed |= {name: Argument("call", name, name) for name in CALL}
         tiles = self._tiles(needed)
-        needed = {name: a for name, a in needed.items() if a.kind != "tile"}
-        own = [Argument("call", n, n) for n in ("segments", "segment_count", "counter")]
-        arguments = (*own, *needed.values())
+        needed = {name: a for name, a in needed.items() if a.kind != "made"}
+        needed = {n: Argument("call", n, n) for n in ("segments", "segment_count", "counter")} | needed
+        arguments = tuple(needed.values())
         lines = [*_signature(name, arguments)]
         lines += [
             "    program = tl.program_id(0)",
             "    row_block, column = program // COLUMN_PROGRAMS, program % COLUMN_PROGRAMS",
             *tiles,
-            "    arrived = 0",
+            *(["    arrived = 0"] if self.waiting else []),
             "    for segment in range(segment_count):",
             "        first = tl.load(segments + 3 * segment)",
             "        count = tl.load(segments + 3 * segment + 1)",
@@ -125,15 +135,15 @@ class Writer:
             lines += self._stage(program.entry, called, 4)
             lines.append("            else:")
             lines += self._stage(body[0], called, 4)
-            lines += self._wait(3)
+            lines += self._arrive(3)
             body = body[1:]
         for stage in body:
             lines += self._stage(stage, called, 3)
-            lines += self._wait(3)
+            lines += self._arrive(3)
         if program.exit is not None:
             lines.append(f"        step = first {'-' if program.reverse else '+'} count")
             lines += self._stage(program.exit, called, 2)
-            lines += self._wait(2)
+            lines += self._arrive(2)
         self.pieces.append("\n".join(lines))
         self.arguments[name] = arguments
         return name
@@ -158,12 +168,12 @@ class Writer:
             lines.append(f"    {name} = functions.parts({tile}, OPERAND, PRECISION)")
         return lines
 
-    def _wait(self, depth: int) -> list[str]:
-        if not self.program.waits:
+    def _arrive(self, depth: int) -> list[str]:
+        if not self.waiting:
             return [INDENT * depth + "tl.debug_barrier()"]
         return [
+            INDENT * depth + "functions.arrive(counter + row_block, COLUMN_PROGRAMS)",
             INDENT * depth + "arrived += COLUMN_PROGRAMS",
-            INDENT * depth + "functions.wait(counter + row_block, arrived, COLUMN_PROGRAMS)",
         ]
 
     def _stage(self, stage: Stage, called: dict[int, tuple[str, tuple[Argument, ...]]], depth: int) -> list[str]:
@@ -171,7 +181,7 @@ class Writer:
         for kernel in stage.kernels:
             lines += _call(*called[id(kernel)], depth)
             if kernel.dim is None and kernel is not stage.kernels[-1]:  # what some threads have made others read
-                lines += self._wait(depth) if shares_rows(kernel) else [INDENT * depth + "tl.debug_barrier()"]
+                lines += self._arrive(depth) if shares_rows(kernel) else [INDENT * depth + "tl.debug_barrier()"]
         return lines
 
     def _flat(self, kernel: Kernel, function: str, needed: tuple[Argument, ...]) -> str:
@@ -210,7 +220,7 @@ class Writer:
         of += " scattered" if scattered else ""
         name = self.names(("tile", of, block), f"weights_of_{identifier(terms[0].operand)}_{block}")
         self.held[name] = tuple(terms), block, scattered
-        return Argument("tile", f"{of} {block}", name)
+        return Argument("made", f"{of} {block}", name)
 
     def scatter(self, scatter: Scatter) -> Argument:
         return Argument("scatter", scatter.name, self.names(("scatter", scatter.name), f"{identifier(scatter.name)}_ptr"))
