@@ -14,6 +14,8 @@ LOADED = tl.constexpr(4096)
 """Numbers that are loaded at once where many are added up: registers have room for them."""
 THREADS = tl.constexpr(128)
 """Of a program."""
+MOST_DOUBLED = tl.constexpr(8)
+"""As often as results of one operand are at the most, by powers of two."""
 
 
 @triton.jit
@@ -152,10 +154,9 @@ def spread(x, address, nowhere):
     """
     if address.shape[0] * address.shape[1] >= THREADS:  # of others it takes what it finds
         nothing = tl.load(address, mask=nowhere, other=0.0).to(x.dtype)
-        if x.shape[1] > nothing.shape[1]:
-            nothing = tl.reshape(tl.join(nothing, nothing), (x.shape[0], 2 * nothing.shape[1]))
-        if x.shape[1] > nothing.shape[1]:
-            nothing = tl.reshape(tl.join(nothing, nothing), (x.shape[0], 2 * nothing.shape[1]))
+        for _ in tl.static_range(MOST_DOUBLED):
+            if x.shape[1] > nothing.shape[1]:
+                nothing = tl.reshape(tl.join(nothing, nothing), (x.shape[0], 2 * nothing.shape[1]))
         x += nothing
     return x
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +13,11 @@ from torch import Tensor
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
 ALIGNMENT = 256
+LIBRARY = {
+    **{name: getattr(torch, name) for name in ("add", "addmm", "bmm", "mm", "mul", "stack", "sum")},
+    **{name: getattr(Tensor, name) for name in ("add_", "addmm_", "copy_", "fill_", "zero_")},
+}
+"""Operators that Python calls more quickly by these names than by their own."""
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
 """Operators by which Python comes to know numbers: what follows may depend on them."""
 
@@ -25,14 +30,21 @@ class Tape:
     file: str
     call: Callable[..., Any]
     constants: tuple[Tensor, ...]
+    streams: set[int] = field(default_factory=set)
+    """those that the memory of the constants waits for before it is used again"""
 
     def __call__(self, given: Sequence[Tensor]) -> Any:
-        found = self.call(*given)
-        if self.constants:  # the tape may be forgotten before the stream has read them
-            stream = torch.cuda.current_stream(self.constants[0].device)
+        if self.constants:  # the tape may be forgotten before a stream has read them
+            self._keep_constants()
+        return self.call(*given)
+
+    def _keep_constants(self) -> None:
+        device = self.constants[0].device
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        if stream not in self.streams:
             for tensor in self.constants:
-                tensor.record_stream(stream)
-        return found
+                tensor.record_stream(torch.cuda.current_stream(device))
+            self.streams.add(stream)
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,9 @@ class Writer:
         """Whether it makes memory for one tensor, in rows, and nothing else."""
         if isinstance(one, Launch) or one.name not in ("empty", "zeros") or len(names) != 1:
             return False
-        tensor = self.roots[names[0]]
+        return self._is_rows(self.roots[names[0]])
+
+    def _is_rows(self, tensor: Tensor) -> bool:
         return tensor.device == self.device and tensor.is_contiguous() and bool(tensor.numel())
 
     # lines
@@ -166,7 +180,9 @@ class Writer:
 
     def _operator(self, one: Operator) -> str:
         words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.options.items()]
-        call = f"{self._constant(one.function._op, one.name)}({', '.join(words)})"
+        call = f"{self._constant(LIBRARY.get(one.name, one.function._op), one.name)}({', '.join(words)})"
+        if one.name in ("empty", "new_empty") and self._is_rows(one.found):
+            call = f"empty({tuple(one.found.shape)}, dtype={self._constant(one.found.dtype, 'dtype')}, device=device)"
         roots = {
             id(t): place.root for t in tensors_of(one.found) if (place := self.places.get(id(t))) and self.roots[place.root] is t
         }
