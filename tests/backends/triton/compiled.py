@@ -9,6 +9,7 @@ features, and have 16 rows; or with `measured` alone those that a device is meas
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -58,17 +59,22 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
         all_blocks = holding(weights, size, rows, Device(132))
         fitting = [b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows)]
         for blocks in {b.scatters: b for b in reversed(fitting)}.values():
-            shared = compile_program(made, which, blocks, of, precision)
+            compiled = compile_program(made, which, blocks, of, precision)
+            shared = max(one.metadata.shared for one in compiled)
             if TARGET.arch >= 80:  # others take more, and read weights where there is no room
                 assert shared <= held_bytes(blocks, weights), f"{which} takes {shared} bytes of shared memory"
+            scatters = set(lowered(made, which).scatters.values()) if blocks.scatters else ()
+            moved = [name for one in compiled for name in moved_loads(one.asm["ttgir"])]
+            assert len(moved) <= sum(len(scatter.terms) for scatter in scatters), f"{which}: threads pass on {moved}"
             print("scattered" if blocks.scatters else "held")
 
 
 def compile_program(
     made: Plan, which: str, blocks: Blocks, dtype: torch.dtype, precision: str, scans: bool = False, one: bool = False
-) -> int:
-    """All functions of a program; `one`: for sizes of one feature, as Triton specialises them. Gives the most shared bytes."""
-    found, most = kernels(made, which, scans=scans, holds=blocks.holds, scatters=blocks.scatters), 0
+) -> list[Any]:
+    """All functions of a program; `one`: for sizes of one feature, as Triton specialises them."""
+    found = kernels(made, which, scans=scans, holds=blocks.holds, scatters=blocks.scatters)
+    all_compiled = []
     roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
     for name, arguments in found.code.arguments.items():
         of_scan = name in found.code.scans
@@ -81,8 +87,14 @@ def compile_program(
         types |= dict.fromkeys(constants, "constexpr")
         compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
         print(which, name, len(compiled.asm["cubin"]), compiled.metadata.shared)
-        most = max(most, compiled.metadata.shared)
-    return most
+        all_compiled.append(compiled)
+    return all_compiled
+
+
+def moved_loads(text: str) -> list[str]:
+    """Of a function as Triton lays it out, the loads of rows and features that go to other threads, right behind each load."""
+    loads = set(re.findall(r"(%\S+) = tt\.load ", text))
+    return [name for name in re.findall(r"ttg\.convert_layout (%\S+) : tensor<\d+x\d+xf32", text) if name in loads]
 
 
 def compile(

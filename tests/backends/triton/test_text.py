@@ -88,7 +88,8 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("lstm float32 8 tf32x3", "lstm float64 1 ieee", "lstm_layernorm bfloat16 4 ieee", "lru float32 4 tf32"),
         *("slstm float16 1 ieee", "gru_block float32 2 ieee", "lstm_layernorm float32 1 ieee one"),
-        *("lstm float32 64 bf16x6 512x16", "lstm_layernorm bfloat16 8 ieee 256x16", "gru_before float32 1 tf32 64x16"),
+        *("lstm float32 64 bf16x6 512x16", "lstm float32 96 bf16x6 768x16"),
+        *("lstm_layernorm bfloat16 8 ieee 256x16", "gru_before float32 1 tf32 64x16"),
         *(
             "lem float32 4 bf16x6 64x16",
             "lstm float32 4 bf16x6",
