@@ -121,7 +121,7 @@ class Report:
         self.data |= {"wrong": wrong, "failed": broken}
         self.write()
         print(f"{self.file}: {len(checked)} checks, {len(wrong)} wrong; {len(broken)} failed; {len(late)} not measured")
-        return int(bool(wrong or broken or unchecked or not checked))
+        return int(bool(wrong or broken or unchecked or not (checked or "only" in self.data)))
 
 
 def _values(found: Any) -> list[Any]:
@@ -204,6 +204,8 @@ def main(command: Sequence[str] = COMMAND) -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing is begun (default: %(default)s)")
     parser.add_argument("--only", metavar="PATTERN", help="items whose 'part: name' has this regular expression (default: all)")
     chosen = parser.parse_args()
+    if chosen.only and not chosen.json:
+        parser.error("--only needs --json: some items must not take the place of all")
     found = device()
     if isinstance(found, str):
         print(f"python -m benchmarks.gpu: {found}", file=sys.stderr)
@@ -223,6 +225,8 @@ def main(command: Sequence[str] = COMMAND) -> int:
     if chosen.only:
         report.data["only"] = chosen.only
         items = [item for item in items if re.search(chosen.only, ": ".join(item))]
+        if not items:
+            parser.error(f"--only: no item has {chosen.only!r}")
     report.plan(items)
     checks = [item for item in items if item[0] == "checks"]
     timed = [item for item in items if item[0] in TIMED]

@@ -107,6 +107,26 @@ def test_some_items_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert (status, found["only"]) == (0, "^checks|: cop.$")
     assert (found["checks"], found["choice"], found["rows"], found["not_measured"]) == ({"a": "ok 0"}, {}, {}, [])
     assert log == ["copy False", "copy True"]
+    assert run(monkeypatch, tmp_path, GOOD, "--only", "^ceilings")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--only", "copy"], "--only needs --json"),
+        (["--only", "nothing", "--json", "found.json"], "--only: no item has 'nothing'"),
+    ],
+)
+def test_what_leaves_no_items_or_no_file_of_its_own_is_refused(
+    arguments: list[str], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu, "device", lambda: {"device": "Some Device"})
+    monkeypatch.setattr(sys, "argv", ["gpu", *arguments])
+    with pytest.raises(SystemExit):
+        gpu.main([sys.executable, "-c", PROCESS.format(items=GOOD, log=str(tmp_path / "log"))])
+    assert why in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.json"))
 
 
 @pytest.mark.parametrize(("left", "status"), [("checks: lstm (5, 3)", 1), ("rows: lstm", 0)])

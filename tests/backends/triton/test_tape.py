@@ -346,3 +346,23 @@ def test_autocast(own: str) -> None:
             with torch.autocast("cpu", torch.bfloat16, enabled=within):
                 found.append([module(x, **further)[0]])
     assert same(found, found[:1] * len(found))
+
+
+def test_each_stream_is_told_of_the_constants_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that their memory waits for it when the tape is forgotten."""
+    told: list[object] = []
+
+    class Constant:
+        device = torch.device("cuda:0")
+
+        def record_stream(self, stream: object) -> None:
+            told.append(stream)
+
+    constants: Any = (Constant(), Constant())
+    one = tape_writing.Tape("", "", lambda x: x, constants)
+    for number in (7, 7, 9, 7):
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number}.__getitem__, raising=False)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device, number=number: number)
+        x = torch.zeros(1)
+        assert one([x]) is x
+    assert told == [7, 7, 9, 9]

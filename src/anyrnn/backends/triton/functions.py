@@ -13,9 +13,9 @@ import triton.language as tl
 LOADED = tl.constexpr(4096)
 """Numbers that are loaded at once where many are added up: registers have room for them."""
 THREADS = tl.constexpr(128)
-"""Of a program."""
+"""Of a program with the warps of `Blocks`."""
 MOST_DOUBLED = tl.constexpr(8)
-"""As often as results of one operand are at the most, by powers of two."""
+"""Of one operand a kernel makes at most 2 ** 8 sums at once."""
 
 
 @triton.jit
@@ -149,10 +149,10 @@ def apart(x):
 
 @triton.jit
 def spread(x, address, nowhere):
-    """`x` [N, C F] as it is, its numbers spread over all threads, where a sum has left each to several warps. Triton lays out
-    what comes of different operands as the last load is: this one, of `address` [N, F], loads nothing.
+    """`x` [N, C F] as it is (but for signs of zeros), its numbers spread over all threads, where a sum has left each to several
+    warps. Triton lays out what comes of different operands as the last load is: this one, of `address` [N, F], loads nothing.
     """
-    if address.shape[0] * address.shape[1] >= THREADS:  # of others it takes what it finds
+    if address.shape[0] * address.shape[1] >= THREADS:  # loads of fewer numbers do not decide: they are repeated in any layout
         nothing = tl.load(address, mask=nowhere, other=0.0).to(x.dtype)
         for _ in tl.static_range(MOST_DOUBLED):
             if x.shape[1] > nothing.shape[1]:
@@ -243,11 +243,13 @@ def added_2(a, b, c, d):
 
 @triton.jit
 def added_3(a, b, c, d, e, f):
+    """The same of three."""
     return a + d, b + e, c + f
 
 
 @triton.jit
 def added_4(a, b, c, d, e, f, g, h):
+    """And of four."""
     return a + e, b + f, c + g, d + h
 
 

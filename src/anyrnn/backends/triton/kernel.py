@@ -280,9 +280,9 @@ class KernelText:
         return found
 
     def say_wait(self) -> None:
-        """For the programs of the same rows, where this kernel is the first to read what they have made."""
+        """For programs of the same rows: before this kernel reads what they have made, or writes where they may still read."""
         if self.waits:
-            arrived = self.use(Argument("made", "arrived", "arrived"))
+            arrived = self.use(Argument("local", "arrived", "arrived"))
             self.say(f"functions.wait({self.call('counter')} + row_block, {arrived}, COLUMN_PROGRAMS)")
 
     def say_first(self, i: int, of: Sum) -> None:
@@ -353,7 +353,7 @@ class KernelText:
             self._say_apart(total, [self.label(i) for i in results], columns)
 
     def spread(self, total: str) -> str:
-        """Sums of products as the kernel's other values are."""
+        """Sums of products, laid out as the kernel's other values are. Kernels that have some store more than outputs."""
         of = next(self.places[buffer, later] for _, buffer, later in self.kernel.stores if self.role(buffer) != "output")
         return f"functions.spread({total}, {of} + feature, inside & (row < 0))"
 

@@ -44,7 +44,7 @@ class Names:
 class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
     (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs put what they make for each
-    other), and those of the call itself, `call`. `made` is no argument of a launch, but what its function has: of some weights
+    other), and those of the call itself, `call`. `local` is no argument of a launch, but what its function has: of some weights
     its part, loaded before the steps; how many programs have to have arrived.
     """
 

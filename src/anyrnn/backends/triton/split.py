@@ -31,8 +31,8 @@ MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 14336
 """Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and three times
 these.
 """
-MOST_COLUMNS, MOST_SHALLOW = 128, 2
-"""Results of a product for a sample; and how many blocks of an operand in three parts are less than 64 deep. With more the
+MOST_COLUMNS, MOST_SHALLOW, SHALLOW = 128, 2, 64
+"""Results of a product for a sample; and how many blocks of an operand in three parts are less deep than so. With more the
 compiler has no registers left, and a step takes ten times as long.
 """
 MOST_STACKED, MOST_TILE = 2048, 8192
@@ -179,7 +179,7 @@ def choose(program: Program, weights: StepWeights, features: int, rows: int, dev
 
 
 def barriers(program: Program) -> int:
-    """How often programs that share the features wait for each other in a step: after each stage, and within one after what its
+    """How often programs that share the features wait for each other in a step: between stages, and within one after what its
     other kernels read of shared rows.
     """
     within = sum(shares_rows(kernel) for stage in program.body for kernel in stage.kernels[:-1])
@@ -208,15 +208,15 @@ def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device
     weights = weights.of(blocks)
     padded = -(-features // blocks.features // blocks.columns) * blocks.features
     depth = -(-weights.depth // blocks.depth) * blocks.depth
-    numbers, sums = blocks.rows * depth * weights.passed, blocks.rows * weights.columns * padded
-    seconds = LEAST_SECONDS + SHORT * numbers * 4 / device.bytes_a_second
+    read, sums = blocks.rows * depth * weights.passed, blocks.rows * weights.columns * padded
+    seconds = LEAST_SECONDS + SHORT * read * 4 / device.bytes_a_second
     if not blocks.holds:
         seconds += weights.columns * depth * padded / device.read_numbers_a_second
     if blocks.scatters:
-        numbers = blocks.slices * blocks.rows * weights.stacked * padded
         seconds += blocks.columns / device.tiles_a_second
-    if weights.precision == THREE_PARTS:
-        seconds += numbers / device.parted_a_second
+    if weights.precision == THREE_PARTS:  # what a program reads, or makes for others
+        parted = blocks.slices * blocks.rows * weights.stacked * padded if blocks.scatters else read
+        seconds += parted / device.parted_a_second
     seconds += sums * depth * weights.products / device.products_a_second + sums / device.sums_a_second
     return seconds + (waits if blocks.columns > 1 else 0.0)
 
@@ -260,7 +260,7 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
             if stack and depth < size:  # of which programs would have no features
                 continue
             held = -(-weights.depth // depth)
-            if wide and parted and depth < 64 and held > MOST_SHALLOW:
+            if wide and parted and depth < SHALLOW and held > MOST_SHALLOW:
                 continue
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)

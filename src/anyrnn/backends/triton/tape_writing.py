@@ -14,8 +14,8 @@ from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tens
 
 ALIGNMENT = 256
 LIBRARY = {
-    **{name: getattr(torch, name) for name in ("add", "addmm", "bmm", "mm", "mul", "stack", "sum")},
-    **{name: getattr(Tensor, name) for name in ("add_", "addmm_", "copy_", "fill_", "zero_")},
+    **{f"aten::{name}": getattr(torch, name) for name in ("add", "addmm", "bmm", "mm", "mul", "stack", "sum")},
+    **{f"aten::{name}": getattr(Tensor, name) for name in ("add_", "addmm_", "copy_", "fill_", "zero_")},
 }
 """Operators that Python calls more quickly by these names than by their own."""
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
@@ -179,10 +179,12 @@ class Writer:
         return not names and not one.function._schema.is_mutable and bool(tensors_of(one.found))
 
     def _operator(self, one: Operator) -> str:
-        words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.options.items()]
-        call = f"{self._constant(LIBRARY.get(one.name, one.function._op), one.name)}({', '.join(words)})"
-        if one.name in ("empty", "new_empty") and self._is_rows(one.found):
+        if one.name in ("empty", "new_empty") and "out" not in one.options and self._is_rows(one.found):
             call = f"empty({tuple(one.found.shape)}, dtype={self._constant(one.found.dtype, 'dtype')}, device=device)"
+        else:
+            words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.options.items()]
+            function = LIBRARY.get(one.function._schema.name, one.function._op)
+            call = f"{self._constant(function, one.name)}({', '.join(words)})"
         roots = {
             id(t): place.root for t in tensors_of(one.found) if (place := self.places.get(id(t))) and self.roots[place.root] is t
         }

@@ -1,7 +1,7 @@
 """Writes the Triton text of a program: a function for each kernel of its stages, and the functions that are launched.
 
 Rows are samples, in blocks of BLOCK_N; features go in blocks of BLOCK_F. A launch of the loop has a program for each block of
-rows and each of COLUMN_PROGRAMS that share the blocks of features. Those of the same rows wait for each other after each stage,
+rows and each of COLUMN_PROGRAMS that share the blocks of features. Those of the same rows wait for each other between stages,
 and after the sums over features that begin one, of which each makes those of BLOCK_S rows; with one of them nothing waits but the
 threads of one multiprocessor. A program that holds its weights has one block of features, and loads their weights before the
 steps, once; its kernels make what follows from their own features alone before they wait for others. Where scans are in the place
@@ -113,7 +113,7 @@ class Writer:
         needed = {a.name: a for stage in self.lowered.loop for kernel in stage.kernels for a in called[id(kernel)][1]}
         needed |= {name: Argument("call", name, name) for name in CALL}
         tiles = self._tiles(needed)
-        needed = {name: a for name, a in needed.items() if a.kind != "made"}
+        needed = {name: a for name, a in needed.items() if a.kind != "local"}
         needed = {n: Argument("call", n, n) for n in ("segments", "segment_count", "counter")} | needed
         arguments = tuple(needed.values())
         lines = [*_signature(name, arguments)]
@@ -220,7 +220,7 @@ class Writer:
         of += " scattered" if scattered else ""
         name = self.names(("tile", of, block), f"weights_of_{identifier(terms[0].operand)}_{block}")
         self.held[name] = tuple(terms), block, scattered
-        return Argument("made", f"{of} {block}", name)
+        return Argument("local", f"{of} {block}", name)
 
     def scatter(self, scatter: Scatter) -> Argument:
         return Argument("scatter", scatter.name, self.names(("scatter", scatter.name), f"{identifier(scatter.name)}_ptr"))
