@@ -102,7 +102,7 @@ def check_accuracy(kind: str, shape: tuple[int, int, int, int]) -> str:
     theirs.load_state_dict(exact.state_dict())
     ours.load_state_dict(exact.state_dict())
     x, found = torch.randn(steps, samples, features, device=DEVICE), []
-    with tf32.as_in_products():
+    with tf32.as_in_products(torch.float32):
         for module in (exact, theirs, ours):
             output, d_x, *_ = trained(module, x.to(module.weight_ih_l0.dtype))
             found.append([output, d_x, *(module.get_parameter(name).grad for name, _ in exact.named_parameters())])
@@ -209,6 +209,23 @@ def check_stream() -> str:
     with torch.cuda.stream(beside):
         found = trained(module, x)
     return same_bits(found, expected)
+
+
+def check_streams_at_once() -> str:
+    """A layer on two streams at the same time: programs of one do not wait for those of the other."""
+    module, x = anyrnn.torch.LSTM(16, 256, device=DEVICE, backend="triton").eval(), torch.randn(200, 16, 16, device=DEVICE)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    found: list[Tensor] = []
+    with torch.no_grad():
+        expected = [module(x)[0] for _ in range(3)][-1:]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        for _ in range(20):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    found.append(module(x)[0])
+    torch.cuda.synchronize()
+    return same_bits(found, expected * len(found))
 
 
 def check_layout() -> str:
@@ -336,6 +353,7 @@ def items() -> Items:
         yield f"captured {' '.join(options)}", partial(check_captured, **options)
     yield "compiled", check_compiled
     yield "another stream", check_stream
+    yield "two streams", check_streams_at_once
     yield "the same bits", partial(check_repeats, (50, 16, 64, 512))
     for kind in ("lstm", "gru", "rnn_tanh"):
         yield f"{kind} as exact as torch's", partial(check_accuracy, kind, (50, 16, 64, 512))

@@ -18,26 +18,26 @@ b = torch.backends
 {setting}
 def cudnn(): return tf32._cudnn_setting() in ("tf32", True)
 before = cudnn()
-with tf32.as_in_products():
+with tf32.as_in_products(torch.float32):
     within = [cudnn()]
-    with tf32.as_in_products():
+    with tf32.as_in_products(torch.float32):
         within.append(cudnn())
     within.append(cudnn())
 assert cudnn() == before
 first, second = threading.Event(), threading.Event()
 def other():
-    with tf32.as_in_products():
+    with tf32.as_in_products(torch.float32):
         first.set()
         second.wait()
 thread = threading.Thread(target=other)
 thread.start()
 first.wait()
-with tf32.as_in_products():  # which ends before the other does
+with tf32.as_in_products(torch.float32):  # which ends before the other does
     second.set()
     thread.join()
     within.append(cudnn())
 assert cudnn() == before
-print(precision_of(torch.float32, Device(1)), before, *within, tf32.settings()[1])
+print(precision_of(torch.float32, Device(1)), before, *within, tf32.settings(torch.float32)[1])
 """
 NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 

@@ -8,7 +8,7 @@ where products may not be made so; what it forbids by itself stays forbidden.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -27,15 +27,21 @@ def allowed() -> bool:
     return said == "tf32" if said != "none" else bool(products.allow_tf32)
 
 
-def settings() -> tuple[bool, bool]:
-    """Whether it is allowed in products, and in cuDNN's recurrent networks, as a layer calls them."""
-    products = allowed()
+def settings(dtype: torch.dtype) -> tuple[bool, bool]:
+    """Whether it is allowed in products of numbers of a kind, and in cuDNN's recurrent networks, as a layer calls them."""
+    products = dtype is torch.float32 and allowed()
     return products, products and _cudnn_setting() in ("tf32", True)
 
 
+def as_in_products(dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Around calls of cuDNN's recurrent networks of numbers of a kind. Others that run meanwhile in this process have no TF32
+    either.
+    """
+    return _as_in_products() if dtype is torch.float32 else nullcontext()
+
+
 @contextmanager
-def as_in_products() -> Iterator[None]:
-    """Around calls of cuDNN's recurrent networks. Others that run meanwhile in this process have no TF32 either."""
+def _as_in_products() -> Iterator[None]:
     if allowed():
         yield
         return

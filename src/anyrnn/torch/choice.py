@@ -71,7 +71,7 @@ def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
     rows = x.size(1) if packing is None else packing.rows
     sizes = network.sizes, network.layers, network.ways, _about(steps), _about(rows), packing is not None
-    numbers = x.dtype, *tf32.settings(), trains
+    numbers = x.dtype, *tf32.settings(x.dtype), trains
     machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
     return f"{network.graph.identity} {sizes} {numbers} {machine}"
 
@@ -100,7 +100,7 @@ def takes_cudnn(
 def _alike(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> object:
     """What tells calls apart that may be chosen for otherwise; of packed rows not which step has how many."""
     dense = None if packing is None else (len(packing.counts), packing.rows)
-    settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings()
+    settings = torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings(x.dtype)
     return id(call), x.shape, x.dtype, x.device, dense, trains, settings
 
 

@@ -121,7 +121,7 @@ def _forward_on_cudnn(
         return cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
 
     parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
-    with tf32.as_in_products():
+    with tf32.as_in_products(x.dtype):
         if _may_repeat(x, None, packing):
             output, last, reserve = repeated(on_cudnn(call, first, buffer, keep), run, given)
         else:
@@ -248,7 +248,7 @@ def _backward_on_cudnn(
 
     parts, given = _parts([x, reserve], first, sources, buffer, cotangents), [x, reserve, *first, *sources, *buffer, *cotangents]
     key = backward_on_cudnn(call, first, buffer, there, wanted)
-    with tf32.as_in_products():
+    with tf32.as_in_products(x.dtype):
         if not _may_repeat(x, None, packing):
             return run(given)
         found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, given)

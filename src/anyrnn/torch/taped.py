@@ -18,7 +18,7 @@ from anyrnn.torch.memory import readable
 
 def settings(x: Tensor) -> tuple[object, ...]:
     """Of torch's, what a call on the device of `x` depends on."""
-    return is_usual(x), torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings()
+    return is_usual(x), torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings(x.dtype)
 
 
 def is_usual(x: Tensor) -> bool:
@@ -65,7 +65,7 @@ class Repeat:
         if not self.on_cudnn:
             output, last = self.tape(given)
             return output, last, kept[0] if kept else None
-        with tf32.as_in_products():
+        with tf32.as_in_products(x.dtype):
             output, last, reserve = self.tape(given)
         return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
 
@@ -115,7 +115,7 @@ class RepeatBackward:
             return gpu.run_backward([x], first, sources, None, None, *rest)
         found: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if self.on_cudnn:
-            with tf32.as_in_products():
+            with tf32.as_in_products(x.dtype):
                 found = self.tape(given)
         else:
             found = self.tape(given)

@@ -32,6 +32,7 @@ from anyrnn.passes.compile import Plan, plan
 TARGET = GPUTarget("cuda", int(os.environ.get("CAPABILITY", "90")), 32)
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 CALLS = {"counter": "*i32", "seed": "*i64"}
+ALIGNED = ("buffer", "scatter", "weight", "row", "step", "columns", "size", "first", "first_row", "last")
 TABLES = ("counts", "given", "segments", "sample_table", "step_table")
 
 
@@ -40,7 +41,7 @@ def type_of(argument: Argument, dtype: str, roles: dict[str, str]) -> str:
     between = argument.kind == "buffer" and roles.get(argument.of) in ("state", "cross", "sum")
     if argument.kind in ("scale", "probability", "scatter") or between:
         return f"*{'fp64' if dtype == 'float64' else 'fp32'}"
-    if argument.kind in ("buffer", "weight"):
+    if argument.kind in ("buffer", "weight", "first", "last"):
         return f"*{NAMES[dtype]}"
     if argument.of in TABLES:
         return "*i64"
@@ -84,7 +85,7 @@ def compile_program(
         constants |= {a.name: 1 for a in arguments if a.kind == "size" and one}
         types = {a.name: type_of(a, str(dtype).removeprefix("torch."), roles) for a in arguments}
         plain = [a for a in arguments if a.name not in constants]
-        aligned = [a.name for a in plain if a.kind in ("buffer", "scatter", "weight", "row", "step", "columns", "size")]
+        aligned = [a.name for a in plain if a.kind in ALIGNED]
         types |= dict.fromkeys(constants, "constexpr")
         compiled = compile(found.functions[name], types, constants, aligned, blocks.warps, blocks.stages)
         print(which, name, len(compiled.asm["cubin"]), compiled.metadata.shared)

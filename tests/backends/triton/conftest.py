@@ -8,9 +8,12 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def interpreted() -> Iterator[None]:
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One thread; no warnings of what lanes that are not there compute."""
     pytest.importorskip("triton", reason="needs Triton, which is for Linux")
+    from tests.backends.triton.quicker import make_quicker
+
+    make_quicker(monkeypatch)
     threads, filling = torch.get_num_threads(), torch.utils.deterministic.fill_uninitialized_memory
     torch.set_num_threads(1)
     torch.utils.deterministic.fill_uninitialized_memory = True

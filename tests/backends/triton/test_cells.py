@@ -136,6 +136,22 @@ def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:
     assert_agree(found, expected, KIND, "leaky", 1.0, None)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "lru"])
+def test_states_that_stand_anywhere(cell: str) -> None:
+    """First states, and the cotangents of the last ones, that are alike for all samples, or stand in columns."""
+    found = {}
+    for backend in ("triton", "reference"):
+        torch.manual_seed(1)
+        module, x = make(cell, backend, 3, 4, num_layers=2), torch.randn(3, 5, 3, dtype=torch.float64)
+        rows = [torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+        given = rows[0].expand(2, 5, 4), rows[1].expand(2, 5, 4).transpose(1, 2).contiguous().transpose(1, 2)
+        output, last = module(x, given)
+        weight = torch.randn(4, 2, 5, dtype=torch.float64).permute(1, 2, 0)
+        gradients = torch.autograd.grad(output.sum() + last[0].sum() + (last[1] * weight).sum(), [*rows, *module.parameters()])
+        found[backend] = {str(k): g for k, g in enumerate([output, *last, *gradients])}
+    assert_agree(found["triton"], found["reference"], KIND, cell, 1.0, None)
+
+
 def test_gradients_of_many_layers() -> None:
     found, expected = (run(make("rnn_tanh", backend, 3, 4, num_layers=7), 3, 2) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, "seven layers", 1.0, None)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import State, Step, affine, cell, cells, tanh
-from anyrnn.backends.triton import launch, tape, tape_watching, tape_writing
+from anyrnn.backends.triton import launch, memory, tape, tape_watching, tape_writing
 from anyrnn.torch import gpu, taped
 from tests.backends.triton.twins import hold_weights, make, shape_for
 
@@ -346,6 +346,34 @@ def test_autocast(own: str) -> None:
             with torch.autocast("cpu", torch.bfloat16, enabled=within):
                 found.append([module(x, **further)[0]])
     assert same(found, found[:1] * len(found))
+
+
+def test_each_stream_has_counters_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At which programs wait for each other: a call that is known takes those of the stream that it is on."""
+    check(monkeypatch, make("lstm", "triton", 3, 6), (5, 2, 3))
+    texts = [one.text for one in tape.TAPES.values() if one is not None]
+    assert len(texts) == 3
+    assert all(re.search(r"counters_at_\d+\(device, 1024\)", text) for text in texts)
+    zeros, device = torch.zeros, torch.device("cuda:0")
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
+    monkeypatch.setattr(memory, "COUNTERS", {})
+    found = []
+    for number in (7, 7, 9, 7):
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number}.__getitem__, raising=False)
+        found.append(memory.counters_of_stream(device, 3))
+    assert found[0] is found[1] is found[3]
+    assert found[2] is not found[0]
+    assert len(memory.counters_of_stream(device, 5000)) >= 5000
+
+
+def test_sums_of_several_gradients_are_one() -> None:
+    """Of ten of a layer-normalised LSTM."""
+    module = make("lstm_layernorm", "triton", 3, 6)
+    for _ in range(2):
+        module(torch.ones(1, 2, 3, dtype=torch.float64))[0].sum().backward()
+    texts = [one.text for one in tape.TAPES.values() if one is not None]
+    [backward] = (text for text in texts if "backward_steps" in text)
+    assert len(re.findall(r"\bsum_at_\d+\(", backward)) == 1
 
 
 def test_each_stream_is_told_of_the_constants_once(monkeypatch: pytest.MonkeyPatch) -> None:

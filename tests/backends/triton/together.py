@@ -18,7 +18,7 @@ import pytest
 import torch
 from triton.runtime import interpreter
 
-from anyrnn.backends.triton import functions, unit
+from anyrnn.backends.triton import functions, memory, unit
 
 NEXT: dict[str, Callable[[list[Any]], Any]] = {
     "random": random.Random(0).choice,
@@ -89,8 +89,12 @@ class Launch:
         assert all(program.ended for program in self.programs), "all wait"
 
 
+ARRIVE, WAIT = functions.arrive, functions.wait
+
+
 def arrive(counter: Any, COLUMN_PROGRAMS: Any) -> None:
     """In the place of `functions.arrive`."""
+    ARRIVE(counter, COLUMN_PROGRAMS)
     program = Launch.current
     program.launch.arrived[program.place[0] // int(COLUMN_PROGRAMS)] += 1
     program.let_others()
@@ -101,6 +105,7 @@ def wait(counter: Any, target: Any, COLUMN_PROGRAMS: Any) -> None:
     program = Launch.current
     program.waits_for = program.place[0] // int(COLUMN_PROGRAMS), int(target)
     program.let_others()
+    WAIT(counter, target, COLUMN_PROGRAMS)
 
 
 def between(function: Any) -> Any:
@@ -130,6 +135,7 @@ def run_together(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
             grid = (*sizes, 1, 1)[:3]
             interpreter.interpreter_builder.set_grid_dim(*grid)
             Launch(grid, lambda: self.fn(**given)).go(NEXT[order])
+            assert not any(counters.any() for counters in memory.COUNTERS.values()), "counters are not set back"
         finally:
             patched.restore()
         self._restore_args_dev(arguments, ours, named, ours_named)
@@ -142,5 +148,5 @@ def run_together(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     monkeypatch.setattr(unit.Unit, "new", new)
     monkeypatch.setattr(functions, "arrive", arrive)
     monkeypatch.setattr(functions, "wait", wait)
-    for name in ("scatter", "reduced"):
+    for name in ("scatter", "reduced", "copy", "leave"):
         monkeypatch.setattr(functions, name, between(getattr(functions, name)))

@@ -215,6 +215,36 @@ def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
 
 
 @triton.jit
+def leave(counter, arrived, COLUMN_PROGRAMS: tl.constexpr):
+    """When all have arrived so often, for good: the last program to leave sets the counter back to zero, for the next launch."""
+    if COLUMN_PROGRAMS > 1:
+        tl.debug_barrier()
+        if tl.atomic_add(counter, 1, sem="relaxed") == arrived + COLUMN_PROGRAMS - 1:
+            tl.atomic_xchg(counter, 0, sem="relaxed")
+
+
+@triton.jit
+def slots_of(border, row, rows, PACKED: tl.constexpr):
+    """Where each row stands between two steps: a number, or where sequences end at different steps a table's."""
+    if PACKED:
+        return tl.load(border + row, mask=row < rows, other=0)
+    else:
+        return tl.cast(border, tl.int64)
+
+
+@triton.jit
+def copy(
+    of, of_row, of_feature, into, into_row, row, rows, features, column, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr
+):
+    """A program's own features of its rows."""
+    for block in range(column, tl.cdiv(features, BLOCK_F), COLUMN_PROGRAMS):
+        feature = (block * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]
+        inside = (row < rows) & (feature < features)
+        value = tl.load(of + row * of_row + feature * of_feature, mask=inside, other=0.0, cache_modifier=".cg")
+        tl.store(into + row * into_row + feature, value, mask=inside)
+
+
+@triton.jit
 def wait_often(counter, times, COLUMN_PROGRAMS: tl.constexpr):
     """What is measured of waiting."""
     arrived = 0

@@ -11,6 +11,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from anyrnn.backends.triton.names import power_of_two
+from anyrnn.backends.triton.tape_watching import unwatched
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows, choose_windows
 
@@ -38,6 +40,31 @@ def keep(device: torch.device, thing: object, *tensors: Tensor) -> None:
         return
     for tensor in tensors:
         tensor.record_stream(torch.cuda.current_stream(device))
+
+
+LEAST_COUNTERS = 1024
+COUNTERS: dict[tuple[torch.device, int, int], Tensor] = {}
+"""By device, stream and size."""
+
+
+def counters(device: torch.device, count: int) -> Tensor:
+    """Zeros, at least so many, at which programs wait for each other; they set them back. A graph of launches has its own: it may
+    run beside what the stream runs that it was captured on.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return torch.zeros(count, dtype=torch.int32, device=device)
+    return counters_of_stream(device, count)
+
+
+def counters_of_stream(device: torch.device, count: int) -> Tensor:
+    """Those of the current stream."""
+    size = max(LEAST_COUNTERS, power_of_two(count))
+    key = device, torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0, size
+    found = COUNTERS.get(key)
+    if found is None:
+        with unwatched():
+            found = COUNTERS[key] = torch.zeros(size, dtype=torch.int32, device=device)
+    return found
 
 
 @dataclass(frozen=True)
@@ -133,13 +160,13 @@ class Window:
         chunks = _chunks(self.run, reverse, chunk_steps(self.run.extent.rows))
         return tuple(chunk for chunk in chunks if self.begin <= chunk.begin < self.end)
 
-    def border(self, first: bool, reverse: bool) -> int | tuple[Tensor, Tensor]:
+    def border(self, first: bool, reverse: bool) -> int | Tensor:
         """Before which step of the window each row has its first state in a loop, or after which its last, as a slot: one for
-        all, or the slot and the row of each. Rows whose steps are all outside have theirs where the loop enters, or leaves.
+        all, or the slot of each. Rows whose steps are all outside have theirs where the loop enters, or leaves.
         """
         if self.run.extent.counts is not None:
             found = _borders(self, first != reverse)
-            keep(self.run.device, found, *found)
+            keep(self.run.device, found, found)
             return found
         slot, sign = self.slots
         return slot + sign * (self.begin if first != reverse else self.end)
@@ -197,14 +224,14 @@ class Chunk:
 
 
 @lru_cache(maxsize=256)
-def _borders(window: Window, begins: bool) -> tuple[Tensor, Tensor]:
-    """The slot of each row before its first step of a window, or else after its last, and the rows; brought to a device once."""
+def _borders(window: Window, begins: bool) -> Tensor:
+    """The slot of each row before its first step of a window, or else after its last; brought to a device once."""
     run, (slot, sign) = window.run, window.slots
     counts, rows = torch.tensor(run.extent.counts), torch.arange(run.extent.rows)
     lengths = (counts[:, None] > rows).sum(0)
     first, end = (run.extent.steps - lengths, rows * 0 + run.extent.steps) if run.reverse else (rows * 0, lengths)
     steps = (first if begins else end).clamp(window.begin, window.end)
-    return (slot + sign * steps).to(run.device), rows.to(run.device)
+    return (slot + sign * steps).to(run.device)
 
 
 def chunk_steps(rows: int) -> int:

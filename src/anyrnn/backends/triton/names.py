@@ -43,7 +43,8 @@ class Names:
 @dataclass(frozen=True)
 class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
-    (of a matrix), `size`, `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs put what they make for each
+    (of a matrix), `size`, `first` (a state before the steps; `first_row` and `first_feature` are distances), `last` (room for it
+    after them), `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs put what they make for each
     other), and those of the call itself, `call`. `local` is no argument of a launch, but what its function has: of some weights
     its part, loaded before the steps; how many programs have to have arrived.
     """
@@ -53,45 +54,21 @@ class Argument:
     name: str
 
 
+VARYING = (
+    *("first", "count", "chunk_first", "saved_first", "slot_first", "first_slot", "last_slot"),
+    *("cotangent_from", "cotangent_to", "begins", "ends", "all_rows"),
+)
+"""Numbers of a call that differ by how many steps and samples there are: nothing is compiled again for a special one."""
 RESERVED = (
     *BLOCKS,
+    *VARYING,
     *("tl", "triton", "functions", "step", "row", "rows", "there", "feature", "block", "inside", "k", "k0", "k_there"),
-    *(
-        "row_block",
-        "column",
-        "segment",
-        "segments",
-        "segment_count",
-        "first",
-        "count",
-        "position",
-        "program",
-        "arrived",
-        "counter",
-    ),
-    *("counts", "given", "chunk_first", "slot_first", "slot_sign", "saved_first"),
-    *("cotangent_from", "cotangent_to", "seed"),
-    *(
-        "sample",
-        "moment",
-        "sample_table",
-        "step_table",
-        "last_step",
-        "head",
-        "for",
-        "in",
-        "if",
-        "lambda",
-        "is",
-        "not",
-        "and",
-        "or",
-    ),
+    *("row_block", "column", "segment", "segments", "segment_count", "position", "program", "arrived", "counter", "slots"),
+    *("counts", "given", "slot_sign", "seed", "sample", "moment", "sample_table", "step_table", "last_step", "head"),
+    *("for", "in", "if", "lambda", "is", "not", "and", "or"),
 )
 CALL = ("counts", "given", "chunk_first", "slot_first", "slot_sign")
 """Arguments of the call that every kernel has; others come where they are used."""
-
-
 LOCAL = ("step", "rows", "row_block", "column")
 """What a kernel's function is given by the one that is launched."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -98,21 +99,18 @@ class Summed:
 
 
 def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) -> None:
-    """Add parts to the gradients of sources, each in memory of its own. Those that are `unmade` hold nothing yet: one that is a
-    single part is made by it, others are zeros first.
+    """Add parts to the gradients of sources. Those that are `unmade` hold nothing yet: a part that they are all of, and that is
+    all of them, makes them, others are zeros first.
     """
-    memories = [_memory(part.gradient) for part in parts]
-    shapes = {_memory(gradient): gradient.shape for gradient in unmade}
-    single = {
-        m for m, part in zip(memories, parts, strict=True) if memories.count(m) == 1 and part.gradient.shape == shapes.get(m)
-    }
-    for gradient in unmade:
-        if _memory(gradient) not in single:
+    places, empty = [_place(part.gradient) for part in parts], [_place(gradient) for gradient in unmade]
+    makes = [_is_made_of(place, empty) and sum(_meet(place, other) for other in places) == 1 for place in places]
+    for gradient, place in zip(unmade, empty, strict=True):
+        if not any(one and _meet(place, other) for one, other in zip(makes, places, strict=True)):
             gradient.zero_()
     made: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
-    for memory, part in zip(memories, parts, strict=True):
-        if isinstance(part, Outer) or memory not in single:
-            part.make(memory not in single)
+    for one, part in zip(makes, parts, strict=True):
+        if isinstance(part, Outer) or not one:
+            part.make(adds=not one)
             continue
         same = part.value.data_ptr(), part.value.shape, part.value.stride()
         if same in made:  # two biases of one sum
@@ -122,8 +120,46 @@ def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) ->
             made[same] = part.gradient
 
 
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+Memory = tuple[int, int]
+"""From an address to behind another."""
+
+
+def _place(gradient: Tensor) -> Memory:
+    return gradient.data_ptr(), gradient.data_ptr() + gradient.nbytes
+
+
+def _meet(a: Memory, b: Memory) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _is_made_of(place: Memory, others: Sequence[Memory]) -> bool:
+    """Whether some of the others fill it, none of which is more than a part of it."""
+    inside = [other for other in others if _meet(place, other)]
+    filled = sum(end - begin for begin, end in inside) == place[1] - place[0]
+    return filled and all(place[0] <= begin and end <= place[1] for begin, end in inside)
+
+
+def new_gradients(sources: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+    """Memory for the gradients of sources, and that of all vectors among them: they stand side by side, so that sums of several
+    can be made at once.
+    """
+    lengths = [len(s) if s.dim() == 1 else 0 for s in sources]
+    vectors = torch.empty(sum(lengths), dtype=dtype, device=sources[0].device)
+    places = zip(sources, accumulate(lengths, initial=0), lengths, strict=False)
+    return [
+        vectors[begin : begin + length] if s.dim() == 1 else torch.empty(s.shape, dtype=dtype, device=s.device)
+        for s, begin, length in places
+    ], vectors
+
+
+def rounded(gradients: Sequence[Tensor], vectors: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """The same in another dtype."""
+    found, into = new_gradients(gradients, dtype)
+    into.copy_(vectors)
+    for new, old in zip(found, gradients, strict=True):
+        if new.dim() != 1:
+            new.copy_(old)
+    return found
 
 
 T = TypeVar("T")

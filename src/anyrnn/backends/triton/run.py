@@ -11,6 +11,7 @@ from torch import Tensor
 from anyrnn._locks import ForkedLock
 from anyrnn.backends.triton.device import interpreted
 from anyrnn.backends.triton.memory import Extent, Layout, layout_of, of_states, run_of
+from anyrnn.backends.triton.products import new_gradients, rounded
 from anyrnn.backends.triton.spelling import unsupported
 from anyrnn.backends.triton.unit import Choices, Unit
 from anyrnn.errors import UnsupportedError
@@ -90,7 +91,7 @@ def forward(
     dtype, device = x.dtype, x.device
     choices = _choices(randomness, device, forward=True)
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
-    last: list[list[Tensor]] = [[] for _ in network.state_sizes]
+    last = _new_states(network, extent, x)
     sequence = x
     for layer in range(network.layers):
         top = layer == network.layers - 1
@@ -105,21 +106,27 @@ def forward(
                 unit.tensors[name] = tensor[number]
             for k, (state, size) in enumerate(zip(network.graph.states, network.state_sizes, strict=True)):
                 unit.states[state.name] = first[k][number] if first else float(state.init)
+                unit.last[state.name] = last[k][number]
                 if reserve is None:
-                    unit.tensors[state.name] = unit.new_states(state.name, size, extent.steps)
+                    unit.tensors[state.name] = unit.new_states(size, extent.steps)
             for place, window in enumerate(run.windows(windows)):
                 if reserve is not None:
                     unit.tensors |= layout.of_window(reserve, number, place)
                     for name, room in layout.before_window(reserve, number, place).items():
                         room[:] = unit.states[name]
                 unit.run_window(window)
-            for of_state, values in zip(last, unit.finish(), strict=True):
-                of_state.append(values)
+            unit.finish()
             if top and ends:
                 step = 0 if direction else -1
                 part_of(output, position, network.output_size).copy_(part_of(whole, position, network.output_size)[step])
         sequence = whole
-    return [torch.stack(of_state) for of_state in last]
+    return last
+
+
+def _new_states(network: Network, extent: Extent, like: Tensor) -> list[Tensor]:
+    """Room for the first or last states, [units, N, F] each."""
+    shapes = [(len(network.units), extent.rows, size) for size in network.state_sizes]
+    return [torch.empty(shape, dtype=like.dtype, device=like.device) for shape in shapes]
 
 
 def _choices(randomness: Randomness | None, device: torch.device, forward: bool) -> Choices | None:
@@ -169,15 +176,14 @@ def backward(
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     choices = _choices(randomness, device, forward=False)
-    gradients = [torch.empty(s.shape, dtype=of_states(dtype), device=device) for s in sources] if wanted[2] else []
+    gradients, vectors = new_gradients(sources, of_states(dtype)) if wanted[2] else ([], x)
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs] if wanted[0] else []
-    d_first: list[list[Tensor]] = [[] for _ in network.state_sizes]
+    d_first = _new_states(network, extent, x) if wanted[1] else []
     begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another
     d_sequence = d_output
     for layer in reversed(range(network.layers)):
         sequence = x if layer == 0 else _between(network, layer - 1, layout, reserve, x, extent)
         d_below = [torch.empty(sequence.shape, dtype=dtype, device=device)] if layer else d_inputs[:1]
-        of_layer: list[list[Tensor]] = [[] for _ in network.state_sizes]
         for position, direction in enumerate(network.ways):
             number = layer * network.directions + position
             run = run_of(extent, bool(direction), device)
@@ -199,7 +205,8 @@ def backward(
             parts = run.windows(windows)
             for d, state, size in zip(d_last, network.graph.states, network.state_sizes, strict=True):
                 unit.states[f"d_{state.name}"] = 0.0 if d is None else d[number]
-                unit.tensors[f"d_{state.name}"] = unit.new_states(f"d_{state.name}", size, parts[0].end)
+                unit.tensors[f"d_{state.name}"] = unit.new_states(size, parts[0].end)
+            unit.last = {f"d_{state.name}": d[number] for state, d in zip(network.graph.states, d_first, strict=False)}
             unit.gradients = of_unit(network, gradients, number) if wanted[2] else None
             for place, window in reversed(list(enumerate(parts))):
                 kept = layout.of_window(reserve, number, place)
@@ -209,12 +216,11 @@ def backward(
                     again.run_window(window)
                 unit.tensors |= kept
                 unit.run_window(window)
-            for of_state, values in zip(of_layer, unit.finish(), strict=True):
-                of_state.append(values)
-        d_first = [new + old for new, old in zip(of_layer, d_first, strict=True)]
+            unit.finish()
         d_sequence = d_below[0] if layer else None
     for d in d_inputs:
         if id(d) not in begun:
             d.zero_()  # of what is one number a sample
-    d_states = [torch.stack(of_state) for of_state in d_first] if wanted[1] else []
-    return d_inputs, d_states, [g.to(dtype) for g in gradients]
+    if gradients and gradients[0].dtype is not dtype:
+        gradients = rounded(gradients, vectors, dtype)
+    return d_inputs, d_first, gradients

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anyrnn.backends.triton.names import INDENT, Argument, filled
+from anyrnn.backends.triton.names import INDENT, VARYING, Argument, filled
 from anyrnn.passes.plan import Scan
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BLOCKS = ("BLOCK_T", "BLOCK_F", "COMPUTE")
 """What is known when the text is compiled."""
-CALL = ("first", "count", "given", "chunk_first", "slot_first", "slot_sign")
+CALL = ("first", "count", "given", "chunk_first", "slot_first", "slot_sign", "begins", "ends")
 
 
 def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argument, ...]]:
@@ -52,9 +52,14 @@ def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argumen
         "feature = (tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]",
         f"inside = feature < {features}",
     ]
-    for i, state in enumerate(scan.states):
-        slot = at(state, f"slot_first + slot_sign * ({before})")
-        body.append(f"{carried[i]} = tl.load({slot}, mask=inside, other=0.0).to(COMPUTE)")
+    slots = [at(state, f"slot_first + slot_sign * ({before})") for state in scan.states]
+    body.append("if begins:")
+    for state, slot in zip(scan.states, slots, strict=True):
+        address, of_row, of_feature = (use(writer.flag(kind, state)) for kind in ("first", "first_row", "first_feature"))
+        given = f"tl.load({address} + row * {of_row} + feature * {of_feature}, mask=inside, other=0.0)"
+        body.append(f"{INDENT}tl.store({slot}, {given}, mask=inside)")
+    body.append("tl.debug_barrier()")
+    body += [f"{carried[i]} = tl.load({slot}, mask=inside, other=0.0).to(COMPUTE)" for i, slot in enumerate(slots)]
     inner = [
         "k = (k0 + tl.arange(0, BLOCK_T))[:, None]",
         f"steps = first {sign} k",
@@ -73,6 +78,12 @@ def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argumen
     inner.append("last = k == tl.minimum(count, k0 + BLOCK_T) - 1")
     inner += [f"{carried[i]} = tl.sum(tl.where(last, new_{i}, 0.0), axis=0)[None, :]" for i in states]
     body += ["for k0 in range(0, count, BLOCK_T):", *(INDENT + line for line in inner)]
+    body.append("if ends:")
+    for state, value in zip(scan.states, carried, strict=True):
+        into = f"{use(writer.flag('last', state))} + row * {features} + feature"
+        body.append(f"{INDENT}tl.store({into}, {value}, mask=inside)")
     words = [*(a.name for a in arguments.values()), *(f"{block}: tl.constexpr" for block in BLOCKS)]
-    text = [f"@triton.jit\ndef {name}(", *filled(words, 1), "):", *(INDENT + line for line in body)]
+    varying = [name for name in arguments if name in VARYING]
+    head = [f"@triton.jit(do_not_specialize={varying})\ndef {name}(", *filled(words, 1), "):"]
+    text = [*head, *(INDENT + line for line in body)]
     return "\n".join(text), tuple(arguments.values())

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyrnn.backends.triton.memory import COUNTERS, counters_of_stream
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
 ALIGNMENT = 256
@@ -220,13 +221,19 @@ class Writer:
     def _text(self, thing: Any) -> str:
         """An argument."""
         if isinstance(thing, Tensor):
-            return self._tensor(thing)
+            return self._counters(thing) or self._tensor(thing)
         if isinstance(thing, (tuple, list)):
             inside = ", ".join(map(self._text, thing))
             return f"[{inside}]" if isinstance(thing, list) else f"({inside}{',' * (len(thing) == 1)})"
         if thing is None or type(thing) in (bool, int, str) or (type(thing) is float and abs(thing) < float("inf")):
             return repr(thing)
         return self._constant(thing, "constant")
+
+    def _counters(self, tensor: Tensor) -> str:
+        """Those of the stream that the function is called on; nothing for another tensor."""
+        if all(tensor is not one for one in COUNTERS.values()):
+            return ""
+        return f"{self._constant(counters_of_stream, 'counters')}(device, {len(tensor)})"
 
     def _tensor(self, tensor: Tensor) -> str:
         place = self.places.get(id(tensor))
@@ -272,6 +279,9 @@ class Writer:
 
     def _address(self, tensor: Tensor) -> str:
         """The number that a launch takes in the place of a tensor."""
+        counters = self._counters(tensor)
+        if counters:
+            return f"{counters}.data_ptr()"
         place = self.places.get(id(tensor))
         if place is None:
             self.constants[id(tensor)] = tensor

@@ -22,6 +22,7 @@ from anyrnn.backends.triton.names import (
     LOCAL,
     RESERVED,
     SLICED,
+    VARYING,
     Argument,
     Names,
     filled,
@@ -112,16 +113,16 @@ class Writer:
         program = self.program
         needed = {a.name: a for stage in self.lowered.loop for kernel in stage.kernels for a in called[id(kernel)][1]}
         needed |= {name: Argument("call", name, name) for name in CALL}
-        tiles = self._tiles(needed)
+        tiles, begin, end = self._tiles(needed), self._begin(needed), self._end(needed)
         needed = {name: a for name, a in needed.items() if a.kind != "local"}
-        needed = {n: Argument("call", n, n) for n in ("segments", "segment_count", "counter")} | needed
+        needed = {n: Argument("call", n, n) for n in ("segments", "segment_count", "counter", "begins", "ends")} | needed
         arguments = tuple(needed.values())
         lines = [*_signature(name, arguments)]
         lines += [
             "    program = tl.program_id(0)",
             "    row_block, column = program // COLUMN_PROGRAMS, program % COLUMN_PROGRAMS",
             *tiles,
-            *(["    arrived = 0"] if self.waiting else []),
+            *begin,
             "    for segment in range(segment_count):",
             "        first = tl.load(segments + 3 * segment)",
             "        count = tl.load(segments + 3 * segment + 1)",
@@ -144,6 +145,7 @@ class Writer:
             lines.append(f"        step = first {'-' if program.reverse else '+'} count")
             lines += self._stage(program.exit, called, 2)
             lines += self._arrive(2)
+        lines += end
         self.pieces.append("\n".join(lines))
         self.arguments[name] = arguments
         return name
@@ -166,6 +168,47 @@ class Writer:
             tile = in_turn([f"tile_{place}" for place in range(len(terms))], "tl.zeros_like(tile_0)")
             tile = f"tl.permute({tile}, (0, 2, 1))" if scattered else tile
             lines.append(f"    {name} = functions.parts({tile}, OPERAND, PRECISION)")
+        return lines
+
+    def _begin(self, needed: dict[str, Argument]) -> list[str]:
+        """The states before the steps are put where these look for them."""
+        return [
+            *(["    arrived = 0"] if self.waiting else []),
+            "    if begins:",
+            *self._copies("first", needed),
+            *self._arrive(2),
+        ]
+
+    def _end(self, needed: dict[str, Argument]) -> list[str]:
+        """And those after them where the caller does."""
+        waits = ["    functions.wait(counter + row_block, arrived, COLUMN_PROGRAMS)"] if self.waiting else []
+        leaves = ["    functions.leave(counter + row_block, arrived, COLUMN_PROGRAMS)"] if self.waiting else []
+        return [*waits, "    if ends:", *self._copies("last", needed), *leaves]
+
+    def _copies(self, which: str, needed: dict[str, Argument]) -> list[str]:
+        """Of all states, between where they stand before or after the steps, and the caller's memory. The arguments that it takes
+        are added to those that are needed.
+        """
+
+        def use(argument: Argument) -> str:
+            needed[argument.name] = argument
+            return argument.name
+
+        border, rows = (use(Argument("call", name, name)) for name in (f"{which}_slot", "all_rows"))
+        lines = ["        row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]"]
+        lines += [f"        slots = functions.slots_of({border}, row, {rows}, PACKED)"]
+        for state in self.program.states:
+            dim = self.buffers[state].dim
+            features = "1" if dim is None else use(self.size(dim))
+            address, of_step, of_row = map(use, self.buffer(state))
+            slot = f"{address} + (slots & {use(self.flag('slots', state))}) * {of_step}"
+            if which == "first":
+                of = [use(self.flag(kind, state)) for kind in ("first", "first_row", "first_feature")]
+                words = [*of, slot, of_row]
+            else:
+                words = [slot, of_row, "1", use(self.flag("last", state)), features]
+            words += ["row", rows, features, "column", "BLOCK_F", "COLUMN_PROGRAMS"]
+            lines += ["        functions.copy(", *filled(words, 3), "        )"]
         return lines
 
     def _arrive(self, depth: int) -> list[str]:
@@ -259,7 +302,8 @@ class Writer:
 def _signature(name: str, arguments: Sequence[Argument]) -> list[str]:
     plain = [a.name for a in arguments if a.kind != "adds"]
     constants = [f"{a.name}: tl.constexpr" for a in arguments if a.kind == "adds"] + [f"{b}: tl.constexpr" for b in BLOCKS]
-    return [f"@triton.jit\ndef {name}(", *filled([*plain, *constants], 1), "):"]
+    varying = [a.name for a in arguments if a.name in VARYING]
+    return [f"@triton.jit(do_not_specialize={varying})\ndef {name}(", *filled([*plain, *constants], 1), "):"]
 
 
 def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]:

@@ -14,7 +14,7 @@ from anyrnn.backends.triton import launch, products, telling
 from anyrnn.backends.triton.device import Device, device_of, interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
-from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, keep, of_states
+from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, counters, keep, of_states
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
 from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
@@ -23,6 +23,9 @@ from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Kernel, Stage
 from anyrnn.sequence.network import Network
+
+OF_STATES = ("first", "first_row", "first_feature", "last")
+"""Kinds of arguments: where a state stands before the steps, and after them."""
 
 
 class Choices(NamedTuple):
@@ -51,6 +54,8 @@ class Unit:
     """by buffer: sequences [T, N, F], or [rows, F] where steps have different rows; what stands between steps [slots, N, F]"""
     states: dict[str, Tensor | float] = field(default_factory=dict)
     """what goes from step to step, as it is before the steps that are still to be done: [N, F], or one number"""
+    last: dict[str, Tensor] = field(default_factory=dict)
+    """memory for what goes from step to step as it is behind all of them, [N, F] in rows; of what has none it is not wanted"""
     adds: set[str] = field(default_factory=set)
     """outputs that are added to what is there"""
     gradients: Mapping[str, Tensor] | None = None
@@ -71,8 +76,6 @@ class Unit:
         self.values: dict[tuple[str, str], Any] = {}
         self.made: set[str] = set()
         """the sources whose gradients hold something"""
-        self.zeros: set[str] = set()
-        """states that stand at zero before the first step"""
 
     def _choose(self) -> None:
         self.blocks = blocks_of(*self.kind)
@@ -96,12 +99,9 @@ class Unit:
         begin = w.offset.evaluate(self.sizes)
         return arrays[w.source][begin : begin + w.shape[0].evaluate(self.sizes)]
 
-    def new_states(self, state: str, size: int, steps: int) -> Tensor:
+    def new_states(self, size: int, steps: int) -> Tensor:
         """Room for a state: two steps in turn; for scans, before every step of so many and after the last."""
-        if self.program.scans or isinstance(self.states[state], Tensor) or self.states[state]:
-            return self.new(steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
-        self.zeros.add(state)
-        return torch.zeros(2, self.run.extent.rows, size, dtype=self.state_dtype, device=self.device)
+        return self.new(steps + 1 if self.program.scans else 2, self.run.extent.rows, size, of_states=True)
 
     def new(self, *shape: int, of_states: bool = False) -> Tensor:
         return torch.empty(shape, dtype=self.state_dtype if of_states else self.dtype, device=self.device)
@@ -118,17 +118,32 @@ class Unit:
                 self.tensors[buffer.name] = self.new(longest, size, of_states=True)
             if buffer.role in ("cross", "state"):
                 self.tensors[buffer.name] = self.new(2, rows, size, of_states=True)
-            elif buffer.role == "sum":
-                self.tensors[buffer.name] = torch.zeros(rows, size, dtype=self.state_dtype, device=self.device)
             elif buffer.role == "chunk" and buffer.dim is None:
                 self.tensors[buffer.name] = self.new(longest, size, of_states=True)
+        sums = self._added_up()
+        width = sum(self.size(dim) for _, dim in sums)
+        self.put_side_by_side(sums, torch.zeros(rows, width, dtype=self.state_dtype, device=self.device))
         if self.blocks.scatters:
             self.make_room_between_programs()
         for group in self._neighbours():
-            whole, begin = self.new(longest, sum(self.size(dim) for _, dim in group)), 0
-            for name, dim in group:
-                self.tensors[name] = whole[:, begin : begin + self.size(dim)]
-                begin += self.size(dim)
+            self.put_side_by_side(group, self.new(longest, sum(self.size(dim) for _, dim in group)))
+
+    def put_side_by_side(self, buffers: Sequence[tuple[str, Dim | None]], whole: Tensor) -> None:
+        """In columns of memory for all of them."""
+        begin = 0
+        for name, dim in buffers:
+            self.tensors[name] = whole[:, begin : begin + self.size(dim)]
+            begin += self.size(dim)
+
+    def _added_up(self) -> list[tuple[str, Dim | None]]:
+        """What steps add up, in the order of the gradients that it is summed for (see `products`); numbers come last, for what
+        has features stays aligned so.
+        """
+        sources = [*self.sources]
+        of = {s.value[0]: self.weights[s.weight] for s in reversed(self.program.sums)}
+        places = {name: (sources.index(w.source), w.offset.evaluate(self.sizes)) for name, w in of.items()}
+        sums = [buffer for buffer in self.program.buffers if buffer.role == "sum"]
+        return [(b.name, b.dim) for b in sorted(sums, key=lambda b: (b.dim is None, places[b.name]))]
 
     def make_room_between_programs(self) -> None:
         """For what programs of the same rows make for each other, in two steps."""
@@ -137,7 +152,7 @@ class Unit:
             size = tiles * self.blocks.rows * self.blocks.features
             self.values["scatter", scatter.name] = self.new(size, of_states=True)
 
-    def _neighbours(self) -> list[list[tuple[str, Dim]]]:
+    def _neighbours(self) -> list[list[tuple[str, Dim | None]]]:
         """What is kept for a chunk, by the matrix that it is multiplied with or a sum of products of, in the order of its rows:
         so that products are of neighbours (see `products`).
         """
@@ -213,7 +228,10 @@ class Unit:
             return chances.stream(choice)
         if kind == "threshold":
             return threshold(chances.probability(choice))
-        number = chances.scale(choice) if kind == "scale" else chances.probability(choice)
+        return self._number(chances.scale(choice) if kind == "scale" else chances.probability(choice))
+
+    def _number(self, number: float) -> Tensor:
+        """That kernels load."""
         found = _on_device(number, self.state_dtype, self.device)
         keep(self.device, found, found)
         return found
@@ -235,15 +253,12 @@ class Unit:
             self.make_room(max((c.total for c in self.window.chunks(self.program.reverse)), default=0))
         self.window = window
         self.prepare()
-        for state, values in self.states.items():
-            if isinstance(values, Tensor):
-                self.tensors[state][self._border(state, first=True)] = values.to(self.state_dtype)
-            elif state not in self.zeros:
-                self.tensors[state][self._border(state, first=True)] = values
+        behind = self._give_states(window)
         chunks = window.chunks(self.program.reverse)
         keep(self.device, (self.run, chunks), *self.run.tables, *(chunk.table for chunk in chunks))
         for chunk in chunks:
             self.values["call", "chunk_first"] = chunk.units[0]
+            self.values |= {("call", "begins"): int(chunk is chunks[0]), ("call", "ends"): int(chunk is chunks[-1])}
             for stage in self.program.before:
                 self.flat(stage, chunk)
             if self.program.scans:
@@ -255,14 +270,35 @@ class Unit:
                 self.flat(stage, chunk)
             if self.gradients is not None:
                 self.add_gradients(chunk, self.gradients)
-        for state in self.states:
-            self.states[state] = self.tensors[state][self._border(state, first=False)]
+        if chunks:
+            self.states |= behind
 
-    def finish(self) -> list[Tensor]:
-        """Behind all windows: add up what all steps have added up. Gives the states after the last steps."""
+    def _give_states(self, window: Window) -> dict[str, Tensor]:
+        """To launches: the states before a window, and memory for those behind it, which is returned. If that is not behind all
+        steps, it holds all their bits.
+        """
+        whole, reverse, behind = window == self.run.windows(None)[0], self.program.reverse, {}
+        for name, first in (("first_slot", True), ("last_slot", False)):
+            self.values["call", name] = window.border(first, reverse)
+        self.values["call", "all_rows"] = self.run.extent.rows
+        for state, values in self.states.items():
+            room = self.last.get(state) if whole else None
+            if room is None:
+                room = self.new(*self.tensors[state].shape[1:], of_states=True)
+            before, strides = (values, values.stride()) if isinstance(values, Tensor) else (self._number(values), (0, 0))
+            given = before, *strides, room
+            self.values |= {(kind, state): value for kind, value in zip(OF_STATES, given, strict=True)}
+            behind[state] = room
+        return behind
+
+    def finish(self) -> None:
+        """Behind all windows: give the last states, and what all steps have added up."""
+        for state, room in self.last.items():
+            values = self.states[state]
+            if values is not room:
+                room[:] = values
         if self.gradients is not None:
             self.add_sums(self.gradients)
-        return [torch.as_tensor(values).to(self.dtype) for values in self.states.values()]
 
     def steps(self, chunk: Chunk) -> None:
         """In the loop. Where Triton finds less room on chip than was reckoned with, no sums are scattered, or weights
@@ -284,7 +320,7 @@ class Unit:
             self.steps(chunk)
 
     def _loop(self, chunk: Chunk) -> None:
-        counter = torch.zeros(self.row_blocks(), dtype=torch.int32, device=self.device)
+        counter = counters(self.device, self.row_blocks())
         segments = {("call", "segments"): chunk.table, ("call", "segment_count"): len(chunk.table)}
         self.values |= {**segments, ("call", "counter"): counter}
         blocks, how = self.blocks, dict[str, Any]()
@@ -435,14 +471,6 @@ class Unit:
                 part, value = self._rows_of(of.weight, into), values[of.value]
                 parts.append(Summed(part, value if part.dim() else value.sum(1)))
         return products.sums(parts)
-
-    def _border(self, state: str, first: bool) -> Any:
-        """Where of its slots a state stands of each row before its first step of the window in the loop, or after its last."""
-        found, slots = self.window.border(first, self.program.reverse), len(self.tensors[state])
-        if isinstance(found, int):
-            return found & 1 if slots == 2 else found
-        slot, row = found
-        return (slot & 1 if slots == 2 else slot), row
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,58 @@
+"""Makes Triton's interpreter quicker. Sums and scans of several values at once are made a whole array at a time: it would call
+the function that two are joined with for every number, which took most of the time of these tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from triton.runtime import interpreter
+
+
+def combined(self: Any, left: list[Any], right: list[Any], like: Any) -> list[Any]:
+    """Two of each value as one, by the function; arrays."""
+    tensors = [self.to_tensor(array, one.dtype) for array, one in zip((*left, *right), (*like, *like), strict=True)]
+    found = self.combine_fn.fn(*tensors)
+    return [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
+
+
+def reduced(self: Any, input: Any) -> list[Any]:
+    """In the place of `ReduceOps.generic_reduce`: halves are added up, and their halves."""
+    assert self.axis is not None
+    arrays = [np.moveaxis(one.handle.data, self.axis, 0) for one in input]
+    while len(arrays[0]) > 1:
+        half = len(arrays[0]) // 2
+        arrays = combined(self, [a[:half] for a in arrays], [a[half:] for a in arrays], input)
+    wanted = [a if self.keep_dims else a[0] for a in arrays]
+    return [
+        self.to_tensor(np.moveaxis(a, 0, self.axis) if self.keep_dims else a, one.dtype)
+        for a, one in zip(wanted, input, strict=True)
+    ]
+
+
+def scanned(self: Any, input: Any) -> list[Any]:
+    """In the place of `ScanOps.generic_scan`: each with the one before it, then with the one before these two, and so on."""
+    arrays = [np.moveaxis(one.handle.data, self.axis, 0) for one in input]
+    distance = 1
+    while distance < len(arrays[0]):
+        later = combined(self, [a[:-distance] for a in arrays], [a[distance:] for a in arrays], input)
+        arrays = [np.concatenate([a[:distance], b]) for a, b in zip(arrays, later, strict=True)]
+        distance *= 2
+    return [self.to_tensor(np.moveaxis(a, 0, self.axis), one.dtype) for a, one in zip(arrays, input, strict=True)]
+
+
+def called(self: Any, *arguments: Any, **named: Any) -> Any:
+    """In the place of `InterpretedFunction.__call__`, of what a launched function calls: for ours, which have the same language,
+    that is patched already; Triton's own have another name for it.
+    """
+    if "tl" not in self.fn.__globals__:
+        interpreter._patch_lang(self.fn)
+    return self.rewrite()(*arguments, **named)
+
+
+def make_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", called)
+    monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", reduced)
+    monkeypatch.setattr(interpreter.ScanOps, "generic_scan", scanned)
