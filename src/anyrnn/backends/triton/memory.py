@@ -53,12 +53,11 @@ def counters(device: torch.device, count: int) -> Tensor:
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return torch.zeros(count, dtype=torch.int32, device=device)
-    return counters_of_stream(device, count)
+    return counters_of_stream(device, max(LEAST_COUNTERS, power_of_two(count)))
 
 
-def counters_of_stream(device: torch.device, count: int) -> Tensor:
-    """Those of the current stream."""
-    size = max(LEAST_COUNTERS, power_of_two(count))
+def counters_of_stream(device: torch.device, size: int) -> Tensor:
+    """Those of the current stream that are so many."""
     key = device, torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0, size
     found = COUNTERS.get(key)
     if found is None:

@@ -121,8 +121,9 @@ class Unit:
             elif buffer.role == "chunk" and buffer.dim is None:
                 self.tensors[buffer.name] = self.new(longest, size, of_states=True)
         sums = self._added_up()
-        width = sum(self.size(dim) for _, dim in sums)
-        self.put_side_by_side(sums, torch.zeros(rows, width, dtype=self.state_dtype, device=self.device))
+        if sums:
+            width = sum(self.size(dim) for _, dim in sums)
+            self.put_side_by_side(sums, torch.zeros(rows, width, dtype=self.state_dtype, device=self.device))
         if self.blocks.scatters:
             self.make_room_between_programs()
         for group in self._neighbours():
