@@ -1,5 +1,6 @@
 """Makes Triton's interpreter quicker. Sums and scans of several values at once are made a whole array at a time: it would call
-the function that two are joined with for every number, which took most of the time of these tests.
+the function that two are joined with for every number, which took most of the time of these tests. Random words are drawn by the
+other backends' function, as ten rounds of it operator by operator took most of the time of those with random choices.
 """
 
 from __future__ import annotations
@@ -8,7 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import triton.language as tl
 from triton.runtime import interpreter
+
+from anyrnn.ir.philox import philox
+
+PHILOX = tl.philox_impl
 
 
 def combined(self: Any, left: list[Any], right: list[Any], like: Any) -> list[Any]:
@@ -52,7 +58,29 @@ def called(self: Any, *arguments: Any, **named: Any) -> Any:
     return self.rewrite()(*arguments, **named)
 
 
+def drawn(*words: Any) -> tuple[Any, ...]:
+    """In the place of `tl.philox_impl`, of 32 bits."""
+    c0, c1, c2, c3, k0, k1 = (word.handle.data.astype(np.uint64) for word in words)
+    found = [word.astype(np.uint32) for word in philox((c0, c1, c2, c3), (k0, k1))]
+    handles = [interpreter.TensorHandle(word, tl.uint32) for word in found]
+    return tuple(tl.core.tensor(handle, tl.block_type(tl.uint32, list(handle.data.shape))) for handle in handles)
+
+
+DTYPES: dict[str, Any] = {}
+FIND_DTYPE = interpreter._get_np_dtype
+
+
+def dtype_of(of: Any) -> Any:
+    """In the place of `interpreter._get_np_dtype`, which makes a table of all of them each time."""
+    name = of.scalar.name
+    if name not in DTYPES:
+        DTYPES[name] = FIND_DTYPE(of)
+    return DTYPES[name]
+
+
 def make_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", called)
+    monkeypatch.setattr(interpreter, "_get_np_dtype", dtype_of)
+    monkeypatch.setattr(tl, "philox_impl", drawn)
     monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", reduced)
     monkeypatch.setattr(interpreter.ScanOps, "generic_scan", scanned)

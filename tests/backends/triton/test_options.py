@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import triton.language as tl
 
+from tests.backends.triton import quicker
 from tests.backends.triton.twins import hold_weights, make, run
 from tests.budget import assert_agree
 from tests.options import COMBINATIONS, VALUES, options_of, shape_of, title
@@ -56,6 +58,12 @@ def test_pairs(pair: tuple[str, str], call: dict[str, Any]) -> None:
     if {"merge", "reverse"} <= set(pair):
         pair = pair[:1]
     compare("gru_before" if "cut_gradient" in pair else "lstm", options_of("lstm", pair), call)
+
+
+def test_triton_draws_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own function, which other tests replace by a quicker one."""
+    monkeypatch.setattr(tl, "philox_impl", quicker.PHILOX)
+    compare("rnn_tanh", options_of("rnn_tanh", ["zoneout"]), {})
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else slow) for k in CALLS])
