@@ -43,8 +43,8 @@ def scanned(self: Any, input: Any) -> list[Any]:
     arrays = [np.moveaxis(one.handle.data, self.axis, 0) for one in input]
     distance = 1
     while distance < len(arrays[0]):
-        later = combined(self, [a[:-distance] for a in arrays], [a[distance:] for a in arrays], input)
-        arrays = [np.concatenate([a[:distance], b]) for a, b in zip(arrays, later, strict=True)]
+        later = combined(self, [np.roll(a, distance, 0) for a in arrays], arrays, input)
+        arrays = [np.concatenate([a[:distance], b[distance:]]) for a, b in zip(arrays, later, strict=True)]
         distance *= 2
     return [self.to_tensor(np.moveaxis(a, 0, self.axis), one.dtype) for a, one in zip(arrays, input, strict=True)]
 
