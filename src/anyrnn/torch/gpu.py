@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -207,6 +209,14 @@ def new_reserve(bytes: int, device: torch.device) -> Tensor:
         raise torch.OutOfMemoryError(f"anyrnn: no room for {what}: {how}. {error}") from None
 
 
+def untracked() -> AbstractContextManager[Any]:
+    """Around backward calls: gradients that stand side by side in one memory are no views to autograd, which would count a change
+    of one as a change of all.
+    """
+    guard: AbstractContextManager[Any] = torch._C._AutoDispatchBelowADInplaceOrView()
+    return guard
+
+
 def run_backward(
     inputs: Tensors,
     first: Tensors,
@@ -220,7 +230,7 @@ def run_backward(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
-    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):
+    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]), untracked():
         return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
 
 

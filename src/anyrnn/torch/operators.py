@@ -74,7 +74,12 @@ def _backward_kernel(
     number: int,
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    return run_backward(inputs, first, sources, seed, as_packing(counts, places), reserve, d_output, d_last, number, wanted)
+    packing = as_packing(counts, places)
+    rest = packing, reserve, d_output, d_last, number, wanted
+    d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, *rest)
+    if CALLS[number].on_triton(inputs[0]):  # some stand in one memory, which an operator's results may not
+        d_sources = [d if d.nbytes == d.untyped_storage().nbytes() else d.clone() for d in d_sources]
+    return d_inputs, d_first, d_sources
 
 
 for device in ("CPU", "CUDA"):

@@ -2,8 +2,9 @@
 
     CAPABILITY=80 python -m tests.backends.triton.compiled CELL DTYPE COLUMNS PRECISION [HOW]
 
-where HOW is `one` for sizes of one feature, `scans` for loops that are scans, or 64x16 for programs that hold weights of 64
-features, and have 16 rows; or with `measured` alone those that a device is measured with.
+where HOW is `one` for sizes of one feature, `packed` for sequences that end at different steps, `scans` for loops that are
+scans, or 64x16 for programs that hold weights of 64 features, and have 16 rows; or with `measured` alone those that a device is
+measured with.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from anyrnn.passes.compile import Plan, plan
 TARGET = GPUTarget("cuda", int(os.environ.get("CAPABILITY", "90")), 32)
 NAMES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 CALLS = {"counter": "*i32", "seed": "*i64"}
-ALIGNED = ("buffer", "scatter", "weight", "row", "step", "columns", "size", "first", "first_row", "last")
+BORDERS = {"first_slot", "last_slot"}
+"""A number for all rows, or a table of rows."""
+ALIGNED = ("buffer", "scatter", "weight", "row", "step", "columns", "size")
 TABLES = ("counts", "given", "segments", "sample_table", "step_table")
 
 
@@ -55,7 +58,7 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
     for which in ("inference", "training", "backward"):
         scans = sizes == "scans" and program_of(made, which, scans=True) is not None
         if not size:
-            compile_program(made, which, replace(Blocks(), columns=int(columns)), of, precision, scans, sizes == "one")
+            compile_program(made, which, replace(Blocks(), columns=int(columns)), of, precision, scans, sizes)
             continue
         weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
         all_blocks = holding(weights, size, rows, Device(132))
@@ -72,18 +75,20 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
 
 
 def compile_program(
-    made: Plan, which: str, blocks: Blocks, dtype: torch.dtype, precision: str, scans: bool = False, one: bool = False
+    made: Plan, which: str, blocks: Blocks, dtype: torch.dtype, precision: str, scans: bool = False, sizes: str = "any"
 ) -> list[Any]:
-    """All functions of a program; `one`: for sizes of one feature, as Triton specialises them."""
+    """All functions of a program. Sizes of one feature are as Triton specialises them."""
     found = kernels(made, which, scans=scans, holds=blocks.holds, scatters=blocks.scatters)
     all_compiled = []
+    packed = sizes == "packed"
     roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}
     for name, arguments in found.code.arguments.items():
         of_scan = name in found.code.scans
-        constants: dict[str, Any] = blocks.of_scans(dtype) if of_scan else blocks.constants(dtype, precision, False)
+        constants: dict[str, Any] = blocks.of_scans(dtype) if of_scan else blocks.constants(dtype, precision, packed)
         constants |= {a.name: True for a in arguments if a.kind == "adds"}
-        constants |= {a.name: 1 for a in arguments if a.kind == "size" and one}
+        constants |= {a.name: 1 for a in arguments if a.kind == "size" and sizes == "one"}
         types = {a.name: type_of(a, str(dtype).removeprefix("torch."), roles) for a in arguments}
+        types |= dict.fromkeys(BORDERS & types.keys(), "*i64" if packed else "i32")
         plain = [a for a in arguments if a.name not in constants]
         aligned = [a.name for a in plain if a.kind in ALIGNED]
         types |= dict.fromkeys(constants, "constexpr")

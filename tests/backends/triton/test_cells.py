@@ -9,11 +9,12 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, sigmoid, sqrt, tanh, vector, where
-from anyrnn.backends.triton import functions
+from anyrnn.backends.triton import functions, memory
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.passes import compile
 from anyrnn.passes.compile import plan
+from anyrnn.torch import gpu
 from tests.backends.triton.together import run_together
 from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
@@ -96,6 +97,30 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
     assert any(b.scatters for b in chosen) == scatters
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kept", [1.0, pytest.param(0.85, marks=slow)])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("lstm_layernorm", marks=slow)])
+def test_programs_that_share_the_features_in_several_launches(cell: str, kept: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of chunks of two steps, of sequences that end at different steps, within a budget or without."""
+    run_together(monkeypatch, "random")
+    hold_weights(monkeypatch, features=16)
+    monkeypatch.setattr(memory, "CHUNK_ROWS", 36)
+    bytes = list[int]()
+    new = gpu.new_reserve
+    monkeypatch.setattr(gpu, "new_reserve", lambda size, device: [bytes.append(size), new(size, device)][1])
+    shape, lengths = shape_for(cell, 3, 19), [5, 1, 5, 3, 0, 5, 1, 4, 4, 5, 3, 2, 2, 1, 5, 5, 1, 3]
+
+    def of(backend: str, **options: Any) -> Any:
+        return run(make(cell, backend, **shape, **options), 5, 18, with_state=True, lengths=lengths)
+
+    found = of("triton")
+    assert_agree(found, of("reference"), KIND, cell, 1.0, None)
+    if kept < 1:
+        again = of("triton", memory_budget=int(kept * bytes[0]))
+        assert bytes[-1] < bytes[0]
+        assert all(torch.equal(again[name], value) for name, value in found.items())
+
+
 def test_sums_of_carried_states_or_of_few_products_are_not_scattered() -> None:
     assert lowered(plan(three_forward.trace()), "inference").scatters
     for one in (three_states, cells.load("gru_before")):
@@ -136,20 +161,19 @@ def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:
     assert_agree(found, expected, KIND, "leaky", 1.0, None)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "lru"])
-def test_states_that_stand_anywhere(cell: str) -> None:
+def test_states_that_stand_anywhere() -> None:
     """First states, and the cotangents of the last ones, that are alike for all samples, or stand in columns."""
     found = {}
     for backend in ("triton", "reference"):
         torch.manual_seed(1)
-        module, x = make(cell, backend, 3, 4, num_layers=2), torch.randn(3, 5, 3, dtype=torch.float64)
+        module, x = make("lstm", backend, 3, 4, num_layers=2), torch.randn(3, 5, 3, dtype=torch.float64)
         rows = [torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
         given = rows[0].expand(2, 5, 4), rows[1].expand(2, 5, 4).transpose(1, 2).contiguous().transpose(1, 2)
         output, last = module(x, given)
         weight = torch.randn(4, 2, 5, dtype=torch.float64).permute(1, 2, 0)
         gradients = torch.autograd.grad(output.sum() + last[0].sum() + (last[1] * weight).sum(), [*rows, *module.parameters()])
         found[backend] = {str(k): g for k, g in enumerate([output, *last, *gradients])}
-    assert_agree(found["triton"], found["reference"], KIND, cell, 1.0, None)
+    assert_agree(found["triton"], found["reference"], KIND, "lstm", 1.0, None)
 
 
 def test_gradients_of_many_layers() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import anyrnn.torch
+from anyrnn.torch import operators
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -85,3 +86,28 @@ def test_a_budget_is_never_overrun() -> None:
     for budget in (1448454, *range(1_300_000, 1_500_000, 9_973)):
         windows = windows_of(network, torch.float32, extent, budget)
         assert layout_of(network, torch.float32, 8, extent.total, 9049, windows).bytes <= budget
+
+
+def test_gradients_are_changed_one_by_one() -> None:
+    """Those of vectors stand in one memory: as tensors they are apart, in calls that are known and in others."""
+    layer, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(4, 2, 3)
+    rate = torch.tensor(0.1, requires_grad=True)
+    for graph in (False, False, False, True):
+        d_ih, d_hh = torch.autograd.grad(layer(x)[0].square().sum(), [layer.bias_ih_l0, layer.bias_hh_l0], create_graph=graph)
+        assert torch.equal(d_ih, d_hh)
+        fast = layer.bias_ih_l0 - rate * d_ih.square()
+        d_hh.mul_(rate)  # in place, and by what has a gradient
+        assert torch.equal(d_hh, 0.1 * d_ih)
+        (fast.sum() + d_hh.sum()).backward()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "lstm_layernorm"])
+def test_torch_checks_the_backward_operator(cell: str) -> None:
+    """Whose results may not be in one memory."""
+    layer = anyrnn.torch.Recurrent(cell, 2, 3, backend="triton")
+    mode, x = layer._modes[True], torch.randn(2, 2, 2)
+    given = [[x], [], [s.detach() for s in layer._sources(mode, None, x)[0]], None, *operators.as_arguments(None)]
+    number = mode.numbers[False, False][0]
+    output, last, reserve = torch.ops.anyrnn.forward(*given, number, True)
+    backward = [*given, reserve, torch.randn_like(output), [None] * len(last), number, [True, True, True]]
+    torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=("test_schema", "test_faketensor"))

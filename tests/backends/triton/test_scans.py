@@ -52,6 +52,20 @@ def test_float64(cell: str, made: list[str]) -> None:
     assert set(made) == ({"inference", "training", "backward"} if cell in AFFINE else {"backward"})
 
 
+def test_states_that_stand_anywhere() -> None:
+    """As first states: alike for all samples, and in columns."""
+    found = {}
+    for backend in ("triton", "reference"):
+        torch.manual_seed(1)
+        module, x = make("lru", backend, 3, 4), torch.randn(BLOCK + 3, 5, 3, dtype=torch.float64)
+        rows = [torch.randn(1, 1, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+        given = rows[0].expand(1, 5, 4), rows[1].expand(1, 5, 4).transpose(1, 2).contiguous().transpose(1, 2)
+        output, last = module(x, given)
+        gradients = torch.autograd.grad(output.sum() + last[0].sum() + last[1].square().sum(), [*rows, *module.parameters()])
+        found[backend] = {str(k): g for k, g in enumerate([output, *last, *gradients])}
+    assert_agree(found["triton"], found["reference"], KIND, "lru", 1.0, None)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -366,6 +366,15 @@ def test_each_stream_has_counters_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert len(memory.counters(torch.device("cpu"), 5000)) >= 5000
 
 
+def test_a_captured_graph_has_counters_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros, device = torch.zeros, torch.device("cuda:0")
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
+    monkeypatch.setattr(memory, "COUNTERS", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not memory.counters(device, 3).any()
+    assert not memory.COUNTERS
+
+
 def test_sums_of_several_gradients_are_one() -> None:
     """Of ten of a layer-normalised LSTM."""
     module = make("lstm_layernorm", "triton", 3, 6)

@@ -93,6 +93,7 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         *(
             "lem float32 4 bf16x6 64x16",
             "lstm float32 4 bf16x6",
+            "lstm bfloat16 4 ieee packed",
             "gru float32 16 bf16x6 256x32",
             "gru_block float16 1 ieee 32x16",
             "lstm bfloat16 16 ieee 256x32",

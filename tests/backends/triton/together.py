@@ -152,6 +152,7 @@ def run_together(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
         dtype = self.state_dtype if of_states else self.dtype
         return torch.full(shape, float("nan"), dtype=dtype, device=self.device)
 
+    monkeypatch.setattr(memory, "COUNTERS", {})
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", call)
     monkeypatch.setattr(unit.Unit, "new", new)
     monkeypatch.setattr(functions, "arrive", arrive)

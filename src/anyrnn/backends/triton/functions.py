@@ -216,10 +216,12 @@ def wait(counter, target, COLUMN_PROGRAMS: tl.constexpr):
 
 @triton.jit
 def leave(counter, arrived, COLUMN_PROGRAMS: tl.constexpr):
-    """When all have arrived so often, for good: the last program to leave sets the counter back to zero, for the next launch."""
+    """The last program to leave sets the counter back to zero, for the next launch. Each has waited for the last arrival of all
+    (to leave counts as another one).
+    """
     if COLUMN_PROGRAMS > 1:
-        tl.debug_barrier()
-        if tl.atomic_add(counter, 1, sem="relaxed") == arrived + COLUMN_PROGRAMS - 1:
+        is_last = tl.atomic_add(counter, 1, sem="relaxed") == arrived + COLUMN_PROGRAMS - 1
+        if is_last:
             tl.atomic_xchg(counter, 0, sem="relaxed")
 
 
@@ -236,9 +238,9 @@ def slots_of(border, row, rows, PACKED: tl.constexpr):
 def copy(
     of, of_row, of_feature, into, into_row, row, rows, features, column, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr
 ):
-    """A program's own features of its rows."""
+    """Copy a program's own features of its rows, past the nearest cache: numbers, one a sample, may be another program's."""
     for block in range(column, tl.cdiv(features, BLOCK_F), COLUMN_PROGRAMS):
-        feature = (block * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]
+        feature = (block * BLOCK_F + tl.arange(0, BLOCK_F)).to(tl.int64)[None, :]
         inside = (row < rows) & (feature < features)
         value = tl.load(of + row * of_row + feature * of_feature, mask=inside, other=0.0, cache_modifier=".cg")
         tl.store(into + row * into_row + feature, value, mask=inside)

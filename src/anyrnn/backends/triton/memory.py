@@ -62,8 +62,13 @@ def counters_of_stream(device: torch.device, size: int) -> Tensor:
     found = COUNTERS.get(key)
     if found is None:
         with unwatched():
-            found = COUNTERS[key] = torch.zeros(size, dtype=torch.int32, device=device)
+            found = COUNTERS.setdefault(key, torch.zeros(size, dtype=torch.int32, device=device))
     return found
+
+
+def are_counters(tensor: Tensor) -> bool:
+    """Whether a tensor is what `counters_of_stream` gives."""
+    return any(tensor is one for one in tuple(COUNTERS.values()))  # to which another thread may add
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,11 @@ VARYING = (
     *("first", "count", "chunk_first", "saved_first", "slot_first", "first_slot", "last_slot"),
     *("cotangent_from", "cotangent_to", "begins", "ends", "all_rows"),
 )
-"""Numbers of a call that differ by how many steps and samples there are: nothing is compiled again for a special one."""
+"""Numbers of a call that differ by how many steps and samples there are: nothing is compiled again for a special one. (But for
+`segment_count`: most calls have one segment, and one loop less.)
+"""
+OF_STATES = ("first", "first_row", "first_feature", "last")
+"""Kinds of arguments: where a state stands before the steps, and after them. Special ones compile nothing again either."""
 RESERVED = (
     *BLOCKS,
     *VARYING,
@@ -71,6 +75,11 @@ CALL = ("counts", "given", "chunk_first", "slot_first", "slot_sign")
 """Arguments of the call that every kernel has; others come where they are used."""
 LOCAL = ("step", "rows", "row_block", "column")
 """What a kernel's function is given by the one that is launched."""
+
+
+def unspecialised(arguments: Iterable[Argument]) -> list[str]:
+    """The names of those for special values of which nothing is compiled again."""
+    return [a.name for a in arguments if a.name in VARYING or a.kind in OF_STATES]
 
 
 def power_of_two(size: int) -> int:

@@ -99,8 +99,8 @@ class Summed:
 
 
 def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) -> None:
-    """Add parts to the gradients of sources. Those that are `unmade` hold nothing yet: a part that they are all of, and that is
-    all of them, makes them, others are zeros first.
+    """Add parts to the gradients of sources. Those that are `unmade` hold nothing yet: a part that is whole gradients of these,
+    and the only one of theirs, is stored; the others are zeros first.
     """
     places, empty = [_place(part.gradient) for part in parts], [_place(gradient) for gradient in unmade]
     makes = [_is_made_of(place, empty) and sum(_meet(place, other) for other in places) == 1 for place in places]
@@ -133,28 +133,28 @@ def _meet(a: Memory, b: Memory) -> bool:
 
 
 def _is_made_of(place: Memory, others: Sequence[Memory]) -> bool:
-    """Whether some of the others fill it, none of which is more than a part of it."""
+    """Whether some of the others, which do not meet each other, fill it, and none is more than a part of it."""
     inside = [other for other in others if _meet(place, other)]
     filled = sum(end - begin for begin, end in inside) == place[1] - place[0]
     return filled and all(place[0] <= begin and end <= place[1] for begin, end in inside)
 
 
-def new_gradients(sources: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+def new_gradients(sources: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Memory for the gradients of sources, and that of all vectors among them: they stand side by side, so that sums of several
     can be made at once.
     """
     lengths = [len(s) if s.dim() == 1 else 0 for s in sources]
-    vectors = torch.empty(sum(lengths), dtype=dtype, device=sources[0].device)
+    vectors = torch.empty(sum(lengths), dtype=dtype, device=device)
     places = zip(sources, accumulate(lengths, initial=0), lengths, strict=False)
     return [
-        vectors[begin : begin + length] if s.dim() == 1 else torch.empty(s.shape, dtype=dtype, device=s.device)
+        vectors[begin : begin + length] if s.dim() == 1 else torch.empty(s.shape, dtype=dtype, device=device)
         for s, begin, length in places
     ], vectors
 
 
-def rounded(gradients: Sequence[Tensor], vectors: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """The same in another dtype."""
-    found, into = new_gradients(gradients, dtype)
+def converted(gradients: Sequence[Tensor], vectors: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """What `new_gradients` gave, in another dtype."""
+    found, into = new_gradients(gradients, dtype, vectors.device)
     into.copy_(vectors)
     for new, old in zip(found, gradients, strict=True):
         if new.dim() != 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 from anyrnn._locks import ForkedLock
 from anyrnn.backends.triton.device import interpreted
 from anyrnn.backends.triton.memory import Extent, Layout, layout_of, of_states, run_of
-from anyrnn.backends.triton.products import new_gradients, rounded
+from anyrnn.backends.triton.products import converted, new_gradients
 from anyrnn.backends.triton.spelling import unsupported
 from anyrnn.backends.triton.unit import Choices, Unit
 from anyrnn.errors import UnsupportedError
@@ -176,7 +176,7 @@ def backward(
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     choices = _choices(randomness, device, forward=False)
-    gradients, vectors = new_gradients(sources, of_states(dtype)) if wanted[2] else ([], x)
+    gradients, vectors = new_gradients(sources if wanted[2] else (), of_states(dtype), device)
     d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs] if wanted[0] else []
     d_first = _new_states(network, extent, x) if wanted[1] else []
     begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another
@@ -222,5 +222,5 @@ def backward(
         if id(d) not in begun:
             d.zero_()  # of what is one number a sample
     if gradients and gradients[0].dtype is not dtype:
-        gradients = rounded(gradients, vectors, dtype)
+        gradients = converted(gradients, vectors, dtype)
     return d_inputs, d_first, gradients

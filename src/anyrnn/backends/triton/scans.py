@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anyrnn.backends.triton.names import INDENT, VARYING, Argument, filled
+from anyrnn.backends.triton.names import INDENT, Argument, filled, unspecialised
 from anyrnn.passes.plan import Scan
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argumen
     body.append("if begins:")
     for state, slot in zip(scan.states, slots, strict=True):
         address, of_row, of_feature = (use(writer.flag(kind, state)) for kind in ("first", "first_row", "first_feature"))
-        given = f"tl.load({address} + row * {of_row} + feature * {of_feature}, mask=inside, other=0.0)"
+        given = f"tl.load({address} + row * {of_row} + feature.to(tl.int64) * {of_feature}, mask=inside, other=0.0)"
         body.append(f"{INDENT}tl.store({slot}, {given}, mask=inside)")
     body.append("tl.debug_barrier()")
     body += [f"{carried[i]} = tl.load({slot}, mask=inside, other=0.0).to(COMPUTE)" for i, slot in enumerate(slots)]
@@ -83,7 +83,6 @@ def scan_text(writer: Writer, scan: Scan, name: str) -> tuple[str, tuple[Argumen
         into = f"{use(writer.flag('last', state))} + row * {features} + feature"
         body.append(f"{INDENT}tl.store({into}, {value}, mask=inside)")
     words = [*(a.name for a in arguments.values()), *(f"{block}: tl.constexpr" for block in BLOCKS)]
-    varying = [name for name in arguments if name in VARYING]
-    head = [f"@triton.jit(do_not_specialize={varying})\ndef {name}(", *filled(words, 1), "):"]
+    head = [f"@triton.jit(do_not_specialize={unspecialised(arguments.values())})\ndef {name}(", *filled(words, 1), "):"]
     text = [*head, *(INDENT + line for line in body)]
     return "\n".join(text), tuple(arguments.values())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyrnn.backends.triton.memory import COUNTERS, counters_of_stream
+from anyrnn.backends.triton.memory import are_counters, counters_of_stream
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
 ALIGNMENT = 256
@@ -160,7 +160,7 @@ class Writer:
         for k, (one, names) in enumerate(zip(self.done, self.made, strict=True)):
             if isinstance(one, Launch):
                 self.lines.append(self._launch(one))
-            elif not (names and names[0] in self.own) and not self._is_view(one, names) and one.name != "record_stream":
+            elif not (names and names[0] in self.own) and not self._is_view(one, names) and not self._is_idle(one, names):
                 self.lines.append(self._operator(one))
             gone = [root for root in {*self.used[k], *names} if self.last.get(root, k) == k]
             words = [name for root in gone if root not in self.given and root not in self.own for name in self._names_of(root)]
@@ -178,6 +178,11 @@ class Writer:
     def _is_view(self, one: Operator, names: Sequence[str]) -> bool:
         """Whether all that it gives is others' memory, of which the lines that read it say where."""
         return not names and not one.function._schema.is_mutable and bool(tensors_of(one.found))
+
+    def _is_idle(self, one: Operator, names: Sequence[str]) -> bool:
+        """Whether it does nothing for the call: memory of no numbers, mostly."""
+        makes_room = one.name in ("empty", "new_empty", "zeros") and len(names) == 1
+        return one.name == "record_stream" or (makes_room and names[0] not in self.last)
 
     def _operator(self, one: Operator) -> str:
         if one.name in ("empty", "new_empty") and "out" not in one.options and self._is_rows(one.found):
@@ -231,7 +236,7 @@ class Writer:
 
     def _counters(self, tensor: Tensor) -> str:
         """Those of the stream that the function is called on; nothing for another tensor."""
-        if all(tensor is not one for one in COUNTERS.values()):
+        if not are_counters(tensor):
             return ""
         return f"{self._constant(counters_of_stream, 'counters')}(device, {len(tensor)})"
 

@@ -22,12 +22,12 @@ from anyrnn.backends.triton.names import (
     LOCAL,
     RESERVED,
     SLICED,
-    VARYING,
     Argument,
     Names,
     filled,
     identifier,
     in_turn,
+    unspecialised,
 )
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.backends.triton.split import shares_rows
@@ -302,8 +302,7 @@ class Writer:
 def _signature(name: str, arguments: Sequence[Argument]) -> list[str]:
     plain = [a.name for a in arguments if a.kind != "adds"]
     constants = [f"{a.name}: tl.constexpr" for a in arguments if a.kind == "adds"] + [f"{b}: tl.constexpr" for b in BLOCKS]
-    varying = [a.name for a in arguments if a.name in VARYING]
-    return [f"@triton.jit(do_not_specialize={varying})\ndef {name}(", *filled([*plain, *constants], 1), "):"]
+    return [f"@triton.jit(do_not_specialize={unspecialised(arguments)})\ndef {name}(", *filled([*plain, *constants], 1), "):"]
 
 
 def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]:

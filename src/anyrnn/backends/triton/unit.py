@@ -15,6 +15,7 @@ from anyrnn.backends.triton.device import Device, device_of, interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, counters, keep, of_states
+from anyrnn.backends.triton.names import OF_STATES
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
 from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
@@ -23,9 +24,6 @@ from anyrnn.ir.philox import Randomness, threshold
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Kernel, Stage
 from anyrnn.sequence.network import Network
-
-OF_STATES = ("first", "first_row", "first_feature", "last")
-"""Kinds of arguments: where a state stands before the steps, and after them."""
 
 
 class Choices(NamedTuple):
@@ -55,7 +53,7 @@ class Unit:
     states: dict[str, Tensor | float] = field(default_factory=dict)
     """what goes from step to step, as it is before the steps that are still to be done: [N, F], or one number"""
     last: dict[str, Tensor] = field(default_factory=dict)
-    """memory for what goes from step to step as it is behind all of them, [N, F] in rows; of what has none it is not wanted"""
+    """where the caller wants what goes from step to step as it is behind all of them, [N, F] in rows"""
     adds: set[str] = field(default_factory=set)
     """outputs that are added to what is there"""
     gradients: Mapping[str, Tensor] | None = None
@@ -137,9 +135,7 @@ class Unit:
             begin += self.size(dim)
 
     def _added_up(self) -> list[tuple[str, Dim | None]]:
-        """What steps add up, in the order of the gradients that it is summed for (see `products`); numbers come last, for what
-        has features stays aligned so.
-        """
+        """What steps add up, in the order of the gradients that it is summed for (see `products`); numbers come last."""
         sources = [*self.sources]
         of = {s.value[0]: self.weights[s.weight] for s in reversed(self.program.sums)}
         places = {name: (sources.index(w.source), w.offset.evaluate(self.sizes)) for name, w in of.items()}
@@ -188,6 +184,7 @@ class Unit:
             "counts": counts, "given": given, "slot_first": slot_first, "slot_sign": slot_sign,
             "saved_first": self.window.first_unit,
             "cotangent_from": self.cotangent[0], "cotangent_to": self.cotangent[1],
+            "all_rows": self.run.extent.rows,
         }  # fmt: skip
         of_call["sample_table"] = of_call["step_table"] = given
         if self.choices is not None:
@@ -229,11 +226,11 @@ class Unit:
             return chances.stream(choice)
         if kind == "threshold":
             return threshold(chances.probability(choice))
-        return self._number(chances.scale(choice) if kind == "scale" else chances.probability(choice))
+        return self._number(chances.scale(choice) if kind == "scale" else chances.probability(choice), self.state_dtype)
 
-    def _number(self, number: float) -> Tensor:
+    def _number(self, number: float, dtype: torch.dtype) -> Tensor:
         """That kernels load."""
-        found = _on_device(number, self.state_dtype, self.device)
+        found = _on_device(number, dtype, self.device)
         keep(self.device, found, found)
         return found
 
@@ -278,16 +275,18 @@ class Unit:
         """To launches: the states before a window, and memory for those behind it, which is returned. If that is not behind all
         steps, it holds all their bits.
         """
-        whole, reverse, behind = window == self.run.windows(None)[0], self.program.reverse, {}
         for name, first in (("first_slot", True), ("last_slot", False)):
-            self.values["call", name] = window.border(first, reverse)
-        self.values["call", "all_rows"] = self.run.extent.rows
+            self.values["call", name] = window.border(first, self.program.reverse)
+        is_whole, behind = (window.begin, window.end) == (0, self.run.extent.steps), {}
         for state, values in self.states.items():
-            room = self.last.get(state) if whole else None
+            room = self.last.get(state) if is_whole else None
             if room is None:
-                room = self.new(*self.tensors[state].shape[1:], of_states=True)
-            before, strides = (values, values.stride()) if isinstance(values, Tensor) else (self._number(values), (0, 0))
-            given = before, *strides, room
+                room = self.new(*self.tensors[state].shape[1:], of_states=not is_whole)
+            if isinstance(values, Tensor):
+                given = values, *values.stride(), room
+            else:  # the usual ones have the dtype of states that are given, so that both are one program
+                number = self._number(values, self.dtype if values in (0.0, 1.0) else self.state_dtype)
+                given = number, 0, 0, room
             self.values |= {(kind, state): value for kind, value in zip(OF_STATES, given, strict=True)}
             behind[state] = room
         return behind
