@@ -27,15 +27,12 @@ def combined(self: Any, left: list[Any], right: list[Any], like: Any) -> list[An
 def reduced(self: Any, input: Any) -> list[Any]:
     """In the place of `ReduceOps.generic_reduce`: halves are added up, and their halves."""
     assert self.axis is not None
+    assert not self.keep_dims
     arrays = [np.moveaxis(one.handle.data, self.axis, 0) for one in input]
     while len(arrays[0]) > 1:
         half = len(arrays[0]) // 2
         arrays = combined(self, [a[:half] for a in arrays], [a[half:] for a in arrays], input)
-    wanted = [a if self.keep_dims else a[0] for a in arrays]
-    return [
-        self.to_tensor(np.moveaxis(a, 0, self.axis) if self.keep_dims else a, one.dtype)
-        for a, one in zip(wanted, input, strict=True)
-    ]
+    return [self.to_tensor(a[0], one.dtype) for a, one in zip(arrays, input, strict=True)]
 
 
 def scanned(self: Any, input: Any) -> list[Any]:
