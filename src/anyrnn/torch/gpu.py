@@ -210,8 +210,8 @@ def new_reserve(bytes: int, device: torch.device) -> Tensor:
 
 
 def untracked() -> AbstractContextManager[Any]:
-    """Around backward calls: gradients that stand side by side in one memory are no views to autograd, which would count a change
-    of one as a change of all.
+    """Around backward calls by generated kernels: gradients that stand side by side in one memory are no views to autograd, which
+    would count a change of one as a change of all.
     """
     guard: AbstractContextManager[Any] = torch._C._AutoDispatchBelowADInplaceOrView()
     return guard
@@ -230,7 +230,7 @@ def run_backward(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
-    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]), untracked():
+    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):
         return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
 
 
@@ -305,10 +305,11 @@ def _backward_on(
     parts = _parts(inputs, sources, [reserve], given, cotangents, more)
     tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]
     key = backward_on_triton(call, [d_output is not None, *there], wanted)
-    if windows:
-        with triton.LOCK.now:
+    with untracked():
+        if windows:
+            with triton.LOCK.now:
+                return run(tensors)
+        if not _may_repeat(x, randomness, packing):
             return run(tensors)
-    if not _may_repeat(x, randomness, packing):
-        return run(tensors)
-    found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
-    return found
+        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
+        return found
