@@ -150,13 +150,18 @@ class Writer:
         self.arguments[name] = arguments
         return name
 
-    def _tiles(self, needed: dict[str, Argument]) -> list[str]:
-        """Loads what a program holds of the weights; the arguments that it takes are added to those that are needed."""
+    def _adding_to(self, needed: dict[str, Argument]) -> Callable[[Argument], str]:
+        """Gives an argument's name, and adds it to those that are needed."""
 
         def use(argument: Argument) -> str:
             needed[argument.name] = argument
             return argument.name
 
+        return use
+
+    def _tiles(self, needed: dict[str, Argument]) -> list[str]:
+        """Loads what a program holds of the weights; the arguments that it takes are added to those that are needed."""
+        use = self._adding_to(needed)
         if not self.held:
             return []
         lines = ["    feature = (column * BLOCK_F + tl.arange(0, BLOCK_F))[None, :]"]
@@ -189,11 +194,7 @@ class Writer:
         """Of all states, between where they stand before or after the steps, and the caller's memory. The arguments that it takes
         are added to those that are needed.
         """
-
-        def use(argument: Argument) -> str:
-            needed[argument.name] = argument
-            return argument.name
-
+        use = self._adding_to(needed)
         border, rows = (use(Argument("call", name, name)) for name in (f"{which}_slot", "all_rows"))
         lines = ["        row = (row_block * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]"]
         lines += [f"        slots = functions.slots_of({border}, row, {rows}, PACKED)"]
