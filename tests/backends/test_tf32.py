@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 PROGRAM = """
 import threading
@@ -16,7 +15,7 @@ from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.split import precision_of
 b = torch.backends
 {setting}
-def cudnn(): return tf32._cudnn_setting() in ("tf32", True)
+def cudnn(): return tf32._cudnn_setting() == "tf32"
 before = cudnn()
 with tf32.as_in_products(torch.float32):
     within = [cudnn()]
@@ -39,7 +38,6 @@ with tf32.as_in_products(torch.float32):  # which ends before the other does
 assert cudnn() == before
 print(precision_of(torch.float32, Device(1)), before, *within, tf32.settings(torch.float32)[1])
 """
-NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
 
 @pytest.mark.parametrize(
@@ -58,8 +56,6 @@ NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
     ],
 )
 def test_cudnn_has_it_only_where_products_have(setting: str, kernels: str, before: bool, called: bool) -> None:
-    if "fp32_precision" in setting and not NEWER:
-        pytest.skip("this torch has the older way alone")
     program = [sys.executable, "-c", PROGRAM.format(setting=setting)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from torch import Tensor
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
+from anyrnn.backends.quick import EMPTY
 from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
@@ -200,9 +201,9 @@ def _may_repeat(x: Tensor, randomness: object, packing: Packing | None) -> bool:
 
 
 def new_reserve(bytes: int, device: torch.device) -> Tensor:
-    """Raises: torch.OutOfMemoryError that says what it is for."""
+    """On the current device. Raises: torch.OutOfMemoryError that says what it is for."""
     try:
-        return torch.empty(bytes, dtype=torch.uint8, device=device)
+        return EMPTY[device.type]((bytes,), (1,), torch.uint8)
     except torch.OutOfMemoryError as error:
         what = f"{bytes} bytes of {device} that a training call keeps for its backward pass"
         how = "a layer with a memory_budget keeps less and computes it again; calls without gradients keep nothing"

@@ -17,7 +17,18 @@ from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu, packed
 from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of
-from anyrnn.torch.memory import new_sequence, new_sequences, paged, readable, strides_of, strides_of_units
+from anyrnn.torch.memory import (
+    Form,
+    in_rows,
+    new,
+    new_sequence,
+    new_sequences,
+    of_sequence,
+    paged,
+    readable,
+    strides_of,
+    strides_of_units,
+)
 
 if TYPE_CHECKING:
     from anyrnn.torch.rows import Scatter
@@ -151,16 +162,14 @@ class Repeat:
     Args:
         number: of the call.
         pool: of its frames.
-        output, states: shapes of the output and of each of the last states.
-        batch_first: whether the output's first two sides are exchanged in memory.
+        output, states: the forms of the output and of each of the last states.
         reserve_bytes: of the reserve.
     """
 
     number: int
     pool: Pool
-    output: tuple[int, ...]
-    states: tuple[tuple[int, ...], ...]
-    batch_first: bool
+    output: Form
+    states: tuple[Form, ...]
     reserve_bytes: int
 
     def infer(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, list[Tensor]]:
@@ -179,8 +188,7 @@ class Repeat:
         return output, last, reserve
 
     def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        output = paged(x.new_empty(self.output))
-        return output.transpose(0, 1) if self.batch_first else output, [x.new_empty(shape) for shape in self.states]
+        return paged(new(*self.output, x.dtype)), [new(*form, x.dtype) for form in self.states]
 
 
 def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_step: bool) -> Repeat | None:
@@ -192,17 +200,16 @@ def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_s
     if pool is None or call.more_sizes or any(stride[-1] != 1 for stride in strides):
         return None
     steps, rows = x.shape[:2]
-    sides = (rows, steps) if call.batch_first else (steps, rows)
-    output = (rows, call.width) if of_step or call.ends else (*sides, call.width)
+    output = in_rows(rows, call.width) if of_step or call.ends else of_sequence(steps, rows, call.width, call.batch_first)
     ahead = () if of_step else (call.units,)
-    states = tuple([(*ahead, rows, size) for size in call.state_sizes])
+    states = tuple([in_rows(*ahead, rows, size) for size in call.state_sizes])
     bytes = llvm.kept_bytes(call.network, DTYPES[x.dtype], steps * rows, rows, call.budget) if keep else 0
-    return Repeat(number, pool, output, states, call.batch_first and len(output) == 3, bytes)
+    return Repeat(number, pool, output, states, bytes)
 
 
 def new_gradients(summed: Sequence[int], sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zeros for those that are `summed`, to which kernels add."""
-    gradients = [paged(torch.empty_like(t)) for t in sources]
+    gradients = [paged(new(tuple(t.shape), t.stride(), t.dtype)) for t in sources]
     for k in summed:
         gradients[k].zero_()
     return gradients
@@ -311,17 +318,15 @@ class RepeatBackward:
 
     Args:
         pool: of its frames.
-        d_input: the shape of the input's gradient; None where it is not wanted.
+        d_input: the form of the input's gradient; None where it is not wanted.
         d_first: those of the first states' gradients; none where they are not wanted.
-        batch_first: whether the first two sides of the input's gradient are exchanged in memory.
         sources: whether gradients of the sources are wanted.
         summed: of which sources they are added to.
     """
 
     pool: Pool
-    d_input: tuple[int, ...] | None
-    d_first: tuple[tuple[int, ...], ...]
-    batch_first: bool
+    d_input: Form | None
+    d_first: tuple[Form, ...]
     sources: bool
     summed: tuple[int, ...]
 
@@ -331,11 +336,8 @@ class RepeatBackward:
         """Gradients of the input, the first states (which are not read) and the sources, as `run_backward` gives them;
         `cotangents` are those that are there.
         """
-        d_inputs = []
-        if self.d_input is not None:
-            d_x = paged(x.new_empty(self.d_input))
-            d_inputs.append(d_x.transpose(0, 1) if self.batch_first else d_x)
-        d_first = [x.new_empty(shape) for shape in self.d_first]
+        d_inputs = [] if self.d_input is None else [paged(new(*self.d_input, x.dtype))]
+        d_first = [new(*form, x.dtype) for form in self.d_first]
         d_sources = new_gradients(self.summed, sources) if self.sources else []
         tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
         self.pool.call(list(map(Tensor.data_ptr, tensors)))
@@ -354,8 +356,7 @@ def repeat_backward(
     if pool is None or any(stride[-1] != 1 for stride in strides):
         return None
     steps, rows, features = x.shape
-    sides: tuple[int, ...] = (rows, steps) if call.batch_first else (steps, rows)
-    sides, ahead = ((rows,), ()) if of_step else (sides, (call.units,))
-    d_input = (*sides, features) if wanted[0] else None
-    d_first = tuple([(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
-    return RepeatBackward(pool, d_input, d_first, call.batch_first, wanted[2], call.summed)
+    d_input = in_rows(rows, features) if of_step else of_sequence(steps, rows, features, call.batch_first)
+    ahead = () if of_step else (call.units,)
+    d_first = tuple([in_rows(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
+    return RepeatBackward(pool, d_input if wanted[0] else None, d_first, wanted[2], call.summed)

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 
 from anyrnn._memory import LARGE, aligned, in_large_pages, keep_what_is_freed
+from anyrnn.backends.quick import EMPTY
+
+Form = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides."""
+new = EMPTY["cpu"]
+"""What makes a tensor of a form and a dtype."""
+
+
+def in_rows(*shape: int) -> Form:
+    """Of a contiguous tensor."""
+    return shape, tuple([prod(shape[k + 1 :]) for k in range(len(shape))])
+
+
+def of_sequence(steps: int, rows: int, features: int, batch_first: bool) -> Form:
+    """Of a tensor [T, N, features], with `batch_first` the transpose of a contiguous one."""
+    strides = (features, steps * features, 1) if batch_first else (rows * features, features, 1)
+    return (steps, rows, features), strides
 
 
 def paged(new: Tensor) -> Tensor:

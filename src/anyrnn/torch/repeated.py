@@ -164,7 +164,7 @@ class TrainingRepeat:
         self.left = MOST_BACKWARD_CALLS
 
     def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
-        output, *last = PlainRepeat.apply(self, x, *first, *sources)
+        output, *last = APPLY(self, x, *first, *sources)
         return output, last
 
     def parts(self, tensors: Tensors) -> tuple[Tensor, Tensors, Tensors]:
@@ -227,3 +227,7 @@ class PlainRepeat(torch.autograd.Function):
         saved, repeat = ctx.saved_tensors, ctx.repeat
         found = repeat.gradients(ctx.needs_input_grad, saved, cotangents)
         return found if found is not None else repeat.other_gradients(ctx, saved, cotangents)
+
+
+APPLY = super(torch.autograd.Function, PlainRepeat).apply
+"""What `PlainRepeat.apply` comes to where nothing is transformed, and no tensor is what a transformation has left behind."""

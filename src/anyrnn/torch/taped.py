@@ -17,15 +17,18 @@ from anyrnn.torch.memory import readable
 
 
 def settings(x: Tensor) -> tuple[object, ...]:
-    """Of torch's, what a call on the device of `x` depends on."""
-    return is_usual(x), torch.backends.cudnn.enabled, torch.are_deterministic_algorithms_enabled(), *tf32.settings(x.dtype)
+    """Of torch's, what a call on the device of `x` depends on. (Asked by the names behind the public ones, as in each call.)"""
+    return is_usual(x), torch._C._get_cudnn_enabled(), torch._C._get_deterministic_algorithms(), *tf32.settings(x.dtype)
 
 
 def is_usual(x: Tensor) -> bool:
     """Whether tapes can run as they are: nothing converts what they do or captures it, and the current device is theirs."""
-    if torch.is_autocast_enabled(x.device.type):
+    if not x.is_cuda:
+        return not torch.is_autocast_enabled("cpu")
+    if torch.is_autocast_enabled("cuda") or torch._C._cuda_isCurrentStreamCapturing():
         return False
-    return not x.is_cuda or (torch.cuda.current_device() == x.device.index and not torch.cuda.is_current_stream_capturing())
+    here: bool = torch._C._cuda_getDevice() == x.get_device()
+    return here
 
 
 def odd(tensors: Sequence[Tensor]) -> list[int]:
@@ -63,10 +66,10 @@ class Repeat:
         if self.settings != settings(x) or self.odd != odd(given):
             return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
         if not self.on_cudnn:
-            output, last = self.tape(given)
+            output, last = self.tape.call(*given)
             return output, last, kept[0] if kept else None
         with tf32.as_in_products(x.dtype):
-            output, last, reserve = self.tape(given)
+            output, last, reserve = self.tape.call(*given)
         return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
 
 
@@ -116,10 +119,10 @@ class RepeatBackward:
         found: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if self.on_cudnn:
             with tf32.as_in_products(x.dtype):
-                found = self.tape(given)
+                found = self.tape.call(*given)
         else:
             with gpu.untracked():
-                found = self.tape(given)
+                found = self.tape.call(*given)
         return found
 
 

@@ -99,8 +99,10 @@ def compile_program(
 
 
 def moved_loads(text: str) -> list[str]:
-    """Of a function as Triton lays it out, the loads of rows and features that go to other threads, right behind each load."""
-    loads = set(re.findall(r"(%\S+) = tt\.load ", text))
+    """Of a function as Triton lays it out, the loads of rows and features in its steps that go to other threads, right behind
+    each load. What is copied before and after them may stand in any order.
+    """
+    loads = {name for name in re.findall(r"(%\S+) = tt\.load ", text) if not name.startswith("%copied")}
     loads |= {wider for wider, load in re.findall(r"(%\S+) = arith\.extf (%\S+) ", text) if load in loads}
     return [name for name in re.findall(r"ttg\.convert_layout (%\S+) : tensor<\d+x\d+xb?f", text) if name in loads]
 

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from triton import knobs
+from triton.compiler import CompiledKernel
 
 import anyrnn.torch
 from anyrnn import State, Step, affine, cell, cells, tanh
-from anyrnn.backends.triton import launch, memory, tape, tape_watching, tape_writing
+from anyrnn.backends.triton import launch, memory, relaunch, tape, tape_watching, tape_writing
 from anyrnn.torch import gpu, taped
 from tests.backends.triton.twins import hold_weights, make, shape_for
 
@@ -149,7 +151,9 @@ def test_calls_of_other_forms() -> None:
 
 
 def test_what_cannot_be_made_again() -> None:
-    """What reads numbers, or memory beyond that of a tensor that was given; calls with a tensor twice, or with an empty one."""
+    """What reads numbers, or memory beyond that of a tensor that was given, or gives a view of one; calls with a tensor twice, or
+    with an empty one.
+    """
     whole = torch.arange(8.0)
     first, second = whole[:4], whole[4:]
 
@@ -166,8 +170,9 @@ def test_what_cannot_be_made_again() -> None:
         given = [first, second] if turn < 3 else [second.clone(), second.clone()]
         assert torch.equal(tape.repeated("beyond", beyond, given), torch.cat(given) * 2)
         assert torch.equal(tape.repeated("twice", lambda given: given[0] + given[1], [first, first]), first * 2)
+        assert tape.repeated("view", lambda given: given[0][1:], [own := torch.ones(3)])._base is own
         assert tape.repeated("empty", lambda given: given[0] + 1, [torch.empty(0)]).shape == (0,)
-    assert [*tape.TAPES.values()] == [None, None]
+    assert [*tape.TAPES.values()] == [None, None, None]
 
 
 def test_results_that_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +215,7 @@ def test_memory_is_one_piece() -> None:
         assert torch.equal(found[-1][1], x[:3] * 45)
     (made,) = tape.TAPES.values()
     assert isinstance(made, tape_writing.Tape)
-    assert re.search(r"own = empty\(2048, dtype=\w+, device=device\)", made.text)  # the sum, and a part at a time
+    assert re.search(r"own = empty\(\(2048,\), \(1,\), \w+\)", made.text)  # the sum, and a part at a time
     assert made.text.count(".zero_()") == 1
     assert torch.equal(found[2][0], torch.full((1000,), 91.0))
 
@@ -259,16 +264,17 @@ class Compiled:
     """As what Triton gives on a device: it takes addresses, of whose memory nobody knows the shape."""
 
     def __init__(self, function: Any, arguments: Sequence[Any], names: Sequence[str]) -> None:
-        self.function, self.names = function, names
+        self.function, self.packed_metadata, self.names = function, None, names
         self.dtypes = [a.dtype if isinstance(a, Tensor) else None for a in arguments]
 
-    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
-        def run(*given: Any) -> None:
-            count = len(self.dtypes)
-            tensors = [a if dtype is None else at(a, dtype) for a, dtype in zip(given[:count], self.dtypes, strict=True)]
-            self.function[tuple(grid)](*tensors, **dict(zip(self.names[count:], given[count:], strict=True)))
+    def __getitem__(self, grid: Sequence[int]) -> None:
+        """What Triton launches by is not used."""
 
-        return run
+    def run(self, x: int, y: int, z: int, stream: int, _: Any, metadata: None, *rest: Any) -> None:
+        nothing, given, count = rest[:3], rest[3:], len(self.dtypes)
+        assert (stream, nothing) == (0, (None, None, None))
+        tensors = [a if dtype is None else at(a, dtype) for a, dtype in zip(given[:count], self.dtypes, strict=True)]
+        self.function[x, y, z](*tensors, **dict(zip(self.names[count:], given[count:], strict=True)))
 
 
 def at(address: int, dtype: torch.dtype) -> Tensor:
@@ -353,14 +359,15 @@ def test_each_stream_has_counters_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     check(monkeypatch, make("lstm", "triton", 3, 6), (5, 2, 3))
     texts = [one.text for one in tape.TAPES.values() if one is not None]
     assert len(texts) == 3
-    assert all(re.search(r"counters_at_\d+\(device, 1024\)", text) for text in texts)
+    assert all(re.search(r"counters_at_\d+\(device, stream, 1024\)", text) for text in texts)
     zeros, device = torch.zeros, torch.device("cuda:0")
     monkeypatch.setattr(torch, "zeros", lambda *shape, device, **how: zeros(*shape, **how))
     monkeypatch.setattr(memory, "COUNTERS", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     found = []
     for number in (7, 7, 9, 7):
         monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number}.__getitem__, raising=False)
-        found.append(memory.counters_of_stream(device, 1024))
+        found.append(memory.counters(device, 3))
     assert found[0] is found[1] is found[3]
     assert found[2] is not found[0]
     assert len(memory.counters(torch.device("cpu"), 5000)) >= 5000
@@ -395,11 +402,42 @@ def test_each_stream_is_told_of_the_constants_once(monkeypatch: pytest.MonkeyPat
         def record_stream(self, stream: object) -> None:
             told.append(stream)
 
-    constants: Any = (Constant(), Constant())
-    one = tape_writing.Tape("", "", lambda x: x, constants)
+    given = torch.zeros(1)
+    writer = tape_writing.Writer([given], [], given)
+    writer.device = torch.device("cuda:0")
+    tensors: Any = (Constant(), Constant())
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: streams[index], raising=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[device.index])
+    lines = writer._of_stream(tape_writing.Constants(tensors))
     for number in (7, 7, 9, 7):
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number}.__getitem__, raising=False)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device, number=number: number)
-        x = torch.zeros(1)
-        assert one([x]) is x
+        streams = [number]
+        exec("\n".join(lines), writer.space)
+        assert writer.space["stream"] == number
     assert told == [7, 7, 9, 9]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_kernels_are_launched_again_as_triton_launches_them(heard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But that nobody is told of it who has not asked."""
+    launched: list[tuple[object, ...]] = []
+
+    class Compiled:
+        function, packed_metadata, name, src = "function", "metadata", "name", None
+        __getitem__ = CompiledKernel.__getitem__
+        launch_metadata = CompiledKernel.launch_metadata
+
+        def _init_handles(self) -> None:
+            pass
+
+        def run(self, *arguments: object) -> None:
+            launched.append(arguments)
+
+    compiled, hook = Compiled(), knobs.runtime.launch_enter_hook
+    compiled[2, 3, 1]("address", 5, stream=7)
+    launch = relaunch.launcher(compiled, (2, 3, 1))
+    monkeypatch.setattr(hook, "calls", [print] if heard else [])
+    launch(7, "address", 5)
+    as_triton, again = launched
+    assert again[:6] == as_triton[:6] == (2, 3, 1, 7, "function", "metadata")
+    assert again[9:] == as_triton[9:] == ("address", 5)
+    assert (again[7] is as_triton[7] is hook) if heard else again[6:9] == (None, None, None)

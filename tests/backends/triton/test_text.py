@@ -14,6 +14,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, concat, split, tanh
+from anyrnn.backends import quick
 from anyrnn.backends.triton import memory, products, unit
 from anyrnn.backends.triton import run as of_run
 from anyrnn.backends.triton.launch import code_of
@@ -76,7 +77,7 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setitem(quick.EMPTY, "cuda", empty)
     message = "anyrnn: no room for 4096 bytes of cuda:0 that a training call keeps for its backward pass: a layer with"
     with pytest.raises(torch.OutOfMemoryError, match=message):
         gpu.new_reserve(4096, torch.device("cuda:0"))

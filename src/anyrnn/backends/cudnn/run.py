@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.cudnn.matching import PARAMETERS, Match, gradients, match, order_of, weights
+from anyrnn.backends.quick import reinterpreted
 from anyrnn.sequence.network import Network
 
 MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
@@ -89,13 +90,13 @@ def one_buffer(network: Network, sources: Sequence[Tensor]) -> Tensor | None:
         return None
     first = sources[order[0]]
     places, total = _places(network, first.dtype, first.device)
-    size, storage = first.element_size(), first.untyped_storage()
-    begin = first.data_ptr() - places[0] * size
-    if begin < storage.data_ptr() or begin + total * size > storage.data_ptr() + storage.nbytes():
+    size, begin = first.element_size(), first.storage_offset() - places[0]
+    if begin < 0 or (begin + total) * size > first.untyped_storage().nbytes():
         return None
-    if any(sources[k].data_ptr() != begin + place * size for k, place in zip(order, places, strict=True)):
+    address = first.data_ptr() - places[0] * size
+    if [sources[k].data_ptr() for k in order] != [address + place * size for place in places]:
         return None
-    return first.detach().as_strided((total,), (1,), first.storage_offset() - places[0])
+    return reinterpreted(first, (total,), (1,), -places[0])
 
 
 def _given(found: Match, network: Network, sources: Sequence[Tensor], buffer: Tensor | None) -> tuple[list[Tensor], Tensor]:

@@ -242,8 +242,8 @@ def copy(
     for block in range(column, tl.cdiv(features, BLOCK_F), COLUMN_PROGRAMS):
         feature = (block * BLOCK_F + tl.arange(0, BLOCK_F)).to(tl.int64)[None, :]
         inside = (row < rows) & (feature < features)
-        value = tl.load(of + row * of_row + feature * of_feature, mask=inside, other=0.0, cache_modifier=".cg")
-        tl.store(into + row * into_row + feature, value, mask=inside)
+        copied = tl.load(of + row * of_row + feature * of_feature, mask=inside, other=0.0, cache_modifier=".cg")
+        tl.store(into + row * into_row + feature, copied, mask=inside)
 
 
 @triton.jit

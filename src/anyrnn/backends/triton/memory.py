@@ -43,8 +43,8 @@ def keep(device: torch.device, thing: object, *tensors: Tensor) -> None:
 
 
 LEAST_COUNTERS = 1024
-COUNTERS: dict[tuple[torch.device, int, int], Tensor] = {}
-"""By device, stream and size."""
+COUNTERS: dict[tuple[int | None, int, int], Tensor] = {}
+"""By index of the device, stream and size."""
 
 
 def counters(device: torch.device, count: int) -> Tensor:
@@ -53,12 +53,18 @@ def counters(device: torch.device, count: int) -> Tensor:
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return torch.zeros(count, dtype=torch.int32, device=device)
-    return counters_of_stream(device, max(LEAST_COUNTERS, power_of_two(count)))
+    return counters_of_stream(device, current_stream(device), max(LEAST_COUNTERS, power_of_two(count)))
 
 
-def counters_of_stream(device: torch.device, size: int) -> Tensor:
-    """Those of the current stream that are so many."""
-    key = device, torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0, size
+def current_stream(device: torch.device) -> int:
+    """Its handle; zero without a CUDA device."""
+    handle: int = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
+    return handle
+
+
+def counters_of_stream(device: torch.device, stream: int, size: int) -> Tensor:
+    """Those of a stream that are so many."""
+    key = device.index, stream, size
     found = COUNTERS.get(key)
     if found is None:
         with unwatched():

@@ -30,7 +30,7 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
     if whole in TAPES:
         TAPES.move_to_end(whole)
         tape = TAPES[whole]
-        return function(given) if tape is None else tape(given)
+        return function(given) if tape is None else tape.call(*given)
     if whole not in SEEN or len({id(t) for t in given}) < len(given) or not all(t.numel() for t in given):
         SEEN[whole] = None
         if len(SEEN) > MOST:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyrnn.backends.quick import EMPTY, reinterpreted
 from anyrnn.backends.triton.memory import are_counters, counters_of_stream
+from anyrnn.backends.triton.relaunch import launcher
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
 ALIGNMENT = 256
@@ -30,22 +32,22 @@ class Tape:
     text: str
     file: str
     call: Callable[..., Any]
-    constants: tuple[Tensor, ...]
+    constants: Constants
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a tape reads beside what it is given, on a device: it may be forgotten before a stream has read them."""
+
+    tensors: tuple[Tensor, ...]
     streams: set[int] = field(default_factory=set)
-    """those that the memory of the constants waits for before it is used again"""
+    """those that their memory waits for before it is used again"""
 
-    def __call__(self, given: Sequence[Tensor]) -> Any:
-        if self.constants:  # the tape may be forgotten before a stream has read them
-            self._keep_constants()
-        return self.call(*given)
-
-    def _keep_constants(self) -> None:
-        device = self.constants[0].device
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
-        if stream not in self.streams:
-            for tensor in self.constants:
-                tensor.record_stream(torch.cuda.current_stream(device))
-            self.streams.add(stream)
+    def keep(self, stream: int) -> None:
+        """For the current stream."""
+        for tensor in self.tensors:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        self.streams.add(stream)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Writer:
     def __init__(self, given: Sequence[Tensor], done: Sequence[Operator | Launch], found: Any) -> None:
         self.done, self.found, self.device = done, found, given[0].device
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"__name__": __name__, "empty": torch.empty, "device": self.device}
+        self.space: dict[str, Any] = {"__name__": __name__, "device": self.device}
+        self.space |= {"empty": EMPTY[self.device.type], "reinterpreted": reinterpreted}
         self.named: dict[object, str] = {}
         self.places: dict[int, Place] = {}
         self.roots: dict[str, Tensor] = {}
@@ -74,6 +77,7 @@ class Writer:
         self.made = [self._roots_of(one) for one in done]
         self.used = [{self.places[id(t)].root for t in read_by(one) if id(t) in self.places} for one in done]
         kept = {self.places[id(t)].root for t in tensors_of(found) if id(t) in self.places}
+        self.fits = self.fits and not any(t._base is one for t in tensors_of(found) for one in given)
         self.last = {root: k for k, roots in enumerate(self.used) for root in roots}
         self.last |= dict.fromkeys(kept, len(done))
         self.own = self._own_memory(kept)
@@ -154,9 +158,9 @@ class Writer:
         """None where it cannot be made again."""
         if self.bytes:
             numbers, kind = self.bytes // self.own_dtype.itemsize, self._constant(self.own_dtype, "dtype")
-            self.lines.append(f"own = empty({numbers}, dtype={kind}, device=device)")
+            self.lines.append(f"own = empty(({numbers},), (1,), {kind})")
         if self.zeros:
-            self.lines.append(f"own.as_strided(({self.zeros // self.own_dtype.itemsize},), (1,), 0).zero_()")
+            self.lines.append(f"reinterpreted(own, ({self.zeros // self.own_dtype.itemsize},), (1,), 0).zero_()")
         for k, (one, names) in enumerate(zip(self.done, self.made, strict=True)):
             if isinstance(one, Launch):
                 self.lines.append(self._launch(one))
@@ -169,11 +173,20 @@ class Writer:
         self.lines.append(f"return {self._text(self.found)}")
         if not self.fits:
             return None
-        text = "\n    ".join([f"def call({', '.join(self.given)}):", *self.lines]) + "\n"
+        constants = Constants(tuple(t for t in self.constants.values() if t.is_cuda))
+        text = "\n    ".join([f"def call({', '.join(self.given)}):", *self._of_stream(constants), *self.lines]) + "\n"
         file = f"<anyrnn call {abs(hash(text)):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), self.space)
-        return Tape(text, file, self.space["call"], tuple(t for t in self.constants.values() if t.is_cuda))
+        return Tape(text, file, self.space["call"], constants)
+
+    def _of_stream(self, constants: Constants) -> list[str]:
+        """Lines before all others: on which stream the call is, which then reads the constants."""
+        if self.device.type != "cuda":
+            return ["stream = 0"]
+        self.space |= {"current_stream": torch._C._cuda_getCurrentRawStream, "constants": constants}
+        lines = [f"stream = current_stream({self.device.index})"]
+        return lines + ["if stream not in constants.streams: constants.keep(stream)"] * bool(constants.tensors)
 
     def _is_view(self, one: Operator, names: Sequence[str]) -> bool:
         """Whether all that it gives is others' memory, of which the lines that read it say where."""
@@ -186,7 +199,7 @@ class Writer:
 
     def _operator(self, one: Operator) -> str:
         if one.name in ("empty", "new_empty") and "out" not in one.options and self._is_rows(one.found):
-            call = f"empty({tuple(one.found.shape)}, dtype={self._constant(one.found.dtype, 'dtype')}, device=device)"
+            call = f"empty({tuple(one.found.shape)}, {one.found.stride()}, {self._constant(one.found.dtype, 'dtype')})"
         else:
             words = [self._text(a) for a in one.arguments] + [f"{k}={self._text(a)}" for k, a in one.options.items()]
             function = LIBRARY.get(one.function._schema.name, one.function._op)
@@ -206,8 +219,8 @@ class Writer:
             return f"{self._constant(one.function, name)}[{tuple(one.grid)}]({', '.join(words)})"
         words = [self._address(a) if isinstance(a, Tensor) else self._text(a) for a in one.arguments]
         words += [self._text(one.rest[k]) for k in one.function.arg_names[len(one.arguments) :]]
-        runner = one.compiled[(*one.grid, *[1] * (3 - len(one.grid)))]
-        return f"{self._constant(runner, name)}({', '.join(words)})"
+        launch = launcher(one.compiled, (*one.grid, *[1] * (3 - len(one.grid))))
+        return f"{self._constant(launch, name)}(stream, {', '.join(words)})"
 
     def _names_of(self, root: str) -> list[str]:
         """Of a root and its views, those that lines have given."""
@@ -238,7 +251,7 @@ class Writer:
         """Those of the stream that the function is called on; nothing for another tensor."""
         if not are_counters(tensor):
             return ""
-        return f"{self._constant(counters_of_stream, 'counters')}(device, {len(tensor)})"
+        return f"{self._constant(counters_of_stream, 'counters')}(device, stream, {len(tensor)})"
 
     def _tensor(self, tensor: Tensor) -> str:
         place = self.places.get(id(tensor))
@@ -253,22 +266,10 @@ class Writer:
             return place.root
         key = place.root, tensor.dtype, shape, strides, begin
         if key not in self.named:
+            whole = self._in_dtype("own" if place.root in self.own else place.root, tensor.dtype)
             self.named[key] = f"{place.root}_{len(self.named)}"
-            self.lines.append(f"{self.named[key]} = {self._view(place.root, tensor, begin)}")
+            self.lines.append(f"{self.named[key]} = reinterpreted({whole}, {shape}, {strides}, {begin})")
         return self.named[key]
-
-    def _view(self, root: str, tensor: Tensor, begin: int) -> str:
-        """A tensor as a view of a root, from so many numbers behind its first, or of the call's own memory."""
-        shape, strides, of = tuple(tensor.shape), tensor.stride(), self.roots[root]
-        if root in self.own:
-            return f"{self._in_dtype('own', tensor.dtype)}.as_strided({shape}, {strides}, {begin})"
-        if not begin and tensor.dtype == of.dtype:  # the quicker ways
-            if of.is_contiguous() and tensor.is_contiguous() and tensor.numel() == of.numel():
-                return f"{root}.view({shape})"
-            if (shape, strides) == (of.shape[::-1], of.stride()[::-1]) and of.dim() == 2:
-                return f"{root}.t()"
-        whole = self._in_dtype(root, tensor.dtype)
-        return f"{whole}.as_strided({shape}, {strides}, {whole}.storage_offset() + {begin})"
 
     def _in_dtype(self, root: str, dtype: torch.dtype) -> str:
         """The memory of a root as numbers of a kind."""
