@@ -42,6 +42,13 @@ def keep(device: torch.device, thing: object, *tensors: Tensor) -> None:
         tensor.record_stream(torch.cuda.current_stream(device))
 
 
+def span(tensor: Tensor) -> int:
+    """Bytes from the first number to behind the last."""
+    if not tensor.numel():
+        return 0
+    return (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
+
+
 LEAST_COUNTERS = 1024
 COUNTERS: dict[tuple[int | None, int, int], Tensor] = {}
 """By index of the device, stream and size."""

@@ -14,6 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from anyrnn.backends.triton.memory import span
+
 
 @dataclass(frozen=True)
 class Product:
@@ -99,13 +101,17 @@ class Summed:
 
 
 def make_gradients(parts: Sequence[Outer | Summed], unmade: Sequence[Tensor]) -> None:
-    """Add parts to the gradients of sources. Those that are `unmade` hold nothing yet: a part that is whole gradients of these,
-    and the only one of theirs, is stored; the others are zeros first.
+    """Add parts to the gradients of sources. Those that are `unmade` hold nothing yet: what is the only part of their numbers is
+    stored; where that leaves some, they are zeros first.
     """
     places, empty = [_place(part.gradient) for part in parts], [_place(gradient) for gradient in unmade]
-    makes = [_is_made_of(place, empty) and sum(_meet(place, other) for other in places) == 1 for place in places]
+    makes = [
+        part.gradient.is_contiguous() and _filled(place, empty) and sum(_shared(place, other) > 0 for other in places) == 1
+        for part, place in zip(parts, places, strict=True)
+    ]
+    stored = [place for one, place in zip(makes, places, strict=True) if one]
     for gradient, place in zip(unmade, empty, strict=True):
-        if not any(one and _meet(place, other) for one, other in zip(makes, places, strict=True)):
+        if not _filled(place, stored):
             gradient.zero_()
     made: dict[tuple[int, torch.Size, tuple[int, ...]], Tensor] = {}
     for one, part in zip(makes, parts, strict=True):
@@ -125,18 +131,17 @@ Memory = tuple[int, int]
 
 
 def _place(gradient: Tensor) -> Memory:
-    return gradient.data_ptr(), gradient.data_ptr() + gradient.nbytes
+    return gradient.data_ptr(), gradient.data_ptr() + span(gradient)
 
 
-def _meet(a: Memory, b: Memory) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
+def _shared(a: Memory, b: Memory) -> int:
+    """Bytes."""
+    return max(0, min(a[1], b[1]) - max(a[0], b[0]))
 
 
-def _is_made_of(place: Memory, others: Sequence[Memory]) -> bool:
-    """Whether some of the others, which do not meet each other, fill it, and none is more than a part of it."""
-    inside = [other for other in others if _meet(place, other)]
-    filled = sum(end - begin for begin, end in inside) == place[1] - place[0]
-    return filled and all(place[0] <= begin and end <= place[1] for begin, end in inside)
+def _filled(place: Memory, others: Sequence[Memory]) -> bool:
+    """Whether the others, which share nothing with each other, are all of it together."""
+    return sum(_shared(place, other) for other in others) == place[1] - place[0]
 
 
 def new_gradients(sources: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> tuple[list[Tensor], Tensor]:

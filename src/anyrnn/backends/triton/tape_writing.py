@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.quick import EMPTY, reinterpreted
-from anyrnn.backends.triton.memory import are_counters, counters_of_stream
+from anyrnn.backends.triton.memory import are_counters, counters_of_stream, span
 from anyrnn.backends.triton.relaunch import launcher
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
@@ -113,7 +113,7 @@ class Writer:
             return
         root = self.roots[place.root]
         begin = view.data_ptr() - root.data_ptr()
-        inside = begin >= 0 and begin + _span(view) <= _span(root)
+        inside = begin >= 0 and begin + span(view) <= span(root)
         self.fits = self.fits and inside and not begin % view.element_size()
         self.places[id(view)] = Place(place.root, begin)
 
@@ -126,7 +126,7 @@ class Writer:
             if not self._is_plain(one, names) or names[0] in kept:
                 continue
             assert isinstance(one, Operator)
-            root, size = names[0], _span(self.roots[names[0]])
+            root, size = names[0], span(self.roots[names[0]])
             size += -size % ALIGNMENT
             if one.name == "zeros":
                 found[root] = self.zeros
@@ -307,10 +307,3 @@ def _target(found: Any, names: Mapping[int, str]) -> str:
 
 def _most(dtypes: Sequence[torch.dtype]) -> torch.dtype:
     return max(dtypes, key=dtypes.count, default=torch.uint8)
-
-
-def _span(tensor: Tensor) -> int:
-    """Bytes from the first number to behind the last."""
-    if not tensor.numel():
-        return 0
-    return (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
