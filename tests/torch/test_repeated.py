@@ -429,6 +429,41 @@ def test_further_arguments_are_heeded(hits: list[bool]) -> None:
         layer(X, lengts=[1])
 
 
+def left_by_a_transformation(tensor: torch.Tensor) -> torch.Tensor:
+    """What stood for it, which has no memory."""
+    left: list[torch.Tensor] = []
+    torch.func.grad(lambda t: [left.append(t), t.sum()][1])(tensor)
+    return left[0]
+
+
+def test_what_a_transformation_has_left_is_read() -> None:
+    layer = anyrnn.torch.LSTM(3, 4)
+    x, ones = left_by_a_transformation(X), left_by_a_transformation(torch.ones(5, 2, 4))
+    found = []
+    for given, cotangent in ((X, torch.ones(5, 2, 4)), *[(x, ones)] * 3, *[(X, torch.ones(5, 2, 4))] * 3, (x, ones)):
+        with torch.no_grad():
+            found.append(flat(layer(given)))
+        layer.zero_grad()
+        output, _ = layer(given)
+        output.backward(cotangent)
+        found[-1] += [output.detach(), *(p.grad.clone() for p in layer.parameters())]  # type: ignore[union-attr]
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_outputs_may_be_changed_in_place(batch_first: bool) -> None:
+    """Of the first calls as of all others."""
+    layer, gradients = anyrnn.torch.GRU(3, 4, batch_first=batch_first), []
+    for _ in range(4):
+        layer.zero_grad()
+        output, last = layer(X)
+        last.mul_(2)
+        output.relu_().sum().backward()
+        gradients.append(layer.weight_hh_l0.grad.clone())  # type: ignore[union-attr]
+    assert all(torch.equal(gradients[0], other) for other in gradients)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, while it compiles
 def test_transforms_and_modes_are_seen(hits: list[bool]) -> None:
     layer = anyrnn.torch.GRU(3, 4)

@@ -21,9 +21,8 @@ EXACT: list[str] = []
 
 
 def allowed() -> bool:
-    """In products. The older of torch's two ways of asking raises where a program has used the newer one."""
-    said: str = torch._C._get_fp32_precision_getter("cuda", "matmul")
-    return said == "tf32" if said != "none" else bool(torch._C._get_cublas_allow_tf32())
+    """In products, whichever way it was set."""
+    return bool(torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32")
 
 
 def settings(dtype: torch.dtype) -> tuple[bool, bool]:
@@ -59,7 +58,6 @@ def _as_in_products() -> Iterator[None]:
 
 
 def _cudnn_setting() -> str:
-    """As `torch.backends.cudnn.rnn` says, whichever way it was set."""
     said: str = torch._C._get_fp32_precision_getter("cuda", "rnn")
     return said
 

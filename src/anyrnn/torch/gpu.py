@@ -201,7 +201,7 @@ def _may_repeat(x: Tensor, randomness: object, packing: Packing | None) -> bool:
 
 
 def new_reserve(bytes: int, device: torch.device) -> Tensor:
-    """On the current device. Raises: torch.OutOfMemoryError that says what it is for."""
+    """On `device`, which is the current one. Raises: torch.OutOfMemoryError that says what it is for."""
     try:
         return EMPTY[device.type]((bytes,), (1,), torch.uint8)
     except torch.OutOfMemoryError as error:

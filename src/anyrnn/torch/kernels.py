@@ -19,8 +19,8 @@ from anyrnn.torch import gpu, packed
 from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of
 from anyrnn.torch.memory import (
     Form,
+    empty,
     in_rows,
-    new,
     new_sequence,
     new_sequences,
     of_sequence,
@@ -188,7 +188,7 @@ class Repeat:
         return output, last, reserve
 
     def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return paged(new(*self.output, x.dtype)), [new(*form, x.dtype) for form in self.states]
+        return paged(empty(*self.output, x.dtype)), [empty(*form, x.dtype) for form in self.states]
 
 
 def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_step: bool) -> Repeat | None:
@@ -209,7 +209,7 @@ def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_s
 
 def new_gradients(summed: Sequence[int], sources: Tensors) -> list[Tensor]:
     """Memory for the gradients of all sources; zeros for those that are `summed`, to which kernels add."""
-    gradients = [paged(new(tuple(t.shape), t.stride(), t.dtype)) for t in sources]
+    gradients = [paged(empty(tuple(t.shape), t.stride(), t.dtype)) for t in sources]
     for k in summed:
         gradients[k].zero_()
     return gradients
@@ -336,8 +336,8 @@ class RepeatBackward:
         """Gradients of the input, the first states (which are not read) and the sources, as `run_backward` gives them;
         `cotangents` are those that are there.
         """
-        d_inputs = [] if self.d_input is None else [paged(new(*self.d_input, x.dtype))]
-        d_first = [new(*form, x.dtype) for form in self.d_first]
+        d_inputs = [] if self.d_input is None else [paged(empty(*self.d_input, x.dtype))]
+        d_first = [empty(*form, x.dtype) for form in self.d_first]
         d_sources = new_gradients(self.summed, sources) if self.sources else []
         tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
         self.pool.call(list(map(Tensor.data_ptr, tensors)))

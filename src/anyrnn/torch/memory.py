@@ -12,18 +12,18 @@ from anyrnn.backends.quick import EMPTY
 
 Form = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides."""
-new = EMPTY["cpu"]
+empty = EMPTY["cpu"]
 """What makes a tensor of a form and a dtype."""
 
 
 def in_rows(*shape: int) -> Form:
-    """Of a contiguous tensor."""
-    return shape, tuple([prod(shape[k + 1 :]) for k in range(len(shape))])
+    """Of a contiguous tensor. To torch's strides a side of none is one."""
+    return shape, tuple([prod(max(1, n) for n in shape[k + 1 :]) for k in range(len(shape))])
 
 
 def of_sequence(steps: int, rows: int, features: int, batch_first: bool) -> Form:
     """Of a tensor [T, N, features], with `batch_first` the transpose of a contiguous one."""
-    strides = (features, steps * features, 1) if batch_first else (rows * features, features, 1)
+    strides = (features, steps * features, 1) if batch_first else (max(1, rows) * features, features, 1)
     return (steps, rows, features), strides
 
 
@@ -61,8 +61,8 @@ def new_sequence(features: int, like: Tensor, batch_first: bool) -> Tensor:
     sides = like.shape
     if len(sides) == 2:
         return new_rows(sides[0], features, like)
-    if batch_first:
-        return like.new_empty(sides[1], sides[0], features).transpose(0, 1)
+    if batch_first:  # not by `transpose`, as views could not be changed in place by the caller
+        return like.new_empty_strided(*of_sequence(sides[0], sides[1], features, batch_first))
     return like.new_empty(sides[0], sides[1], features)  # quicker than with a tuple
 
 

@@ -43,6 +43,7 @@ def as_packing(counts: Counts, places: Tensor | None) -> Packing | None:
     return None if counts is None or places is None else Packing(tuple(counts), *places.numpy())
 
 
+@torch.no_grad()  # which nothing around an operator without an autograd of its own sees to
 def _forward_kernel(
     inputs: Tensors,
     first: Tensors,
@@ -61,6 +62,7 @@ def _forward_kernel(
     return output, last, output.new_empty(0, dtype=torch.uint8) if reserve is None else reserve
 
 
+@torch.no_grad()
 def _backward_kernel(
     inputs: Tensors,
     first: Tensors,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
+from torch._C._functorch import is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.compiler import is_compiling
 
 
@@ -28,6 +28,8 @@ def is_plain(*tensors: Tensor) -> bool:
         if type(tensor) not in PLAIN_TENSORS:
             return False
         if tensor.is_neg() or tensor._is_zerotensor():  # its numbers are the opposite of those in memory; it has no memory
+            return False
+        if is_functorch_wrapped_tensor(tensor):  # left behind by a transformation, it has no memory of its own
             return False
     return not torch._C._len_torch_dispatch_stack()
 

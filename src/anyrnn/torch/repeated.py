@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from anyrnn._memory import ALIGNMENT
@@ -66,7 +67,9 @@ class Repeated:
         else:  # a parametrisation, which computes, and maybe draws, only once in a call
             return None
         try:
-            if any(map(IS_NESTED, (input, *first, *sources))) or not self.like(input, *first, *sources):
+            if any(map(IS_NESTED, (input, *first, *sources))) or any(map(is_functorch_wrapped_tensor, (input, *first))):
+                return None
+            if not self.like(input, *first, *sources):
                 return None
         except TypeError:  # another number of states, or what is no tensor
             return None
@@ -183,7 +186,9 @@ class TrainingRepeat:
             return None
         like, backward = known
         given, *read, reserve = [d for d in cotangents if d is not None], *saved
-        if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
+        if any(map(IS_NESTED, given)) or any(map(is_functorch_wrapped_tensor, given)):
+            return None
+        if not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
         d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)

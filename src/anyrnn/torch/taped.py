@@ -61,12 +61,12 @@ class Repeat:
         return output, last, reserve
 
     def _run(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains and not self.on_cudnn else []
-        given = [x, *first, *sources, *(gpu.one_buffer(self.call, sources) if self.on_cudnn else kept)]
+        given = [x, *first, *sources, *(gpu.one_buffer(self.call, sources) if self.on_cudnn else ())]
         if self.settings != settings(x) or self.odd != odd(given):
             return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
         if not self.on_cudnn:
-            output, last = self.tape.call(*given)
+            kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains else []
+            output, last = self.tape.call(*given, *kept)
             return output, last, kept[0] if kept else None
         with tf32.as_in_products(x.dtype):
             output, last, reserve = self.tape.call(*given)
@@ -87,8 +87,8 @@ def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensor
     else:
         more = [gpu.new_reserve(bytes, x.device)] if trains else []
         key = gpu.on_triton(call, first, more)
-    given = [x, *first, *sources, *more]
-    tape = known(key, given)
+    tape = known(key, [x, *first, *sources, *more])
+    given = [x, *first, *sources, *(more if on_cudnn else ())]
     return None if tape is None else Repeat(number, call, tape, on_cudnn, trains, bytes, settings(x), odd(given))
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from anyrnn.backends import quick
+
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -14,6 +16,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from tests.backends.triton.quicker import make_quicker
 
     make_quicker(monkeypatch)
+    monkeypatch.setitem(quick.EMPTY, "cpu", quick._empty_on("cpu"))  # torch's own, which is filled
     threads, filling = torch.get_num_threads(), torch.utils.deterministic.fill_uninitialized_memory
     torch.set_num_threads(1)
     torch.utils.deterministic.fill_uninitialized_memory = True

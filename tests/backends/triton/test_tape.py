@@ -170,9 +170,13 @@ def test_what_cannot_be_made_again() -> None:
         given = [first, second] if turn < 3 else [second.clone(), second.clone()]
         assert torch.equal(tape.repeated("beyond", beyond, given), torch.cat(given) * 2)
         assert torch.equal(tape.repeated("twice", lambda given: given[0] + given[1], [first, first]), first * 2)
-        assert tape.repeated("view", lambda given: given[0][1:], [own := torch.ones(3)])._base is own
+        for own in (torch.ones(3), whole[1:4]):
+            view = tape.repeated(("view", len(whole)), lambda given: given[0][1:], [own])
+            assert view._is_view()
+            assert view.data_ptr() == own.data_ptr() + 4
+        assert tape.repeated("given", lambda given: given[0], [whole]) is whole
         assert tape.repeated("empty", lambda given: given[0] + 1, [torch.empty(0)]).shape == (0,)
-    assert [*tape.TAPES.values()] == [None, None, None]
+    assert [one is None for one in tape.TAPES.values()].count(False) == 1
 
 
 def test_results_that_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +338,25 @@ def test_known_calls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == before + 2
 
 
+@pytest.mark.parametrize("setting", ["cudnn", "deterministic", "autocast"])
+def test_other_settings_are_seen(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(5, 2, 3)
+    forward, asked = gpu.run_forward, list[object]()
+    monkeypatch.setattr(gpu, "run_forward", lambda *given, **rest: [asked.append(given), forward(*given, **rest)][1])
+    for _ in range(4):
+        module(x)
+    before = len(asked)
+    with torch.autocast("cpu", torch.bfloat16, enabled=setting == "autocast"), torch.backends.cudnn.flags(setting != "cudnn"):
+        torch.use_deterministic_algorithms(setting != "deterministic")  # as these tests have it
+        try:
+            module(x)
+        finally:
+            torch.use_deterministic_algorithms(True)
+    assert len(asked) == before + 1
+    module(x)
+    assert len(asked) == before + 1
+
+
 @pytest.mark.parametrize("own", ["lstm", "two inputs"])
 def test_autocast(own: str) -> None:
     """Products are made in the dtype that they come in, whether a call is taped or not, and wherever it was taped."""
@@ -366,10 +389,10 @@ def test_each_stream_has_counters_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     found = []
     for number in (7, 7, 9, 7):
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number}.__getitem__, raising=False)
-        found.append(memory.counters(device, 3))
-    assert found[0] is found[1] is found[3]
-    assert found[2] is not found[0]
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {0: number, 1: number}.__getitem__, raising=False)
+        found += [memory.counters(device, 3), memory.counters(torch.device("cuda:1"), 3)]
+    assert found[0] is found[2] is found[6]
+    assert len({id(one) for one in found}) == 4
     assert len(memory.counters(torch.device("cpu"), 5000)) >= 5000
 
 
@@ -416,8 +439,8 @@ def test_each_stream_is_told_of_the_constants_once(monkeypatch: pytest.MonkeyPat
     assert told == [7, 7, 9, 9]
 
 
-@pytest.mark.parametrize("heard", [False, True])
-def test_kernels_are_launched_again_as_triton_launches_them(heard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("heard", [None, "launch_enter_hook", "launch_exit_hook"])
+def test_kernels_are_launched_again_as_triton_launches_them(heard: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """But that nobody is told of it who has not asked."""
     launched: list[tuple[object, ...]] = []
 
@@ -432,12 +455,14 @@ def test_kernels_are_launched_again_as_triton_launches_them(heard: bool, monkeyp
         def run(self, *arguments: object) -> None:
             launched.append(arguments)
 
-    compiled, hook = Compiled(), knobs.runtime.launch_enter_hook
+    compiled, hooks = Compiled(), (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook)
     compiled[2, 3, 1]("address", 5, stream=7)
     launch = relaunch.launcher(compiled, (2, 3, 1))
-    monkeypatch.setattr(hook, "calls", [print] if heard else [])
+    if heard is not None:
+        monkeypatch.setattr(getattr(knobs.runtime, heard), "calls", [print])
     launch(7, "address", 5)
     as_triton, again = launched
     assert again[:6] == as_triton[:6] == (2, 3, 1, 7, "function", "metadata")
     assert again[9:] == as_triton[9:] == ("address", 5)
-    assert (again[7] is as_triton[7] is hook) if heard else again[6:9] == (None, None, None)
+    assert as_triton[7:9] == hooks
+    assert again[7:9] == hooks if heard else again[6:9] == (None, None, None)

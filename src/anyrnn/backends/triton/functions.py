@@ -238,7 +238,9 @@ def slots_of(border, row, rows, PACKED: tl.constexpr):
 def copy(
     of, of_row, of_feature, into, into_row, row, rows, features, column, BLOCK_F: tl.constexpr, COLUMN_PROGRAMS: tl.constexpr
 ):
-    """Copy a program's own features of its rows, past the nearest cache: numbers, one a sample, may be another program's."""
+    """Copy a program's own features of its rows, past the nearest cache: numbers, one a sample, may be another program's. (Tests
+    of how threads share loads leave out what is called `copied`.)
+    """
     for block in range(column, tl.cdiv(features, BLOCK_F), COLUMN_PROGRAMS):
         feature = (block * BLOCK_F + tl.arange(0, BLOCK_F)).to(tl.int64)[None, :]
         inside = (row < rows) & (feature < features)

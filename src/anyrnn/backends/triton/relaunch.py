@@ -12,18 +12,16 @@ def launcher(compiled: Any, grid: tuple[int, ...]) -> Callable[..., None]:
     """
     from triton import knobs
 
+    def is_heard(hook: Any) -> bool:
+        return bool(hook.calls if isinstance(hook, knobs.HookChain) else hook)
+
     as_triton, runtime = compiled[grid], knobs.runtime  # which also loads the kernel
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
 
     def launch(stream: int, *arguments: Any) -> None:
-        if _are_calls(runtime.launch_enter_hook) or _are_calls(runtime.launch_exit_hook):
+        if is_heard(runtime.launch_enter_hook) or is_heard(runtime.launch_exit_hook):
             as_triton(*arguments, stream=stream)
         else:
             run(*grid, stream, function, metadata, None, None, None, *arguments)
 
     return launch
-
-
-def _are_calls(hook: Any) -> bool:
-    """Whether Triton calls anything there. (By version it is None, a function, or a list of them with a name.)"""
-    return bool(getattr(hook, "calls", hook))

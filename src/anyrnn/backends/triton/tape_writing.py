@@ -76,8 +76,9 @@ class Writer:
             self._add_root(name, tensor)
         self.made = [self._roots_of(one) for one in done]
         self.used = [{self.places[id(t)].root for t in read_by(one) if id(t) in self.places} for one in done]
-        kept = {self.places[id(t)].root for t in tensors_of(found) if id(t) in self.places}
-        self.fits = self.fits and not any(t._base is one for t in tensors_of(found) for one in given)
+        results = [(t, self.places[id(t)].root) for t in tensors_of(found) if id(t) in self.places]
+        kept = {root for _, root in results}
+        self.fits = self.fits and not any(root in self.given and t is not self.roots[root] for t, root in results)
         self.last = {root: k for k, roots in enumerate(self.used) for root in roots}
         self.last |= dict.fromkeys(kept, len(done))
         self.own = self._own_memory(kept)
