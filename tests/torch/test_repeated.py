@@ -437,18 +437,22 @@ def left_by_a_transformation(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_a_transformation_has_left_is_read() -> None:
-    layer = anyrnn.torch.LSTM(3, 4)
-    x, ones = left_by_a_transformation(X), left_by_a_transformation(torch.ones(5, 2, 4))
-    found = []
-    for given, cotangent in ((X, torch.ones(5, 2, 4)), *[(x, ones)] * 3, *[(X, torch.ones(5, 2, 4))] * 3, (x, ones)):
-        with torch.no_grad():
-            found.append(flat(layer(given)))
+    layer, ones = anyrnn.torch.LSTM(3, 4), torch.ones(5, 2, 4)
+    x, left_ones = left_by_a_transformation(X), left_by_a_transformation(ones)
+    with torch.no_grad():
+        outputs = [layer(given)[0] for given in (x, x, x, X, X, X, x)]
+
+    def gradients(given: torch.Tensor, cotangent: torch.Tensor) -> list[torch.Tensor]:
         layer.zero_grad()
         output, _ = layer(given)
+        outputs.append(output.detach())
         output.backward(cotangent)
-        found[-1] += [output.detach(), *(p.grad.clone() for p in layer.parameters())]  # type: ignore[union-attr]
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
+        return [p.grad.clone() for p in layer.parameters()]  # type: ignore[union-attr]
+
+    pairs = [(x, left_ones)] * 3 + [(X, ones)] * 4 + [(X, left_ones), (x, ones)]
+    expected, *found = [gradients(*pair) for pair in pairs]
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
+    assert all(all(map(torch.equal, other, expected)) for other in found)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from anyrnn._memory import ALIGNMENT
@@ -67,9 +66,7 @@ class Repeated:
         else:  # a parametrisation, which computes, and maybe draws, only once in a call
             return None
         try:
-            if any(map(IS_NESTED, (input, *first, *sources))) or any(map(is_functorch_wrapped_tensor, (input, *first))):
-                return None
-            if not self.like(input, *first, *sources):
+            if any(map(IS_NESTED, (input, *first, *sources))) or not self.like(input, *first, *sources):
                 return None
         except TypeError:  # another number of states, or what is no tensor
             return None
@@ -186,9 +183,7 @@ class TrainingRepeat:
             return None
         like, backward = known
         given, *read, reserve = [d for d in cotangents if d is not None], *saved
-        if any(map(IS_NESTED, given)) or any(map(is_functorch_wrapped_tensor, given)):
-            return None
-        if not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
+        if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
         d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
@@ -235,4 +230,6 @@ class PlainRepeat(torch.autograd.Function):
 
 
 APPLY = super(torch.autograd.Function, PlainRepeat).apply
-"""What `PlainRepeat.apply` comes to where nothing is transformed, and no tensor is what a transformation has left behind."""
+"""What `PlainRepeat.apply` comes to where nothing is transformed, and no tensor is what a transformation has left behind: none of
+these is plain, nor to torch's guards like one that is.
+"""

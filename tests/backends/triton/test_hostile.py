@@ -111,3 +111,12 @@ def test_torch_checks_the_backward_operator(cell: str) -> None:
     output, last, reserve = torch.ops.anyrnn.forward(*given, number, True)
     backward = [*given, reserve, torch.randn_like(output), [None] * len(last), number, [True, True, True]]
     torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, while it exports
+def test_an_exported_program_runs_where_gradients_are_enabled() -> None:
+    """Its operators have no autograd, and torch's, which they call, are not told."""
+    layer, x = anyrnn.torch.LSTM(3, 5, backend="triton"), torch.randn(4, 2, 3)
+    program = torch.export.export(layer, (x,)).module()
+    for _ in range(3):
+        assert torch.equal(program(x)[0], layer(x)[0])
