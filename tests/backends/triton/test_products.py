@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(func._schema.name.removeprefix("aten::"))
         return func(*args, **(kwargs or {}))
 
@@ -51,6 +52,10 @@ def summed(gradient: Tensor, rows: slice) -> Summed:
             lambda m, a, b: [outer(m, slice(0, 4), slice(0, 4)), outer(m, slice(2, 6), slice(0, 4))],
             ["addmm_", "addmm_", "zero_", "zero_", "zero_"],
         ),
+        (
+            lambda m, a, b: [outer(m, slice(0, 6), slice(0, 1)), outer(m, slice(4, 6), slice(0, 4))],
+            ["addmm_", "addmm_", "zero_", "zero_", "zero_"],
+        ),
         (lambda m, a, b: [summed(a, slice(0, 6)), summed(b, slice(0, 6))], ["copy_", "sum", "zero_"]),
         (lambda m, a, b: [summed(a, slice(1, 3)), summed(a, slice(3, 6))], ["sum", "sum", "zero_", "zero_", "zero_"]),
         (lambda m, a, b: [Summed(torch.as_strided(a, (12,), (1,)), torch.cat([LEFT, LEFT], 1))], ["sum", "zero_"]),
@@ -62,6 +67,7 @@ def summed(gradient: Tensor, rows: slice) -> Summed:
         "a column",
         "columns",
         "rows that meet",
+        "a column that meets rows",
         "two alike",
         "some of a vector",
         "two at once",

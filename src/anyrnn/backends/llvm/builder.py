@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 
 FLOAT_BITS = {"float": 32, "double": 64}
 
@@ -28,7 +28,7 @@ class Value(str):
 
     @property
     def typed(self) -> str:
-        return self.type + " " + self
+        return f"{self.type} {self!s}"
 
 
 @lru_cache(maxsize=4096)
@@ -45,18 +45,15 @@ def vector(element: str, lanes: int) -> str:
     return f"<{lanes} x {element}>"
 
 
-@cache
 def element_of(type: str) -> str:
     """The element of a vector type, or the type itself."""
     return type[1:-1].split(" x ")[1] if type.startswith("<") else type
 
 
-@cache
 def lanes_of(type: str) -> int:
     return int(type[1:].split(" ", 1)[0]) if type.startswith("<") else 1
 
 
-@cache
 def suffix(type: str) -> str:
     """How intrinsics spell a type: `v16f32`, `f64`, `v8i1`."""
     element = element_of(type)
@@ -124,8 +121,7 @@ class Module:
         return function
 
     def declare(self, name: str, returns: str, arguments: Sequence[str], attributes: str = "") -> None:
-        if name not in self.declarations:
-            self.declarations[name] = f"declare {returns} @{name}({', '.join(arguments)}) {attributes}".rstrip()
+        self.declarations.setdefault(name, f"declare {returns} @{name}({', '.join(arguments)}) {attributes}".rstrip())
 
     def __str__(self) -> str:
         parts = [*self.declarations.values(), *self.verbatim, *(str(f) for f in self.functions)]
@@ -174,7 +170,7 @@ class Function:
 
     def value(self, type: str, text: str, name: str = "v") -> Value:
         result = Value("%" + self._fresh(name), type)
-        self.lines.append("  " + result + " = " + text)
+        self.line(f"{result} = {text}")
         return result
 
     # arithmetic
