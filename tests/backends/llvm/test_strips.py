@@ -14,7 +14,7 @@ from tests.networks import Results, fitting, on_llvm
 
 # 60 rows are more than a strip; features are several blocks of 64 and a part of one
 SIZES = [(3, 60, 200, 130), (2, 7, 70, 65), (2, 3, 129, 40), (9, 1, 70, 65)]
-CELLS = ["lstm", "gru_before", "lstm_heads", "lstm_layernorm", "lmu", "rnn_relu", "indrnn"]
+CELLS = ["lstm", "gru", "gru_before", "lstm_heads", "lstm_layernorm", "lmu", "rnn_relu", "indrnn"]
 LONG = ("lstm_heads", "lstm_layernorm", "lmu")
 """to compile"""
 
@@ -40,10 +40,12 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in CELLS])
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
-    for piece, most, groups, panels in ((1, 8, 1, 3), (2**15, 2, 2, 1)):
+    for low, piece, most, groups, panels in ((False, 1, 48, 1, 3), (False, 2**15, 16, 2, 1), (True, 1, 16, 8, 16)):
+        monkeypatch.setattr(target.Machine, "low_tiles", low)
         monkeypatch.setattr(products, "LARGE_BYTES", -1)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
-        monkeypatch.setattr(tiles, "STRIP_TILES", most)
+        monkeypatch.setattr(products, "NEAR_BYTES", piece)
+        monkeypatch.setattr(tiles, "STRIP_ROWS", most)
         monkeypatch.setattr(outer, "BUNDLE", piece)
         monkeypatch.setattr(outer, "GROUPS_TOGETHER", groups)
         monkeypatch.setattr(outer, "PANELS_TOGETHER", panels)

@@ -9,6 +9,8 @@ from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
+ROWS_AHEAD = 8
+"""So many rows of a matrix ahead are fetched where a part of each is packed, as no processor guesses them."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
 """An odd number without pattern."""
 TURN = 15
@@ -157,7 +159,9 @@ class Copies:
         line, to = b.at(source, b.mul(k.index, row_bytes), "i8", "line"), b.at(target, b.mul(k.index, k_bytes), "i8", "to")
         column = b.loop("column", 0, width)
         feature = b.mul(column.index, e.lanes, "feature")
-        value = load_lanes(b, e, b.at(line, feature, e.type), lanes_left(b, b.sub(left, feature), e.lanes), "weights")
+        here = b.at(line, feature, e.type, "here")
+        b.prefetch(b.at(here, b.mul(row_bytes, ROWS_AHEAD), "i8", "ahead"))
+        value = load_lanes(b, e, here, lanes_left(b, b.sub(left, feature), e.lanes), "weights")
         b.store(value, b.at(to, b.mul(column.index, e.panel_row), "i8"), e.panel_row)
         b.end(column)
         b.end(k)

@@ -1,7 +1,9 @@
 """Emits the products of a strip of rows by a group's weights: piece by piece by all tiles of the strip, see `tiles`. The sums
 are made in the strip's place, a part of the stack that stays in cache.
 
-A strip is one tile, and a piece is all weights of a group, unless all groups' weights are more than the second cache holds.
+With many registers a strip is one tile, and a piece is all weights of a group, unless all groups' weights are more than the
+second cache holds. Low tiles want more of the weights than that cache gives, so pieces of the first cache's size are multiplied
+by all rows of a strip.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
@@ -27,9 +29,9 @@ from anyrnn.backends.llvm.tiles import (
     strip_rows,
 )
 
-LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
+LARGE_BYTES, PIECE_BYTES, NEAR_BYTES = 2**23, 2**16, 2**14
 """Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
-each by all rows of a strip before the next is read.
+each by all rows of a strip before the next is read. Low tiles do that with all weights, in pieces of `NEAR_BYTES`.
 """
 
 
@@ -210,8 +212,10 @@ class Products:
         self.fetches.note(group.first_panel, group.panels, product_panels)
 
     def _cut(self) -> None:
-        """Say whether weights are large, and how many blocks a piece of those of operands that are alike has."""
-        b, tile = self.b, self.shaped.heights[0]
+        """Say whether rows go in strips of several tiles, and how many blocks a piece of the weights of operands that are alike
+        has then.
+        """
+        b, tile, low = self.b, self.shaped.heights[0], self.kernel.machine.low_tiles
         bytes = [BLOCK_FEATURES * alike.kind.feature_bytes(self.element) for alike in self.alike]
         total = i64(0)
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
@@ -219,11 +223,13 @@ class Products:
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
-        self.large = large = b.binary("and", several, b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large"), "large")
+        large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
+        self.in_strips = several if low else b.binary("and", several, large, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        self.fetching = b.select(b.binary("and", large, enough, "fetching"), i64(1), i64(0), "fetching")
+        self.fetching = b.select(b.binary("and", self.in_strips, enough, "fetching"), i64(1), i64(0), "fetching")
+        piece = NEAR_BYTES if low else PIECE_BYTES
         self.pieces = [
-            b.select(large, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
+            b.select(self.in_strips, i64(max(1, piece // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
         ]
 
@@ -266,23 +272,34 @@ class Products:
         return [(self.kernel.advance(address, b.mul(panel_bytes, panel), "begin"), row_bytes) for panel in panels]
 
     def rows_of_strip(self, left: Value) -> Value:
-        """How many of the rows that are left the next strip takes."""
+        """How many of the rows that are left the next strip takes. Low tiles leave those to the next that it multiplies better,
+        see `rows_again`.
+        """
         b, heights = self.b, self.shaped.heights
         tile = b.minimum(left, heights[0], "tile_rows")
         if len(heights) > 1:
             tile = b.select(two_lower(b, left, heights), i64(heights[1]), tile, "tile_rows")
-        return b.select(self.large, b.minimum(left, self.most_rows), tile, "rows_of_strip")
+        rows = b.minimum(left, self.most_rows, "strip_rows")
+        if self.kernel.machine.low_tiles:
+            rest = b.binary("srem", rows, i64(heights[0]), "rest")
+            leaves = b.binary("and", self._is_odd(rest), b.compare("sgt", rows, rest, "has_others"), "leaves")
+            rows = b.sub(rows, b.select(leaves, rest, i64(0)), "strip_rows")
+        return b.select(self.in_strips, rows, tile, "rows_of_strip")
+
+    def _is_odd(self, rows: Value) -> Value:
+        """Whether so many rows would take two low tiles, and one more takes one."""
+        b, heights, odd = self.b, self.shaped.heights, Value("false", "i1")
+        for height in heights:
+            if height > 1 and height - 1 not in heights:
+                odd = b.binary("or", odd, b.compare("eq", rows, i64(height - 1), "is_odd"), "odd")
+        return odd
 
     def rows_again(self, row: Value, rows: Value) -> Value:
         """How many rows before a strip's first are multiplied once more, so that its rows are those of one tile: one row more
         costs less than a lower tile for the last one.
         """
-        b, heights = self.b, self.shaped.heights
-        again = Value("false", "i1")
-        for height in heights:
-            if height > 1 and height - 1 not in heights:
-                again = b.binary("or", again, b.compare("eq", rows, i64(height - 1), "is_odd"), "again")
-        again = b.binary("and", again, b.compare("sgt", row, i64(0), "not_first"), "again")
+        b = self.b
+        again = b.binary("and", self._is_odd(rows), b.compare("sgt", row, i64(0), "not_first"), "again")
         return b.select(again, i64(1), i64(0), "rows_again")
 
     def sums(self, row: Value, rows: Value) -> None:

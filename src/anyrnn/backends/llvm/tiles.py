@@ -29,8 +29,8 @@ squares, the address of each weight (the first is 0 where they are packed) and b
 """
 BLOCK_FEATURES = 64
 """Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
-STRIP_TILES = 8
-"""Tiles of a strip at the most."""
+STRIP_ROWS = 48
+"""Of a strip at the most, in whole tiles."""
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
 LINE_BYTES = 64
@@ -38,7 +38,7 @@ LINE_BYTES = 64
 
 def strip_rows(heights: tuple[int, ...]) -> int:
     """Of a strip at the most."""
-    return STRIP_TILES * heights[0]
+    return STRIP_ROWS // heights[0] * heights[0]
 
 
 @dataclass(frozen=True)
