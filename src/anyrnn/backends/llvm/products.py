@@ -272,8 +272,8 @@ class Products:
         return [(self.kernel.advance(address, b.mul(panel_bytes, panel), "begin"), row_bytes) for panel in panels]
 
     def rows_of_strip(self, left: Value) -> Value:
-        """How many of the rows that are left the next strip takes. Low tiles leave those to the next that it multiplies better,
-        see `rows_again`.
+        """How many of the rows that are left the next strip takes. With low tiles it leaves an odd rest to a strip of its own,
+        which multiplies that as one tile, see `rows_again`.
         """
         b, heights = self.b, self.shaped.heights
         tile = b.minimum(left, heights[0], "tile_rows")

@@ -39,8 +39,8 @@ class Machine:
 
     @property
     def low_tiles(self) -> bool:
-        """Whether tiles are so low that the loop around a feature's products takes a good part of their time, and that a piece of
-        weights takes less time than the next one needs to come.
+        """Whether tiles are so low that the loop around a feature's products takes a good part of their time, that a piece of
+        weights takes less time than the next one needs to come, and that weights come too slowly from the second cache.
         """
         return self.registers < 32
 
