@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.emitter import Element, add_products, cover
 from anyrnn.backends.llvm.fetch import fetch_some
+from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
 
@@ -34,6 +36,8 @@ STRIP_ROWS = 48
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
 LINE_BYTES = 64
+FEATURES_AHEAD = 24
+"""How far ahead tall tiles fetch weights: they read every other line, and no processor guesses which."""
 
 
 def strip_rows(heights: tuple[int, ...]) -> int:
@@ -75,13 +79,43 @@ class Kind:
         """
         return 1 + 2 * self.width
 
+    def tall(self, machine: Machine) -> int:
+        """Rows of a tile that is a row higher than the others, or 0: all rows of a strip, multiplied by half of a group's weights
+        and then by the other half. Two low tiles would read all weights twice.
+        """
+        return self.heights[0] + 1 if machine.low_tiles and self.count * self.width == TILE_VECTORS else 0
+
     def feature_bytes(self, e: Element) -> int:
         """Of the weights of one feature of an operand, in a group."""
         return self.count * self.width * e.panel_row
 
-    def sum_at(self, e: Element, a: int, panel: int, row: int = 0) -> int:
+    def sum_at(self, e: Element, a: int, panel: int) -> int:
         """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
-        return ((self.sums[a] * self.width + panel) * strip_rows(self.heights) + row) * e.panel_row
+        return (self.sums[a] * self.width + panel) * strip_rows(self.heights) * e.panel_row
+
+
+class Place(NamedTuple):
+    """Of a vector of sums: where the first row's is, and what its products are added to, with bytes from row to row there."""
+
+    sum: Value
+    before: Value
+    apart: Value
+
+
+class Block(NamedTuple):
+    """What a tile multiplies at once: rows from a row on, of which a panel of the first stands at `first`, by the weights of some
+    features, which are `weight_bytes` apart; `next_piece`: what to fetch with each panel of features, see `_part_of_next`.
+    """
+
+    row: Value
+    height: int
+    first: Value
+    row_bytes: Value
+    panel_bytes: Value
+    weights: Value
+    weight_bytes: Value
+    features: Value
+    next_piece: tuple[Value, Value] | None
 
 
 def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:
@@ -129,7 +163,12 @@ class _Tile:
         self.operand, self.feature, self.begin, self.end, self.row, self.rows, *others = b.arguments
         self.sums, self.starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
-        cover(b, self.rows, kind.heights, self.tile)
+        self.tall = kind.tall(machine)
+        if self.tall:
+            is_tall = b.compare("eq", self.rows, i64(self.tall), "is_tall")
+            b.either(is_tall, lambda: self.tile(i64(0), self.tall), lambda: cover(b, self.rows, kind.heights, self.tile))
+        else:
+            cover(b, self.rows, kind.heights, self.tile)
         b.ret()
 
     def tile(self, first_row: Value, height: int) -> None:
@@ -141,30 +180,26 @@ class _Tile:
         row = b.add(self.row, first_row, "row")
         tile = b.at(self.sums, b.mul(first_row, e.panel_row), "i8", "tile")
         starts = self._starts(row)
-        block = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
-        operand, feature = block.values
+        blocks = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
+        operand, feature = blocks.values
         depth = operand_word(b, operand, "depth")
         row_bytes = i64(e.panel_row) if kind.ours else operand_word(b, operand, "row_bytes")
         panel_bytes = operand_word(b, operand, "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, row)), "i8", "first")
-        weight_bytes: Value | int = kind.feature_bytes(e)
-        if kind.stands == "rows":
-            weight_bytes = operand_word(b, operand, "weight_bytes")
+        weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
         weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(feature, weight_bytes), "i8", "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        before = self._before(block.index, starts, tile)
+        places = self._places(blocks.index, starts, tile)
         next_piece = self._part_of_next(first_row, height)
+        block = Block(row, height, first, row_bytes, panel_bytes, weights, weight_bytes, features, next_piece)
 
         def add(panels: int) -> None:
-            keys = [(a, i, k) for i in range(height) for a in range(kind.count) for k in range(panels)]
             vectors = [a * kind.width + k for a in range(kind.count) for k in range(panels)]
-            names = [f"sum{a}.{i}" for a, i, _ in keys]
-            sums = self._chain(first, row_bytes, panel_bytes, weights, weight_bytes, features, vectors, names, row, next_piece)
-            for (a, i, k), value in zip(keys, sums, strict=True):
-                start, apart = before[a][k]
-                total = b.fadd(b.load(e.vector, b.at(start, b.mul(apart, i), "i8", "before"), "before", e.panel_row), value)
-                b.store(total, b.at(tile, kind.sum_at(e, a, k, i), "i8", "sum_at"), e.panel_row)
+            if height == self.tall:
+                self._multiply_by_halves(block, places)
+            else:
+                self._multiply(block, vectors, [places[v] for v in vectors])
 
         squares = kind.stands == "squares" and height == 1
         if squares:
@@ -172,7 +207,7 @@ class _Tile:
             standing = b.load(PTR, b.at(operand, len(OPERAND), I64), "standing")
             b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
             b.place(in_squares)
-            self._add_squares(operand, feature, (first, panel_bytes, features), before, tile)
+            self._add_squares(operand, feature, (first, panel_bytes, features), places)
             b.branch(both)
             b.place(packed)
         if kind.width > 1 and height == kind.heights[0]:
@@ -188,7 +223,7 @@ class _Tile:
         if squares:
             b.branch(both)
             b.place(both)
-        b.end(block, following_block(b, kind, operand, feature))
+        b.end(blocks, following_block(b, kind, operand, feature))
 
     def _starts(self, row: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
         """Of each sum, how many blocks were added before; and the first value of a row, for each panel: the address and bytes
@@ -205,21 +240,15 @@ class _Tile:
             found.append((b.load(I64, entry, "added"), places))
         return found
 
-    def _before(
-        self, block: Value, starts: list[tuple[Value, list[tuple[Value, Value]]]], tile: Value
-    ) -> list[list[tuple[Value, Value]]]:
-        """What a block's products are added to: the first values, or what is in the tile."""
+    def _places(self, block: Value, starts: list[tuple[Value, list[tuple[Value, Value]]]], tile: Value) -> list[Place]:
+        """Of each vector of sums. A block's products are added to the first values, or to what is in the tile."""
         b, e, kind, found = self.b, self.element, self.kind, []
-        for a, (added, places) in enumerate(starts):
+        for a, (added, of_panels) in enumerate(starts):
             is_first = b.compare("eq", b.add(block, added), i64(0), "is_first")
-            in_tile = [b.at(tile, kind.sum_at(e, a, k), "i8", "sum_at") for k in range(kind.width)]
-            found.append([
-                (
-                    b.select(is_first, start, here, "before"),
-                    b.select(is_first, row_bytes, i64(e.panel_row), "apart"),
-                )
-                for here, (start, row_bytes) in zip(in_tile, places, strict=True)
-            ])  # fmt: skip
+            for k, (start, row_bytes) in enumerate(of_panels):
+                here = b.at(tile, kind.sum_at(e, a, k), "i8", "sum_at")
+                before = b.select(is_first, start, here, "before")
+                found.append(Place(here, before, b.select(is_first, row_bytes, i64(e.panel_row), "apart")))
         return found
 
     def _part_of_next(self, first_row: Value, height: int) -> tuple[Value, Value] | None:
@@ -232,73 +261,72 @@ class _Tile:
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
         return further, b.select(self.fetching, i64(lines), i64(0), "lines")
 
-    def _add_squares(
-        self,
-        operand: Value,
-        feature: Value,
-        factors: tuple[Value, Value, Value],
-        before: list[list[tuple[Value, Value]]],
-        tile: Value,
-    ) -> None:
+    def _add_squares(self, operand: Value, feature: Value, factors: tuple[Value, Value, Value], places: list[Place]) -> None:
         """Add some products of one row by weights where they stand."""
         b, e, kind = self.b, self.element, self.kind
-        place = b.at(operand, len(OPERAND), I64)
-        row_bytes = b.load(I64, b.at(place, kind.count, I64), "weight_bytes")
+        words = b.at(operand, len(OPERAND), I64)
+        row_bytes = b.load(I64, b.at(words, kind.count, I64), "weight_bytes")
         for a in range(kind.count):
-            here = b.at(b.load(PTR, b.at(place, a, I64), "weight"), feature, e.type)
+            here = b.at(b.load(PTR, b.at(words, a, I64), "weight"), feature, e.type)
             for k in range(kind.width):
                 rows = b.at(here, b.mul(row_bytes, k * e.lanes), "i8", "rows")
-                target = b.at(tile, kind.sum_at(e, a, k), "i8", "sum_at")
-                b.call(SQUARES, [rows, row_bytes, *factors, before[a][k][0], target])
+                place = places[a * kind.width + k]
+                b.call(SQUARES, [rows, row_bytes, *factors, place.before, place.sum])
 
-    def _chain(
-        self,
-        first: Value,
-        row_bytes: Value,
-        panel_bytes: Value,
-        weights: Value,
-        weight_bytes: Value | int,
-        features: Value,
-        vectors: list[int],
-        names: list[str],
-        first_row: Value,
-        next_piece: tuple[Value, Value] | None,
-    ) -> list[Value]:
-        """Sums of the products of some features, from the panel at `first` on, in registers: for each row and some of the vectors
-        of the weights, whose features are `weight_bytes` apart; `names` has a name for each. `next_piece`: what to fetch with
-        each panel of features, see `_part_of_next`.
+    def _multiply_by_halves(self, block: Block, places: list[Place]) -> None:
+        """Add a block's products of all vectors, half of them first; one piece of code for both."""
+        b, some = self.b, len(places) // 2
+        half = b.loop("half", 0, i64(2), once=True)
+        is_first = b.compare("eq", half.index, i64(0), "is_first")
+        of_half = [
+            Place(*(b.select(is_first, x, y, name) for name, x, y in zip(Place._fields, first, second, strict=True)))
+            for first, second in zip(places[:some], places[some:], strict=True)
+        ]
+        weights = b.at(block.weights, b.mul(half.index, some * self.element.panel_row), "i8", "weights")
+        self._multiply(block._replace(weights=weights), list(range(some)), of_half)
+        b.end(half)
+
+    def _multiply(self, block: Block, vectors: list[int], places: list[Place]) -> None:
+        """Add a block's products of some vectors of its weights."""
+        b, e = self.b, self.element
+        for k, value in enumerate(self._chain(block, vectors)):
+            i, place = k // len(places), places[k % len(places)]
+            before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
+            b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
+
+    def _chain(self, block: Block, vectors: list[int]) -> list[Value]:
+        """Sums of a block's products in registers: [row][vector].
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
-        b, e, count = self.b, self.element, len(vectors)
-        height = len(names) // count
-        zeros = [(name, const(e.vector, 0.0)) for name in names]
-        ahead = None
-        if self.machine.bytes_ahead and height > 1:  # of one row, loads are what takes long
-            # the first rows may find weights in no cache, the others multiply what is near
-            ahead = b.select(b.compare("eq", first_row, i64(0)), self.ahead, i64(0), "ahead")
-        panel = b.loop("panel", 0, features, e.lanes, [("rows", first), ("weights", weights), *zeros], once=True)
-        rows = [b.at(panel.values[0], b.mul(row_bytes, i), "i8", f"row.{i}") if i else panel.values[0] for i in range(height)]
+        b, e, kind, height = self.b, self.element, self.kind, block.height
+        names = [f"sum{v}.{i}" for i in range(height) for v in vectors]
+        sums = [(name, const(e.vector, 0.0)) for name in names]
+        is_tall = height == self.tall
+        ahead, is_far = self._ahead(block)
+        begin = [("rows", block.first), ("weights", block.weights), *sums]
+        panel = b.loop("panel", 0, block.features, e.lanes, begin, once=True)
+        rows = [panel.values[0]]
+        rows += [b.at(rows[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(1, height)]
         for row in rows:
-            b.prefetch(b.at(row, panel_bytes, "i8", "next"))
-        if 2 * height > self.kind.heights[0]:
-            fetch_some(b, self.fetches, first_row, height)
-        if next_piece:
-            further, lines = next_piece
+            b.prefetch(b.at(row, block.panel_bytes, "i8", "next"))
+        if 2 * height > kind.heights[0]:
+            fetch_some(b, self.fetches, block.row, height)
+        if block.next_piece:
+            further, lines = block.next_piece
             line = b.loop("line", 0, lines)
             place = b.add(further, b.mul(line.index, LINE_BYTES), "further")
             b.prefetch(b.at(panel.values[1], place, "i8", "next_piece"), level=2)
             b.end(line)
-        stop = b.minimum(b.sub(features, panel.index), e.lanes, "stop")
+        stop = b.minimum(b.sub(block.features, panel.index), e.lanes, "stop")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
-        aligned = e.panel_row if isinstance(weight_bytes, int) else e.bytes
+        aligned = e.bytes if kind.stands == "rows" else e.panel_row
 
-        def step(here: Value, k: Value | int, sums: Sequence[Value]) -> list[Value]:
+        def step(here: Value, k: Value | int, sums: Sequence[Value], fetches: bool) -> list[Value]:
             """Add the products of one feature. Returns where the next one's weights are, and the sums."""
-            if ahead is not None:
-                coming = b.at(here, ahead, "i8", "coming")
-                for v in vectors:
-                    b.prefetch(b.at(coming, v * e.lanes, e.type))
+            for v in vectors:
+                if fetches and v * e.panel_row % LINE_BYTES == 0:
+                    b.prefetch(b.at(here, b.add(ahead, v * e.panel_row), "i8", "coming"))
 
             def factor(i: int) -> Value:
                 return b.splat(b.load(e.type, b.at(rows[i], k, e.type), "factor"), e.lanes, "factor")
@@ -308,20 +336,36 @@ class _Tile:
 
             factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
             following = add_products(b, self.machine, factors, weights_here, sums)
-            return [b.at(here, weight_bytes, "i8", "weights"), *following]
+            return [b.at(here, block.weight_bytes, "i8", "weights"), *following]
 
-        def one_by_one() -> list[Value]:
+        def one_by_one(fetches: bool) -> list[Value]:
             loop = b.loop("k", 0, stop, 1, carried, once=True)
-            return b.end(loop, step(loop.values[0], loop.index, loop.values[1:]))
+            return b.end(loop, step(loop.values[0], loop.index, loop.values[1:], fetches))
 
         def at_once() -> list[Value]:
             following = panel.values[1:]
             for k in range(e.lanes):
-                following = step(following[0], k, following[1:])
+                following = step(following[0], k, following[1:], is_tall)
             return following
 
-        if self.machine.low_tiles and height == self.kind.heights[0]:
-            after = b.either(b.compare("eq", stop, i64(e.lanes), "is_whole"), at_once, one_by_one)
+        fetches = is_tall or is_far is not None
+        if self.machine.low_tiles and (is_tall or (height == kind.heights[0] and len(vectors) == kind.count * kind.width)):
+            is_whole = b.compare("eq", stop, i64(e.lanes), "is_whole")
+            near = is_whole if is_far is None else b.select(is_far, Value("false", "i1"), is_whole, "is_whole_and_near")
+            after = b.either(near, at_once, lambda: one_by_one(fetches))
+        elif is_far is not None:
+            after = b.either(is_far, lambda: one_by_one(True), lambda: one_by_one(False))
         else:
-            after = one_by_one()
-        return b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])[2:]
+            after = one_by_one(False)
+        return b.end(panel, [b.at(panel.values[0], block.panel_bytes, "i8", "rows"), *after])[2:]
+
+    def _ahead(self, block: Block) -> tuple[Value, Value | None]:
+        """How many bytes ahead weights are fetched, and whether they come from memory; None where nothing is fetched for that."""
+        b = self.b
+        if block.height == self.tall:
+            return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
+        if not self.machine.bytes_ahead or (block.height == 1 and not self.machine.low_tiles):  # there one row waits for loads
+            return i64(0), None
+        # the first rows may find weights in no cache, the others multiply what is near
+        ahead = b.select(b.compare("eq", block.row, i64(0)), self.ahead, i64(0), "ahead")
+        return ahead, b.compare("ne", ahead, i64(0), "is_far")
