@@ -45,7 +45,6 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
         monkeypatch.setattr(target.Machine, "low_tiles", low)
         monkeypatch.setattr(products, "LARGE_BYTES", -1)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
-        monkeypatch.setattr(products, "NEAR_BYTES", piece)
         monkeypatch.setattr(tiles, "STRIP_ROWS", most)
         monkeypatch.setattr(outer, "BUNDLE", piece)
         monkeypatch.setattr(outer, "GROUPS_TOGETHER", groups)

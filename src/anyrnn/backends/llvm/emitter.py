@@ -357,11 +357,11 @@ def add_products(
     return [total for row in zip(*columns, strict=True) for total in row]
 
 
-def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
-    """Cover `count` things by tiles: as many of the highest as fit, then lower ones; `emit(first, height)` makes a tile. The last
-    of the highest and what is left behind it are two of the next height where that is enough, which takes less time.
+def covered(b: Function, count: Value, heights: tuple[int, ...]) -> list[tuple[Value, Value, int]]:
+    """How tiles cover `count` things: as many of the highest as fit, then lower ones; of each height, from which thing to which.
+    The last of the highest and what is left behind it are two of the next height where that is enough, which takes less time.
     """
-    first: Value = i64(0)
+    first, found = i64(0), []
     for height in heights:
         left = b.sub(count, first, "left")
         tiles = b.binary("sdiv", left, i64(height), "tiles")
@@ -370,10 +370,17 @@ def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[V
             lower = b.binary("and", two_lower(b, rest, heights), b.compare("sgt", tiles, i64(0), "any"), "lower")
             tiles = b.select(lower, b.sub(tiles, 1), tiles, "tiles")
         end = b.add(first, b.mul(tiles, height), "end")
+        found.append((first, end, height))
+        first = end
+    return found
+
+
+def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
+    """Cover `count` things by tiles; `emit(first, height)` makes a tile."""
+    for first, end, height in covered(b, count, heights):
         loop = b.loop("tile", first, end, height)
         emit(loop.index, height)
         b.end(loop)
-        first = end
 
 
 def two_lower(b: Function, left: Value, heights: tuple[int, ...]) -> Value:

@@ -1,9 +1,8 @@
-"""Emits the products of a strip of rows by a group's weights: piece by piece by all tiles of the strip, see `tiles`. The sums
+"""Emits the products of a strip of rows by a group's weights: block by block by all tiles of the strip, see `tiles`. The sums
 are made in the strip's place, a part of the stack that stays in cache.
 
-With many registers a strip is one tile, and a piece is all weights of a group, unless all groups' weights are more than the
-second cache holds. Low tiles want more of the weights than that cache gives, so pieces of the first cache's size are multiplied
-by all rows of a strip.
+With many registers a strip is one tile, unless all groups' weights are more than the second cache holds: they are cut into pieces
+then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so their strips always have many.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
@@ -29,9 +28,9 @@ from anyrnn.backends.llvm.tiles import (
     strip_rows,
 )
 
-LARGE_BYTES, PIECE_BYTES, NEAR_BYTES = 2**23, 2**16, 2**14
+LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
 """Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
-each by all rows of a strip before the next is read. Low tiles do that with all weights, in pieces of `NEAR_BYTES`.
+each by all rows of a strip before the next is read.
 """
 
 
@@ -227,9 +226,8 @@ class Products:
         self.in_strips = several if low else b.binary("and", several, large, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
         self.fetching = b.select(b.binary("and", self.in_strips, enough, "fetching"), i64(1), i64(0), "fetching")
-        piece = NEAR_BYTES if low else PIECE_BYTES
         self.pieces = [
-            b.select(self.in_strips, i64(max(1, piece // of_block)), blocks, "piece_blocks")
+            blocks if low else b.select(self.in_strips, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
         ]
 

@@ -1,7 +1,7 @@
-"""Emits the products of a strip's rows by a piece of a group's weights, tile by tile:
+"""Emits the products of a strip's rows by a piece of a group's weights, block by block:
 
-    for each tile of the rows, the highest that fits first:
-        for each operand, for each block of its features:
+    for each operand, for each block of its features:
+        for each tile of the rows, the highest that fits first:
             sum products in registers, and now and then fetch some of what the pointwise work will touch
             add the sums to the first values (biases, or what was hoisted) or to the sums of the blocks before
 
@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, add_products, cover
+from anyrnn.backends.llvm.emitter import Element, add_products, covered
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.squares import SQUARES
@@ -103,18 +103,28 @@ class Place(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What a tile multiplies at once: rows from a row on, of which a panel of the first stands at `first`, by the weights of some
-    features, which are `weight_bytes` apart; `next_piece`: what to fetch with each panel of features, see `_part_of_next`.
+    """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel of the strip's
+    first row stands at `first`, by their weights, which are `weight_bytes` apart.
     """
 
-    row: Value
-    height: int
+    operand: Value
+    feature: Value
     first: Value
     row_bytes: Value
     panel_bytes: Value
     weights: Value
     weight_bytes: Value
     features: Value
+
+
+class Tile(NamedTuple):
+    """Rows from a row on, of which a panel of the first stands at `first`; `next_piece`: what to fetch with each panel of
+    features, see `_part_of_next`.
+    """
+
+    row: Value
+    height: int
+    first: Value
     next_piece: tuple[Value, Value] | None
 
 
@@ -147,11 +157,11 @@ class Tiles:
         """
         if kind not in self.made:
             self.made.add(kind)
-            _Tile(self.module, self.element, self.machine, kind)
+            _Products(self.module, self.element, self.machine, kind)
         return kind.name
 
 
-class _Tile:
+class _Products:
     """Emits one function."""
 
     def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
@@ -164,50 +174,99 @@ class _Tile:
         self.sums, self.starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
         self.tall = kind.tall(machine)
-        if self.tall:
-            is_tall = b.compare("eq", self.rows, i64(self.tall), "is_tall")
-            b.either(is_tall, lambda: self.tile(i64(0), self.tall), lambda: cover(b, self.rows, kind.heights, self.tile))
-        else:
-            cover(b, self.rows, kind.heights, self.tile)
+        self._blocks(self._tiles())
         b.ret()
 
-    def tile(self, first_row: Value, height: int) -> None:
-        """Add the products of operands that are alike to the sums of a tile, one operand after the other, block after block.
+    def _tiles(self) -> list[tuple[Value, Value, int]]:
+        """The tiles of the strip's rows: of each height, from which row to which."""
+        b = self.b
+        if not self.tall:
+            return covered(b, self.rows, self.kind.heights)
+        is_tall = b.compare("eq", self.rows, i64(self.tall), "is_tall")
+        rows = b.select(is_tall, i64(0), self.rows, "low_rows")
+        return [(i64(0), b.sub(self.rows, rows), self.tall), *covered(b, rows, self.kind.heights)]
 
-        Where at most half of a group's panels have features, the highest tile computes no more than that half.
+    def _blocks(self, tiles: list[tuple[Value, Value, int]]) -> None:
+        """Add the products of operands that are alike to the sums of all tiles, one operand after the other, block after block:
+        all tiles multiply a block of weights before the next.
         """
         b, e, kind = self.b, self.element, self.kind
-        row = b.add(self.row, first_row, "row")
-        tile = b.at(self.sums, b.mul(first_row, e.panel_row), "i8", "tile")
-        starts = self._starts(row)
+        starts = self._starts()
         blocks = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
         operand, feature = blocks.values
         depth = operand_word(b, operand, "depth")
         row_bytes = i64(e.panel_row) if kind.ours else operand_word(b, operand, "row_bytes")
         panel_bytes = operand_word(b, operand, "panel_bytes")
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
-        first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, row)), "i8", "first")
+        first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, self.row)), "i8", "first")
         weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
         weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(feature, weight_bytes), "i8", "weights")
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        places = self._places(blocks.index, starts, tile)
-        next_piece = self._part_of_next(first_row, height)
-        block = Block(row, height, first, row_bytes, panel_bytes, weights, weight_bytes, features, next_piece)
+        block = Block(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
+        places = self._places(blocks.index, starts)
+        values = [block.first, self.sums, *(before for before, _ in places)]
+        names = ["first", "tile", *("before" for _ in places)]
+        for begin, end, height in tiles:
+            tile = b.loop("tile", begin, end, height, list(zip(names, values, strict=True)))
+            first, sums, *befores = tile.values
+            all_sums = [b.at(sums, kind.sum_at(e, a, k), "i8", "sum_at") for a in range(kind.count) for k in range(kind.width)]
+            here = [Place(*each) for each in zip(all_sums, befores, (apart for _, apart in places), strict=True)]
+            self._tile(block, tile.index, first, height, here)
+            steps = [block.row_bytes, i64(e.panel_row), *(apart for _, apart in places)]
+            following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
+            values = b.end(tile, following)
+        b.end(blocks, following_block(b, kind, operand, feature))
+
+    def _starts(self) -> list[tuple[Value, list[tuple[Value, Value]]]]:
+        """Of each sum, how many blocks were added before; and the first value of the strip's first row, for each panel: the
+        address and bytes from row to row.
+        """
+        b, kind, found = self.b, self.kind, []
+        for a in range(kind.count):
+            entry = b.at(self.starts, a * kind.start_words, I64, "entry")
+            places = []
+            for k in range(kind.width):
+                row_bytes = b.load(I64, b.at(entry, 2 + 2 * k, I64), "row_bytes")
+                start = b.load(PTR, b.at(entry, 1 + 2 * k, I64), "start")
+                places.append((b.at(start, b.mul(row_bytes, self.row), "i8", "begin"), row_bytes))
+            found.append((b.load(I64, entry, "added"), places))
+        return found
+
+    def _places(self, block: Value, starts: list[tuple[Value, list[tuple[Value, Value]]]]) -> list[tuple[Value, Value]]:
+        """Of each vector of sums, what a block's products are added to for the strip's first row, the first values or what is in
+        the strip, and bytes from row to row there.
+        """
+        b, e, kind, found = self.b, self.element, self.kind, []
+        for a, (added, of_panels) in enumerate(starts):
+            is_first = b.compare("eq", b.add(block, added), i64(0), "is_first")
+            for k, (start, row_bytes) in enumerate(of_panels):
+                here = b.at(self.sums, kind.sum_at(e, a, k), "i8", "sum_at")
+                before = b.select(is_first, start, here, "before")
+                found.append((before, b.select(is_first, row_bytes, i64(e.panel_row), "apart")))
+        return found
+
+    def _tile(self, block: Block, first_row: Value, first: Value, height: int, places: list[Place]) -> None:
+        """Add a block's products to the sums of a tile.
+
+        Where at most half of a group's panels have features, the highest tile computes no more than that half.
+        """
+        b, kind = self.b, self.kind
+        tile = Tile(b.add(self.row, first_row, "row"), height, first, self._part_of_next(first_row, height))
 
         def add(panels: int) -> None:
             vectors = [a * kind.width + k for a in range(kind.count) for k in range(panels)]
             if height == self.tall:
-                self._multiply_by_halves(block, places)
+                self._multiply_by_halves(block, tile, places)
             else:
-                self._multiply(block, vectors, [places[v] for v in vectors])
+                self._multiply(block, tile, vectors, [places[v] for v in vectors])
 
         squares = kind.stands == "squares" and height == 1
         if squares:
             packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
-            standing = b.load(PTR, b.at(operand, len(OPERAND), I64), "standing")
+            standing = b.load(PTR, b.at(block.operand, len(OPERAND), I64), "standing")
             b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
             b.place(in_squares)
-            self._add_squares(operand, feature, (first, panel_bytes, features), places)
+            self._add_squares(block, first, places)
             b.branch(both)
             b.place(packed)
         if kind.width > 1 and height == kind.heights[0]:
@@ -223,33 +282,6 @@ class _Tile:
         if squares:
             b.branch(both)
             b.place(both)
-        b.end(blocks, following_block(b, kind, operand, feature))
-
-    def _starts(self, row: Value) -> list[tuple[Value, list[tuple[Value, Value]]]]:
-        """Of each sum, how many blocks were added before; and the first value of a row, for each panel: the address and bytes
-        from row to row.
-        """
-        b, kind, found = self.b, self.kind, []
-        for a in range(kind.count):
-            entry = b.at(self.starts, a * kind.start_words, I64, "entry")
-            places = []
-            for k in range(kind.width):
-                row_bytes = b.load(I64, b.at(entry, 2 + 2 * k, I64), "row_bytes")
-                start = b.load(PTR, b.at(entry, 1 + 2 * k, I64), "start")
-                places.append((b.at(start, b.mul(row_bytes, row), "i8", "begin"), row_bytes))
-            found.append((b.load(I64, entry, "added"), places))
-        return found
-
-    def _places(self, block: Value, starts: list[tuple[Value, list[tuple[Value, Value]]]], tile: Value) -> list[Place]:
-        """Of each vector of sums. A block's products are added to the first values, or to what is in the tile."""
-        b, e, kind, found = self.b, self.element, self.kind, []
-        for a, (added, of_panels) in enumerate(starts):
-            is_first = b.compare("eq", b.add(block, added), i64(0), "is_first")
-            for k, (start, row_bytes) in enumerate(of_panels):
-                here = b.at(tile, kind.sum_at(e, a, k), "i8", "sum_at")
-                before = b.select(is_first, start, here, "before")
-                found.append(Place(here, before, b.select(is_first, row_bytes, i64(e.panel_row), "apart")))
-        return found
 
     def _part_of_next(self, first_row: Value, height: int) -> tuple[Value, Value] | None:
         """Of what comes after a panel's weights, a tile's part to be fetched: how many bytes further it is, and its lines."""
@@ -261,19 +293,19 @@ class _Tile:
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
         return further, b.select(self.fetching, i64(lines), i64(0), "lines")
 
-    def _add_squares(self, operand: Value, feature: Value, factors: tuple[Value, Value, Value], places: list[Place]) -> None:
+    def _add_squares(self, block: Block, first: Value, places: list[Place]) -> None:
         """Add some products of one row by weights where they stand."""
         b, e, kind = self.b, self.element, self.kind
-        words = b.at(operand, len(OPERAND), I64)
+        words = b.at(block.operand, len(OPERAND), I64)
         row_bytes = b.load(I64, b.at(words, kind.count, I64), "weight_bytes")
         for a in range(kind.count):
-            here = b.at(b.load(PTR, b.at(words, a, I64), "weight"), feature, e.type)
+            here = b.at(b.load(PTR, b.at(words, a, I64), "weight"), block.feature, e.type)
             for k in range(kind.width):
                 rows = b.at(here, b.mul(row_bytes, k * e.lanes), "i8", "rows")
                 place = places[a * kind.width + k]
-                b.call(SQUARES, [rows, row_bytes, *factors, place.before, place.sum])
+                b.call(SQUARES, [rows, row_bytes, first, block.panel_bytes, block.features, place.before, place.sum])
 
-    def _multiply_by_halves(self, block: Block, places: list[Place]) -> None:
+    def _multiply_by_halves(self, block: Block, tile: Tile, places: list[Place]) -> None:
         """Add a block's products of all vectors, half of them first; one piece of code for both."""
         b, some = self.b, len(places) // 2
         half = b.loop("half", 0, i64(2), once=True)
@@ -283,37 +315,37 @@ class _Tile:
             for first, second in zip(places[:some], places[some:], strict=True)
         ]
         weights = b.at(block.weights, b.mul(half.index, some * self.element.panel_row), "i8", "weights")
-        self._multiply(block._replace(weights=weights), list(range(some)), of_half)
+        self._multiply(block._replace(weights=weights), tile, list(range(some)), of_half)
         b.end(half)
 
-    def _multiply(self, block: Block, vectors: list[int], places: list[Place]) -> None:
+    def _multiply(self, block: Block, tile: Tile, vectors: list[int], places: list[Place]) -> None:
         """Add a block's products of some vectors of its weights."""
         b, e = self.b, self.element
-        for k, value in enumerate(self._chain(block, vectors)):
+        for k, value in enumerate(self._chain(block, tile, vectors)):
             i, place = k // len(places), places[k % len(places)]
             before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
             b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
-    def _chain(self, block: Block, vectors: list[int]) -> list[Value]:
+    def _chain(self, block: Block, tile: Tile, vectors: list[int]) -> list[Value]:
         """Sums of a block's products in registers: [row][vector].
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
         """
-        b, e, kind, height = self.b, self.element, self.kind, block.height
+        b, e, kind, height = self.b, self.element, self.kind, tile.height
         names = [f"sum{v}.{i}" for i in range(height) for v in vectors]
         sums = [(name, const(e.vector, 0.0)) for name in names]
         is_tall = height == self.tall
-        ahead, is_far = self._ahead(block)
-        begin = [("rows", block.first), ("weights", block.weights), *sums]
+        ahead, is_far = self._ahead(block, tile)
+        begin = [("rows", tile.first), ("weights", block.weights), *sums]
         panel = b.loop("panel", 0, block.features, e.lanes, begin, once=True)
         rows = [panel.values[0]]
         rows += [b.at(rows[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(1, height)]
         for row in rows:
             b.prefetch(b.at(row, block.panel_bytes, "i8", "next"))
         if 2 * height > kind.heights[0]:
-            fetch_some(b, self.fetches, block.row, height)
-        if block.next_piece:
-            further, lines = block.next_piece
+            fetch_some(b, self.fetches, tile.row, height)
+        if tile.next_piece:
+            further, lines = tile.next_piece
             line = b.loop("line", 0, lines)
             place = b.add(further, b.mul(line.index, LINE_BYTES), "further")
             b.prefetch(b.at(panel.values[1], place, "i8", "next_piece"), level=2)
@@ -359,13 +391,13 @@ class _Tile:
             after = one_by_one(False)
         return b.end(panel, [b.at(panel.values[0], block.panel_bytes, "i8", "rows"), *after])[2:]
 
-    def _ahead(self, block: Block) -> tuple[Value, Value | None]:
+    def _ahead(self, block: Block, tile: Tile) -> tuple[Value, Value | None]:
         """How many bytes ahead weights are fetched, and whether they come from memory; None where nothing is fetched for that."""
         b = self.b
-        if block.height == self.tall:
+        if tile.height == self.tall:
             return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
-        if not self.machine.bytes_ahead or (block.height == 1 and not self.machine.low_tiles):  # there one row waits for loads
+        if not self.machine.bytes_ahead or (tile.height == 1 and not self.machine.low_tiles):  # there one row waits for loads
             return i64(0), None
         # the first rows may find weights in no cache, the others multiply what is near
-        ahead = b.select(b.compare("eq", block.row, i64(0)), self.ahead, i64(0), "ahead")
+        ahead = b.select(b.compare("eq", tile.row, i64(0)), self.ahead, i64(0), "ahead")
         return ahead, b.compare("ne", ahead, i64(0), "is_far")
