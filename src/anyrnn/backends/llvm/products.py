@@ -2,7 +2,7 @@
 are made in the strip's place, a part of the stack that stays in cache.
 
 With many registers a strip is one tile, unless all groups' weights are more than the second cache holds: they are cut into pieces
-then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so their strips always have many.
+then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so their strips have many anyway.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
