@@ -89,8 +89,10 @@ class Report:
         """Seconds until such a part of the time is over."""
         return self.begin + part * self.seconds - time.monotonic()
 
-    def plan(self, items: Sequence[Item]) -> None:
-        self.data |= {part: {} for part in (*CHECKS, *TIMED, "not_here")} | {"not_measured": [": ".join(item) for item in items]}
+    def plan(self, items: Sequence[Item], before: dict[str, Any] | None = None) -> None:
+        """`before`: what was found already, and is kept."""
+        nothing: dict[str, Any] = {part: {} for part in (*CHECKS, *TIMED, "not_here")}
+        self.data = nothing | (before or {}) | self.data | {"not_measured": [": ".join(item) for item in items]}
         self.write()
 
     def note(self, item: Item, found: Any) -> None:
@@ -122,6 +124,19 @@ class Report:
         self.write()
         print(f"{self.file}: {len(checked)} checks, {len(wrong)} wrong; {len(broken)} failed; {len(late)} not measured")
         return int(bool(wrong or broken or unchecked or not (checked or "only" in self.data)))
+
+
+def rest_of(before: dict[str, Any], items: Sequence[Item], now: dict[str, Any]) -> list[Item]:
+    """What a file has not measured, or found to be wrong or broken. `before` is told that it goes on now.
+
+    Raises: ValueError where the device, or what is installed, is another one.
+    """
+    for what in ("device", "versions"):
+        if before[what] != now[what]:
+            raise ValueError(f"that file has other {what}: {before[what]}, and here are {now[what]}")
+    again = {*before["not_measured"], *before["failed"], *(f"{part}: {name}" for part in CHECKS for name in before["wrong"])}
+    before["began"] = [*before.pop("began", []), before["date"]]
+    return [item for item in items if ": ".join(item) in again]
 
 
 def _values(found: Any) -> list[Any]:
@@ -203,8 +218,9 @@ def main(command: Sequence[str] = COMMAND) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to (default: benchmarks/results/gpu-<device>.json)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing is begun (default: %(default)s)")
     parser.add_argument("--only", metavar="PATTERN", help="items whose 'part: name' has this regular expression (default: all)")
+    parser.add_argument("--rest", action="store_true", help="go on with what the file has not measured, or found to be broken")
     chosen = parser.parse_args()
-    if chosen.only and not chosen.json:
+    if chosen.only and not (chosen.json or chosen.rest):
         parser.error("--only needs --json: some items must not take the place of all")
     found = device()
     if isinstance(found, str):
@@ -222,12 +238,20 @@ def main(command: Sequence[str] = COMMAND) -> int:
         return 1
     finally:
         planner.end()
-    if chosen.only:
-        report.data["only"] = chosen.only
-        items = [item for item in items if re.search(chosen.only, ": ".join(item))]
-        if not items:
-            parser.error(f"--only: no item has {chosen.only!r}")
-    report.plan(items)
+    before: dict[str, Any] = {}
+    if chosen.rest:
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+            items = rest_of(before, items, found)
+        except (OSError, ValueError) as error:
+            parser.error(f"--rest: {error}")
+    wanted = [item for item in items if re.search(chosen.only or "", ": ".join(item))]
+    if not wanted:
+        parser.error("--rest: there is nothing left" if not items else f"--only: no item has {chosen.only!r}")
+    if chosen.only and not chosen.rest:
+        report.data["only"], items = chosen.only, wanted
+    report.plan(items, before)
+    items = wanted
     checks = [item for item in items if item[0] == "checks"]
     timed = [item for item in items if item[0] in TIMED]
     alone = [*together(report, [*checks, *timed], command), *(item for item in items if item[0] != "checks")]

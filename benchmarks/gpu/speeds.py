@@ -27,30 +27,36 @@ from benchmarks.suite import DIGITS, STREAMS, Row, rows_of
 
 ROUNDS, SECONDS = 5, 0.02
 """Of the timing of a call: blocks, and how long each is at least."""
+FIRST = 4
+"""Calls before, after which nothing is compiled or watched any more."""
 ONCE = False
 """Whether calls are made once, so that all is compiled, in the place of being timed."""
 
 
 def milliseconds(call: Callable[[], object]) -> float:
     """The median of blocks."""
-    call()
-    torch.cuda.synchronize()
-    if ONCE:
-        return 0.0
-    start = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
+    block = blocks_of_calls(call)
+    return 0.0 if ONCE else statistics.median(block() for _ in range(ROUNDS))
+
+
+def blocks_of_calls(call: Callable[[], object]) -> Callable[[], float]:
+    """A function that times some calls, one after the other: milliseconds of one. The first calls are made here."""
+    for _ in range(1 if ONCE else FIRST):
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
     count = max(1, min(200, round(SECONDS / max(1e-6, time.perf_counter() - start))))
-    found = []
-    for _ in range(ROUNDS):
+
+    def block() -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(count):
             call()
         end.record()
         end.synchronize()
-        found.append(begin.elapsed_time(end) / count)
-    return statistics.median(found)
+        return begin.elapsed_time(end) / count
+
+    return block
 
 
 def ceilings() -> Items:
@@ -167,18 +173,12 @@ def kernels() -> Items:
 
 
 def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
-    """Milliseconds of each system, or how it failed."""
-    torch.manual_seed(0)
-    x = torch.randn(row.steps, row.samples, row.features, device="cuda", dtype=dtype)
+    """Milliseconds of each system, blocks of one after those of another, or how it failed."""
     if row.mode in STREAMS:
         raise NotHereError("no row of single steps is timed on devices")
     training = row.mode == "training"
-    x.requires_grad_(training)
-    given: Any = x
-    if row.lengths:
-        lengths = torch.linspace(*row.lengths, row.samples).round().long()
-        given = pack_padded_sequence(x, lengths, enforce_sorted=False)
-    how = {"num_layers": row.layers, "bidirectional": row.bidirectional, "device": "cuda", "dtype": dtype}
+    given, x = given_of(row, dtype)
+    how = {"num_layers": row.layers, "bidirectional": row.bidirectional, "device": DEVICE, "dtype": dtype}
     systems: dict[str, Any] = {"triton": anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="triton", **how)}
     if not ONCE:  # which measures what is quicker, and keeps it
         systems["auto"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, **how)
@@ -187,17 +187,34 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
     else:
         systems["eager"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="reference", **how)
     found: dict[str, Any] = {}
+    blocks: dict[str, Callable[[], float]] = {}
     with _tf32(tf32):
         for name, module in systems.items():
             try:
-                found[name] = milliseconds(call_of(row, module.train(training), given, x))
+                blocks[name] = blocks_of_calls(call_of(row, module.train(training), given, x))
             except Exception as error:  # noqa: BLE001, PERF203
                 found[name] = failed(error)
-    return found
+        if ONCE:
+            return found | dict.fromkeys(blocks, 0.0)
+        rounds = [{name: block() for name, block in blocks.items()} for _ in range(ROUNDS)]
+    return found | {name: statistics.median(one[name] for one in rounds) for name in blocks}
+
+
+def given_of(row: Row, dtype: torch.dtype) -> tuple[Any, torch.Tensor]:
+    """What a layer is given, maybe packed, and the numbers of it, whose gradient is wanted in training."""
+    torch.manual_seed(0)
+    x = torch.randn(row.steps, row.samples, row.features, device=DEVICE, dtype=dtype)
+    given: Any = x
+    if row.lengths:
+        lengths = torch.linspace(*row.lengths, row.samples).round().long()
+        given = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        x = given.data
+    x.requires_grad_(row.mode == "training")
+    return given, x
 
 
 def call_of(row: Row, module: Any, given: Any, x: torch.Tensor) -> Callable[[], None]:
-    """A call of a row's mode. `given`: `x`, maybe packed."""
+    """A call of a row's mode, of what `given_of` makes."""
 
     def call() -> None:
         if row.mode != "training":

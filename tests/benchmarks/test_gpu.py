@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.gpu import __main__ as gpu
+from benchmarks.suite import Row
 
 pytest.importorskip("triton")
 from benchmarks.gpu import checks, items, speeds, worker
@@ -37,9 +39,9 @@ for line in sys.stdin:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, there: list[tuple[str, str, Any]], *more: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, there: list[tuple[str, str, Any]], *more: str, versions: str = "here"
 ) -> tuple[int, Any, list[str]]:
-    monkeypatch.setattr(gpu, "device", lambda: {"device": "Some Device"})
+    monkeypatch.setattr(gpu, "device", lambda: {"device": "Some Device", "versions": versions, "date": "first"})
     monkeypatch.setattr(gpu, "SECONDS", 3)
     monkeypatch.setattr(sys, "argv", ["gpu", "--json", str(folder / "found.json"), *more])
     log = folder / "log"
@@ -110,10 +112,43 @@ def test_some_items_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert run(monkeypatch, tmp_path, GOOD, "--only", "^ceilings")[0] == 0
 
 
+def test_what_is_left_of_a_run_is_added_to_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = [("checks", "c", "WRONG 3e-1"), ("rows", "gru", {"triton": 1.0, "cudnn": "FAILED ValueError: no"})]
+    run(monkeypatch, tmp_path, [*GOOD[:3], *broken])
+    file = tmp_path / "found.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"not_measured": ["rows: lstm"]}))
+    mended = [
+        *GOOD[:2],
+        ("ceilings", "copy", 3.5),
+        GOOD[3],
+        ("checks", "c", "ok 1"),
+        ("rows", "gru", {"triton": 1.0, "cudnn": 2.0}),
+    ]
+    status, found, _ = run(monkeypatch, tmp_path, mended, "--rest", "--only", "^rows: gru")
+    assert (status, found["wrong"], found["failed"], found["not_measured"]) == (1, ["c"], [], ["rows: lstm", "checks: c"])
+    status, found, log = run(monkeypatch, tmp_path, mended, "--rest")
+    assert (status, found["wrong"], found["failed"], found["not_measured"]) == (0, [], [], [])
+    assert found["checks"] == {"a": "ok 0", "c": "ok 1"}
+    assert found["ceilings"] == {"copy": 2.5}
+    assert found["rows"] == {"lstm": {"triton": 1.5, "cudnn": 2.5}, "gru": {"triton": 1.0, "cudnn": 2.0}}
+    assert found["began"] == ["first", "first"]
+    assert log[-2:] == ["lstm False", "lstm True"]
+    for other, why in (
+        ({}, "there is nothing left"),
+        ({"versions": "of others"}, "that file has other versions: here, and here are of"),
+    ):
+        with pytest.raises(SystemExit):
+            run(monkeypatch, tmp_path, mended, "--rest", **other)
+        assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["--only", "copy"], "--only needs --json"),
+        (["--rest", "--json", "nothing.json"], "--rest: [Errno 2] No such file"),
         (["--only", "nothing", "--json", "found.json"], "--only: no item has 'nothing'"),
     ],
 )
@@ -172,6 +207,19 @@ def test_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         ["NOT HERE: none", True],
         ["FAILED RuntimeError: CUDA error: x", False],
     ]
+
+
+@pytest.mark.parametrize("lengths", [None, (3, 5)])
+def test_a_call_is_made_as_often_as_one_likes(lengths: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speeds, "DEVICE", torch.device("cpu"))
+    row = Row("lstm", 5, 3, 4, 6, mode="training", lengths=lengths)
+    given, x = speeds.given_of(row, torch.float32)
+    module = torch.nn.LSTM(4, 6)
+    call, found = speeds.call_of(row, module, given, x), []
+    for _ in range(2):
+        call()
+        found.append([x.grad, *(p.grad for p in module.parameters())])
+    assert all(torch.equal(a, b) and a.any() for a, b in zip(*found, strict=True))
 
 
 def test_every_row_of_the_suite_is_there() -> None:
