@@ -17,21 +17,21 @@ b = torch.backends
 {setting}
 def cudnn(): return tf32._cudnn_setting() == "tf32"
 before = cudnn()
-with tf32.as_in_products(torch.float32):
+with tf32.AsInProducts(torch.float32):
     within = [cudnn()]
-    with tf32.as_in_products(torch.float32):
+    with tf32.AsInProducts(torch.float32):
         within.append(cudnn())
     within.append(cudnn())
 assert cudnn() == before
 first, second = threading.Event(), threading.Event()
 def other():
-    with tf32.as_in_products(torch.float32):
+    with tf32.AsInProducts(torch.float32):
         first.set()
         second.wait()
 thread = threading.Thread(target=other)
 thread.start()
 first.wait()
-with tf32.as_in_products(torch.float32):  # which ends before the other does
+with tf32.AsInProducts(torch.float32):  # which ends before the other does
     second.set()
     thread.join()
     within.append(cudnn())

@@ -8,9 +8,6 @@ torch's public ones, which take ten times as long.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-
 import torch
 
 from anyrnn._locks import ForkedLock
@@ -31,30 +28,30 @@ def settings(dtype: torch.dtype) -> tuple[bool, bool]:
     return products, products and _cudnn_setting() == "tf32"
 
 
-def as_in_products(dtype: torch.dtype) -> AbstractContextManager[None]:
+class AsInProducts:
     """Around calls of cuDNN's recurrent networks of numbers of a kind. Others that run meanwhile in this process have no TF32
-    either.
+    either. (A class: a generator's frame and its wrapper cost each small call more than the rest of it.)
     """
-    return _as_in_products() if dtype is torch.float32 else nullcontext()
 
+    __slots__ = ("exact",)
 
-@contextmanager
-def _as_in_products() -> Iterator[None]:
-    if allowed():
-        yield
-        return
-    with LOCK.now:
-        before = EXACT[0] if EXACT else _cudnn_setting()
-        if not EXACT:
-            _set_cudnn("ieee")
-        EXACT.append(before)
-    try:
-        yield
-    finally:
-        with LOCK.now:
-            EXACT.pop()
-            if not EXACT:
-                _set_cudnn(before)
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.exact = dtype is torch.float32 and not allowed()
+
+    def __enter__(self) -> None:
+        if self.exact:
+            with LOCK.now:
+                before = EXACT[0] if EXACT else _cudnn_setting()
+                if not EXACT:
+                    _set_cudnn("ieee")
+                EXACT.append(before)
+
+    def __exit__(self, *_: object) -> None:
+        if self.exact:
+            with LOCK.now:
+                before = EXACT.pop()
+                if not EXACT:
+                    _set_cudnn(before)
 
 
 def _cudnn_setting() -> str:

@@ -23,6 +23,8 @@ KNOWN: dict[str, Choice] = {}
 DECIDED: dict[object, bool] = {}
 """By all that a choice depends on, so that calls need not ask for it by its long name."""
 MOST_DECIDED = 1024
+SHORT, MANY = 2.0, 8
+"""Milliseconds of a call that is measured with others like it, and how many they are."""
 NAMES = {"triton": "generated kernels", "cudnn": "cuDNN"}
 
 
@@ -85,7 +87,7 @@ def known(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> Choic
 def takes_cudnn(
     call: Call, x: Tensor, packing: Packing | None, trains: bool, runs: Callable[[str], Callable[[], object]]
 ) -> bool:
-    """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn`, to be measured."""
+    """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn` as later ones are made."""
     alike = _alike(call, x, packing, trains)
     if alike not in DECIDED:
         decided = why_not_cudnn(call, x, packing) is None and _decided(kind_of(call, x, packing, trains), runs)
@@ -126,13 +128,19 @@ def _measured(runs: Callable[[str], Callable[[], object]]) -> Choice:
     found, broken = dict.fromkeys(NAMES, math.inf), ""
     for name, told in NAMES.items():
         try:
-            found[name] = milliseconds(runs(name))
+            found[name] = _of_many(runs(name))
         except Exception as error:  # noqa: BLE001, PERF203  (of whatever kind, as where there is no room to measure)
             broken = f"{told} could not be measured: {type(error).__name__}: {error}"
     choice = Choice(found["triton"], found["cudnn"], broken)
     if broken:
         raise BrokenError(choice)
     return choice
+
+
+def _of_many(run: Callable[[], object]) -> float:
+    """Milliseconds of a call between others like it: of short ones Python makes the next while a device makes this one."""
+    once = milliseconds(run)
+    return once if once > SHORT else milliseconds(lambda: [run() for _ in range(MANY)]) / MANY
 
 
 def _about(number: int) -> int:

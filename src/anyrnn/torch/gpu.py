@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -20,7 +20,7 @@ from anyrnn.backends.triton import run as triton
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
 from anyrnn.backends.triton.split import barriers
-from anyrnn.backends.triton.tape import repeated
+from anyrnn.backends.triton.tape import Work
 from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
@@ -83,53 +83,42 @@ def run_forward(
     call = CALLS[number]
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
 
-    def made_by(name: str) -> Callable[[], object]:
-        return partial(_made_by, name, call, inputs, first, sources, seed, packing, keep)
-
-    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):  # launches go to the current device
-        if not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, made_by):
+    def on(name: str) -> Work:
+        if name == "cudnn":
             return _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
         return _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
 
+    def measurable(name: str) -> Callable[[], object]:
+        forward = on(name)
+        output, _, reserve = forward.made_twice()
+        if reserve is None:
+            return forward.again()
+        rest = reserve, output, [None] * (call.outputs - 1), (True, True, True)
+        backward = _backward_on(call, inputs, first, sources, seed, packing, *rest)
+        backward.made_twice()
+        both = forward.again(), backward.again()
+        return lambda: [one() for one in both]
 
-def _made_by(
-    name: str,
-    call: Call,
-    inputs: Tensors,
-    first: Tensors,
-    sources: Tensors,
-    seed: Tensor | None,
-    packing: Packing | None,
-    keep: bool,
-) -> None:
-    """A call by one of the backends, and its backward call, to be measured."""
-    if name == "cudnn":
-        output, _, reserve = _forward_on_cudnn(call, inputs[0], first, sources, packing, keep)
-    else:
-        output, _, reserve = _forward_on_triton(call, inputs, first, sources, seed, packing, keep)
-    if reserve is not None:
-        rest = ([None] * (call.outputs - 1), (True, True, True))
-        _backward_on(call, inputs, first, sources, seed, packing, reserve, output, *rest)
+    with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):  # launches go to the current device
+        by_cudnn = not sizes_are_told and takes_cudnn(call, inputs[0], packing, keep, measurable)
+        found: tuple[Tensor, list[Tensor], Tensor | None] = on("cudnn" if by_cudnn else "triton").made()
+        return found
 
 
-def _forward_on_cudnn(
-    call: Call, x: Tensor, first: Tensors, sources: Tensors, packing: Packing | None, keep: bool
-) -> tuple[Tensor, list[Tensor], Tensor | None]:
+def _forward_on_cudnn(call: Call, x: Tensor, first: Tensors, sources: Tensors, packing: Packing | None, keep: bool) -> Work:
+    """Gives the output, the last states and the reserve."""
     counts = None if packing is None else packing.counts
     buffer = one_buffer(call, sources)
 
-    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor | None]:
         (x,), first, sources, buffer = parts(given)
         first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
-        return cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
+        output, last, reserve = cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
+        return output, last, reserve.view(OF_CUDNN) if keep else None
 
     parts, given = _parts([x], first, sources, buffer), [x, *first, *sources, *buffer]
-    with tf32.as_in_products(x.dtype):
-        if _may_repeat(x, None, packing):
-            output, last, reserve = repeated(on_cudnn(call, first, buffer, keep), run, given)
-        else:
-            output, last, reserve = run(given)
-    return output, last, reserve.view(OF_CUDNN) if keep else None
+    key = on_cudnn(call, first, buffer, keep) if _may_repeat(x, None, packing) else None
+    return Work(run, given, key, partial(tf32.AsInProducts, x.dtype))
 
 
 def one_buffer(call: Call, sources: Tensors) -> list[Tensor]:
@@ -146,7 +135,8 @@ def _forward_on_triton(
     seed: Tensor | None,
     packing: Packing | None,
     keep: bool,
-) -> tuple[Tensor, list[Tensor], Tensor | None]:
+) -> Work:
+    """Gives the output, the last states and the reserve."""
     x, extent = inputs[0], extent_of(inputs[0], packing)
     windows, reserve = None, list[Tensor]()
     if keep:
@@ -154,20 +144,17 @@ def _forward_on_triton(
         reserve = [new_reserve(kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows), x.device)]
     randomness = call.randomness(seed, packing)
 
-    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor | None]:
         inputs, first, sources, reserve = parts(given)
-        x = inputs[0]
+        x, kept = inputs[0], reserve[0] if keep else None
         output = x.new_empty(extent.rows, call.width) if call.ends else new_sequence(call.width, x, call.batch_first)
         more = [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
-        of_call = extent, randomness, output, more, reserve[0] if keep else None, windows, call.ends
-        return output, [*triton.forward(call.network, inputs, first, sources, *of_call), *more]
+        of_call = extent, randomness, output, more, kept, windows, call.ends
+        return output, [*triton.forward(call.network, inputs, first, sources, *of_call), *more], kept
 
     parts, given = _parts(inputs, first, sources, reserve), [*inputs, *first, *sources, *reserve]
-    if _may_repeat(x, randomness, packing):
-        output, last = repeated(on_triton(call, first, reserve), run, given)
-    else:
-        output, last = run(given)
-    return output, last, reserve[0] if keep else None
+    key = on_triton(call, first, reserve) if _may_repeat(x, randomness, packing) else None
+    return Work(run, given, key, nullcontext)
 
 
 def on_triton(call: Call, first: Tensors, reserve: Tensors) -> Hashable:
@@ -185,7 +172,7 @@ def backward_on_triton(call: Call, there: Sequence[bool], wanted: Sequence[bool]
 
 
 def backward_on_cudnn(call: Call, first: Tensors, buffer: Tensors, there: Sequence[bool], wanted: Sequence[bool]) -> Hashable:
-    return id(call), "cudnn backward", len(first), len(buffer), *there, *wanted
+    return id(call), "cudnn backward", len(first), len(buffer), *there, *wanted, cudnn.is_kept_for_another()
 
 
 def _parts(*groups: Sequence[object]) -> Callable[[Sequence[Tensor]], list[Sequence[Tensor]]]:
@@ -232,7 +219,9 @@ def run_backward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     inputs, sources = list(map(readable, inputs)), [s.contiguous() for s in sources]
     with without_autocast(inputs[0]), torch.cuda.device_of(inputs[0]):
-        return _backward_on(CALLS[number], inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted)
+        of_call = inputs, first, sources, seed, packing, reserve, d_output, d_last, wanted
+        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = _backward_on(CALLS[number], *of_call).made()
+        return found
 
 
 def _backward_on_cudnn(
@@ -245,7 +234,7 @@ def _backward_on_cudnn(
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
     wanted: Sequence[bool],
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+) -> Work:
     counts, buffer = None if packing is None else packing.counts, one_buffer(call, sources)
     cotangents, there = [d for d in (d_output, *d_last) if d is not None], [d is not None for d in (d_output, *d_last)]
 
@@ -254,16 +243,12 @@ def _backward_on_cudnn(
         first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
         of_results = iter(present)
         d_output, *d_last = [next(of_results) if one else None for one in there]
-        of_call = first, sources, buffer[0] if buffer else None, counts, reserve, d_output, d_last, wanted
+        of_call = first, sources, buffer[0] if buffer else None, counts, reserve.view(torch.uint8), d_output, d_last, wanted
         return cudnn.backward(call.network, x, *of_call)
 
     parts, given = _parts([x, reserve], first, sources, buffer, cotangents), [x, reserve, *first, *sources, *buffer, *cotangents]
-    key = backward_on_cudnn(call, first, buffer, there, wanted)
-    with tf32.as_in_products(x.dtype):
-        if not _may_repeat(x, None, packing):
-            return run(given)
-        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, given)
-        return found
+    key = backward_on_cudnn(call, first, buffer, there, wanted) if _may_repeat(x, None, packing) else None
+    return Work(run, given, key, partial(tf32.AsInProducts, x.dtype))
 
 
 def _backward_on(
@@ -277,8 +262,8 @@ def _backward_on(
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
     wanted: Sequence[bool],
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """By the backend that made the reserve."""
+) -> Work:
+    """By the backend that made the reserve. Gives the gradients of inputs, first states and sources."""
     x, states, extent = inputs[0], len(call.state_sizes), extent_of(inputs[0], packing)
     on_cudnn = reserve.dtype is OF_CUDNN
     bytes = reserve.nbytes if on_cudnn else kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
@@ -286,7 +271,7 @@ def _backward_on(
     if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
         reserve = reserve.clone(memory_format=torch.contiguous_format)
     if on_cudnn:
-        return _backward_on_cudnn(call, x, first, sources, packing, reserve.view(torch.uint8), d_output, d_last, wanted)
+        return _backward_on_cudnn(call, x, first, sources, packing, reserve, d_output, d_last, wanted)
     randomness, given = call.randomness(seed, packing), [] if d_output is None else [readable(d_output)]
     windows = windows_of(call.network, x.dtype, extent, call.budget)
     cotangents, more = ([readable(d) for d in some if d is not None] for some in (d_last[:states], d_last[states:]))
@@ -301,16 +286,11 @@ def _backward_on(
             for d, size in zip(d_last[states:], call.more_sizes, strict=True)
         ]
         of_call = extent, randomness, reserve, windows, given[0] if given else None, d_last[:states], d_more, wanted, call.ends
-        return triton.backward(call.network, inputs, sources, *of_call)
+        with triton.LOCK.now if windows else nullcontext():
+            return triton.backward(call.network, inputs, sources, *of_call)
 
     parts = _parts(inputs, sources, [reserve], given, cotangents, more)
     tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]
-    key = backward_on_triton(call, [d_output is not None, *there], wanted)
-    with untracked():
-        if windows:
-            with triton.LOCK.now:
-                return run(tensors)
-        if not _may_repeat(x, randomness, packing):
-            return run(tensors)
-        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = repeated(key, run, tensors)
-        return found
+    repeats = not windows and _may_repeat(x, randomness, packing)
+    key = backward_on_triton(call, [d_output is not None, *there], wanted) if repeats else None
+    return Work(run, tensors, key, untracked)

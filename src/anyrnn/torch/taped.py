@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends import tf32
+from anyrnn.backends.cudnn.run import is_kept_for_another
 from anyrnn.backends.triton.tape import known
 from anyrnn.backends.triton.tape_writing import Tape
 from anyrnn.torch import choice, gpu
@@ -19,6 +20,12 @@ from anyrnn.torch.memory import readable
 def settings(x: Tensor) -> tuple[object, ...]:
     """Of torch's, what a call on the device of `x` depends on. (Asked by the names behind the public ones, as in each call.)"""
     return is_usual(x), torch._C._get_cudnn_enabled(), torch._C._get_deterministic_algorithms(), *tf32.settings(x.dtype)
+
+
+def settings_of_backward(x: Tensor, reserve: Tensor) -> tuple[object, ...]:
+    """The same of a backward call: cuDNN writes to its reserve where there is no other pass."""
+    of_cudnn = reserve.dtype is gpu.OF_CUDNN
+    return of_cudnn, of_cudnn and is_kept_for_another(), *settings(x)
 
 
 def is_usual(x: Tensor) -> bool:
@@ -64,13 +71,14 @@ class Repeat:
         given = [x, *first, *sources, *(gpu.one_buffer(self.call, sources) if self.on_cudnn else ())]
         if self.settings != settings(x) or self.odd != odd(given):
             return gpu.run_forward([x], first, sources, None, None, self.number, self.trains)
-        if not self.on_cudnn:
+        found: tuple[Tensor, list[Tensor], Tensor | None]
+        if self.on_cudnn:
+            with tf32.AsInProducts(x.dtype):
+                found = self.tape.call(*given)
+        else:
             kept = [gpu.new_reserve(self.reserve_bytes, x.device)] if self.trains else []
-            output, last = self.tape.call(*given, *kept)
-            return output, last, kept[0] if kept else None
-        with tf32.as_in_products(x.dtype):
-            output, last, reserve = self.tape.call(*given)
-        return output, last, reserve.view(gpu.OF_CUDNN) if self.trains else None
+            found = self.tape.call(*given, *kept)
+        return found
 
 
 def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensors) -> Repeat | None:
@@ -111,14 +119,14 @@ class RepeatBackward:
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Gradients of the input, the first states and the sources; `cotangents` are those that are there."""
         given = _given(self.call, self.on_cudnn, x, first, sources, reserve, cotangents)
-        if self.settings != settings(x) or self.odd != odd(given) or (reserve.dtype is gpu.OF_CUDNN) != self.on_cudnn:
+        if self.settings != settings_of_backward(x, reserve) or self.odd != odd(given):
             of_results = iter(cotangents)
             d_output, *d_last = [next(of_results) if one else None for one in self.there]
             rest = reserve, d_output, d_last, self.number, self.wanted
             return gpu.run_backward([x], first, sources, None, None, *rest)
         found: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if self.on_cudnn:
-            with tf32.as_in_products(x.dtype):
+            with tf32.AsInProducts(x.dtype):
                 found = self.tape.call(*given)
         else:
             with gpu.untracked():
@@ -131,7 +139,7 @@ def _given(
 ) -> list[Tensor]:
     """To the tape of a backward call."""
     if on_cudnn:
-        return [x, reserve.view(torch.uint8), *first, *sources, *gpu.one_buffer(call, sources), *cotangents]
+        return [x, reserve, *first, *sources, *gpu.one_buffer(call, sources), *cotangents]
     return [x, *sources, reserve, *map(readable, cotangents)]
 
 
@@ -157,4 +165,6 @@ def repeat_backward(
         key = gpu.backward_on_triton(call, there, wanted)
     given = _given(call, on_cudnn, x, first, sources, reserve, present)
     tape = known(key, given)
-    return None if tape is None else RepeatBackward(number, call, tape, on_cudnn, there, wanted, settings(x), odd(given))
+    if tape is None:
+        return None
+    return RepeatBackward(number, call, tape, on_cudnn, there, wanted, settings_of_backward(x, reserve), odd(given))

@@ -70,21 +70,12 @@ DEEP = {"num_layers": 2, "bidirectional": True, "batch_first": True}
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN is there, and takes half of the time."""
-    choice.KNOWN.clear()
-    choice.DECIDED.clear()
+def quick(chosen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's networks are in the place of cuDNN's."""
     CALLS.clear()
-    monkeypatch.setattr(run, "why_not", lambda network, *_: r if isinstance(r := matching.match(network), str) else None)
     monkeypatch.setattr(run, "one_buffer", lambda network, sources: None)
     monkeypatch.setattr(run, "forward", forward)
     monkeypatch.setattr(run, "backward", backward)
-    monkeypatch.setattr(choice, "kind_of", lambda call, x, packing, trains: f"{call.network} {x.shape} {trains}")
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    times = iter([2.0, 1.0] * 100)
-    monkeypatch.setattr(choice, "milliseconds", lambda made: [made(), next(times)][1])
-    monkeypatch.setattr("anyrnn.torch.base.RecurrentBase._on_triton", lambda module, tensor: True)
-    monkeypatch.setattr("anyrnn.torch.calls.Call.on_triton", lambda call, like: True)
 
 
 @pytest.mark.usefixtures("quick")
@@ -107,7 +98,9 @@ def test_calls_give_the_same(kind: str, how: dict[str, Any], lengths: Any) -> No
         found.append([output.detach(), *states, given.grad, *(p.grad for p in layer.parameters())])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-    assert CALLS == ["forward", "backward"] * 2  # to measure, and the call
+    made_twice = ["forward", "forward", "backward", "backward"]
+    once = ["backward"] if lengths is None else ["forward", "backward"]  # a tape repeats what looks at no number
+    assert made_twice + once * 2 == CALLS  # then to measure, and the call
     told = str(anyrnn.explain(module, x, **call))
     assert "backend   cudnn: cuDNN's own network, through torch" in told
     assert "choice    measured: generated kernels 2 ms, cuDNN 1 ms" in told
@@ -130,13 +123,29 @@ def test_what_it_has_not_runs_on_generated_kernels() -> None:
 @pytest.mark.usefixtures("quick")
 def test_where_it_is_slower_it_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1.0, 2.0])
-    monkeypatch.setattr(choice, "milliseconds", lambda made: next(times))
+    monkeypatch.setattr(choice, "_of_many", lambda made: next(times))
     module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
     with torch.no_grad():
         module(x)
+        assert CALLS == ["forward", "forward"]  # before it was measured
         module(x)  # nothing is measured again
         assert "backend   triton: generated kernels" in str(anyrnn.explain(module, x))
-    assert not CALLS
+    assert CALLS == ["forward", "forward"]
+
+
+@pytest.mark.parametrize(("once", "counts"), [(1.5, [1, 8]), (2.5, [1])])
+def test_short_calls_are_measured_between_others(once: float, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, found = list[None](), list[int]()
+
+    def milliseconds(run: Any) -> float:
+        made.clear()
+        run()
+        found.append(len(made))
+        return once * len(made) ** 0.5
+
+    monkeypatch.setattr(choice, "milliseconds", milliseconds)
+    assert choice._of_many(lambda: made.append(None)) == pytest.approx(once * counts[-1] ** 0.5 / counts[-1])
+    assert found == counts
 
 
 @pytest.mark.usefixtures("quick")
@@ -145,16 +154,17 @@ def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, w
     """Nor kept for other processes."""
 
     def broken(made: Any) -> float:
-        if (made.args[0] == "cudnn") is (which == "cuDNN"):
+        if bool(CALLS) is (which == "cuDNN"):  # which is called, and measured, second
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1.0
 
-    monkeypatch.setattr(choice, "milliseconds", broken)
+    monkeypatch.setattr(choice, "_of_many", broken)
     module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
     with torch.no_grad():
         module(x)
-        assert bool(CALLS) is (which == "generated kernels")
-        assert f"choice    {which} could not be measured: OutOfMemoryError" in str(anyrnn.explain(module, x))
+        told = str(anyrnn.explain(module, x))
+        assert ("backend   cudnn" in told) is (which == "generated kernels")
+        assert f"choice    {which} could not be measured: OutOfMemoryError" in told
         choice.KNOWN.clear()
         choice.DECIDED.clear()
         assert f"choice    {gpu.UNMEASURED}" in str(anyrnn.explain(module, x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,8 +34,11 @@ def moved(sources: list[Tensor], which: int) -> list[Tensor]:
 
 
 @pytest.fixture(autouse=True)
-def places(monkeypatch: pytest.MonkeyPatch) -> None:
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(run, "_places", lambda *of: (PLACES, TOTAL))
+    run.standing.cache_clear()
+    yield
+    run.standing.cache_clear()
 
 
 @pytest.mark.parametrize("begin", [0, 7, 50])

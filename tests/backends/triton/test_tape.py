@@ -67,7 +67,7 @@ def check(monkeypatch: pytest.MonkeyPatch, module: Any, shape: Sequence[int], ta
     assert len(tape.TAPES) == tapes
     assert None not in tape.TAPES.values()
     with monkeypatch.context() as patch:
-        patch.setattr(gpu, "repeated", directly)
+        patch.setattr(tape, "repeated", directly)
         patch.setattr(taped, "known", lambda *_: None)
         module._earlier = type(module._earlier)()
         torch.manual_seed(1)

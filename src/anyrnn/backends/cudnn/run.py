@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,10 @@ MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WRONG_UNEVEN = range(8100, 8901)
 """Versions that give wrong numbers where sequences end at different steps."""
+
+
+is_kept_for_another: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+"""Whether there may be another backward pass over what autograd passes over now; True where it passes over nothing."""
 
 
 def why_not(network: Network, dtype: torch.dtype, device: torch.device, uneven: bool) -> str | None:
@@ -83,20 +88,46 @@ def put_in_one_buffer(network: Network, sources: Sequence[Tensor]) -> None:
             _flatten(found, network, [sources[k] for k in order])
 
 
-def one_buffer(network: Network, sources: Sequence[Tensor]) -> Tensor | None:
-    """The memory that sources stand in as cuDNN wants them; None where they do not."""
+@dataclass(frozen=True)
+class Standing:
+    """How sources stand in the memory that cuDNN has all weights in."""
+
+    order: tuple[int, ...]
+    """which source each of its weights is"""
+    places: tuple[int, ...]
+    """of bytes, behind the first weight"""
+    before: int
+    """numbers before the first weight"""
+    total: int
+    """numbers of the memory"""
+
+    def buffer(self, sources: Sequence[Tensor]) -> Tensor | None:
+        """That memory; None where they do not stand so."""
+        first = sources[self.order[0]]
+        address = first.data_ptr()
+        for k, place in zip(self.order, self.places, strict=True):
+            if sources[k].data_ptr() != address + place:
+                return None
+        begin, there = first.storage_offset() - self.before, first.untyped_storage().nbytes()
+        if begin < 0 or (begin + self.total) * first.element_size() > there:
+            return None
+        return reinterpreted(first, (self.total,), (1,), -self.before)
+
+
+@lru_cache(maxsize=64)
+def standing(network: Network, dtype: torch.dtype, device: torch.device) -> Standing | None:
+    """None where cuDNN's weights are not the sources themselves."""
     order = order_of(network)
     if order is None:
         return None
-    first = sources[order[0]]
-    places, total = _places(network, first.dtype, first.device)
-    size, begin = first.element_size(), first.storage_offset() - places[0]
-    if begin < 0 or (begin + total) * size > first.untyped_storage().nbytes():
-        return None
-    address = first.data_ptr() - places[0] * size
-    if [sources[k].data_ptr() for k in order] != [address + place * size for place in places]:
-        return None
-    return reinterpreted(first, (total,), (1,), -places[0])
+    places, total = _places(network, dtype, device)
+    return Standing(order, tuple((place - places[0]) * dtype.itemsize for place in places), places[0], total)
+
+
+def one_buffer(network: Network, sources: Sequence[Tensor]) -> Tensor | None:
+    """The memory that sources stand in as cuDNN wants them; None where they do not."""
+    found = standing(network, sources[0].dtype, sources[0].device)
+    return None if found is None else found.buffer(sources)
 
 
 def _given(found: Match, network: Network, sources: Sequence[Tensor], buffer: Tensor | None) -> tuple[list[Tensor], Tensor]:
@@ -163,7 +194,9 @@ def backward(
     shape = (*x.shape[:-1], network.width)
     bytes = network.width * x.element_size() * (x.numel() // x.shape[-1])
     output = reserve[:bytes].view(x.dtype).view(shape)
-    kept = reserve[bytes:].clone()  # which cuDNN writes to
+    kept = reserve[bytes:]
+    if is_kept_for_another():
+        kept = kept.clone()  # as cuDNN writes to it
     d_output = x.new_zeros(shape) if d_output is None else d_output.contiguous()
     asked = [wanted[0], wanted[1], wanted[1] and c is not None, wanted[2]]
     d_x, d_h, d_c, d_weights = torch.ops.aten._cudnn_rnn_backward(

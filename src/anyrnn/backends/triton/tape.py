@@ -9,6 +9,8 @@ from __future__ import annotations
 import linecache
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -51,6 +53,39 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
 def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
     """What `repeated` would make the call by."""
     return TAPES.get((key, tuple(map(form, given))))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call comes to: `function(given)`."""
+
+    function: Callable[[Sequence[Tensor]], Any]
+    given: Sequence[Tensor]
+    key: Hashable | None
+    """as in `repeated`; None where the call follows from more than that"""
+    around: Callable[[], AbstractContextManager[Any]]
+    """within which it is made"""
+
+    def made(self) -> Any:
+        with self.around():
+            return self.function(self.given) if self.key is None else repeated(self.key, self.function, self.given)
+
+    def made_twice(self) -> Any:
+        """After which calls like it are made as they will be later, if they can be."""
+        self.made()
+        return self.made()
+
+    def again(self) -> Callable[[], object]:
+        """What makes it without looking at it."""
+        tape = None if self.key is None else known(self.key, self.given)
+
+        def make() -> object:
+            if tape is None:
+                return self.made()
+            with self.around():
+                return tape.call(*self.given)
+
+        return make
 
 
 def form(tensor: Tensor) -> Hashable:

@@ -17,8 +17,11 @@ from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tens
 
 ALIGNMENT = 256
 LIBRARY = {
-    **{f"aten::{name}": getattr(torch, name) for name in ("add", "addmm", "bmm", "mm", "mul", "stack", "sum")},
-    **{f"aten::{name}": getattr(Tensor, name) for name in ("add_", "addmm_", "copy_", "fill_", "zero_")},
+    **{
+        f"aten::{name}": getattr(torch, name)
+        for name in ("_cudnn_rnn", "add", "addmm", "bmm", "cat", "mm", "mul", "stack", "sum")
+    },
+    **{f"aten::{name}": getattr(Tensor, name) for name in ("add_", "addmm_", "clone", "copy_", "fill_", "new_full", "zero_")},
 }
 """Operators that Python calls more quickly by these names than by their own."""
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
