@@ -29,6 +29,8 @@ ROUNDS, SECONDS = 5, 0.02
 """Of the timing of a call: blocks, and how long each is at least."""
 FIRST = 4
 """Calls before, after which nothing is compiled or watched any more."""
+CYCLES = 2e6
+"""Of a device's clock in a millisecond, at the most."""
 ONCE = False
 """Whether calls are made once, so that all is compiled, in the place of being timed."""
 
@@ -74,6 +76,34 @@ def ceilings() -> Items:
     yield "TF32 product, TFLOP/s", lambda: product(torch.float32, True)
     yield "bfloat16 product, TFLOP/s", lambda: product(torch.bfloat16, False)
     yield "copy, GB/s read and written", copied
+    yield "a training call that computes nothing, ms", lambda: milliseconds(nothing())
+
+
+class Nothing(torch.autograd.Function):
+    """As a layer, which saves what it is given and has gradients for all of it: torch's own share of a training call."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*given)
+        return torch.empty_like(given[0])
+
+    @staticmethod
+    def backward(ctx: Any, d_output: torch.Tensor) -> Any:
+        return tuple([torch.empty_like(t) for t in ctx.saved_tensors])
+
+
+def nothing() -> Callable[[], None]:
+    """With the tensors of a small LSTM."""
+    row = Row("lstm", 28, 16, 28, 256, mode="training")
+    module, (_, x) = torch.nn.LSTM(row.features, row.hidden, device=DEVICE), given_of(row, torch.float32)
+    parameters = list(module.parameters())
+
+    def call() -> None:
+        module.zero_grad(set_to_none=True)
+        x.grad = None
+        Nothing.apply(x, *parameters).sum().backward()
+
+    return call
 
 
 @contextmanager
@@ -197,7 +227,25 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
         if ONCE:
             return found | dict.fromkeys(blocks, 0.0)
         rounds = [{name: block() for name, block in blocks.items()} for _ in range(ROUNDS)]
-    return found | {name: statistics.median(one[name] for one in rounds) for name in blocks}
+        found |= {name: statistics.median(one[name] for one in rounds) for name in blocks}
+        if "triton" in blocks:
+            call = call_of(row, systems["triton"], given, x)
+            found["triton, by the device alone"] = by_the_device_alone(call, found["triton"])
+    return found
+
+
+def by_the_device_alone(call: Callable[[], object], usual: float) -> float:
+    """Milliseconds of a call of `usual` ones where its Python takes none: the device waits until it has been given some."""
+    count = max(1, min(10, round(20 / usual)))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    torch.cuda._sleep(round((2 * count * usual + 5) * CYCLES))
+    begin.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count
 
 
 def given_of(row: Row, dtype: torch.dtype) -> tuple[Any, torch.Tensor]:

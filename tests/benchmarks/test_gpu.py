@@ -222,6 +222,16 @@ def test_a_call_is_made_as_often_as_one_likes(lengths: tuple[int, int] | None, m
     assert all(torch.equal(a, b) and a.any() for a, b in zip(*found, strict=True))
 
 
+def test_a_call_that_computes_nothing_has_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speeds, "DEVICE", torch.device("cpu"))
+    given: list[torch.Tensor] = []
+    apply = speeds.Nothing.apply
+    monkeypatch.setattr(speeds.Nothing, "apply", lambda *tensors: [given.extend(tensors), apply(*tensors)][1])
+    speeds.nothing()()
+    assert [t.shape for t in given] == [(28, 16, 28), (1024, 28), (1024, 256), (1024,), (1024,)]
+    assert all(t.grad is not None and t.grad.shape == t.shape for t in given)
+
+
 def test_every_row_of_the_suite_is_there() -> None:
     names = [name for part in (speeds.targets, speeds.rows) for name, _ in part()]
     assert len(names) == len(set(names))
