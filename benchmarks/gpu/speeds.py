@@ -76,7 +76,13 @@ def ceilings() -> Items:
     yield "TF32 product, TFLOP/s", lambda: product(torch.float32, True)
     yield "bfloat16 product, TFLOP/s", lambda: product(torch.bfloat16, False)
     yield "copy, GB/s read and written", copied
+
+    def in_one_thread() -> float:
+        with torch.autograd.set_multithreading_enabled(False):
+            return milliseconds(nothing())
+
     yield "a training call that computes nothing, ms", lambda: milliseconds(nothing())
+    yield "a training call that computes nothing, without autograd's own thread, ms", in_one_thread
 
 
 class Nothing(torch.autograd.Function):

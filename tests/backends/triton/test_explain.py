@@ -22,7 +22,7 @@ from tests.backends.triton.twins import hold_weights, make, run
 from tests.budget import assert_agree
 
 H100 = Device(132)
-SLOW_BARRIER = Device(132, read_numbers_a_second=1e15, barrier=1.0)
+SLOW_BARRIER = Device(132, read_block=0.0, barrier=1.0)
 
 
 def test_in_the_interpreter() -> None:
@@ -52,14 +52,14 @@ def test_in_the_interpreter() -> None:
             "gru_before",
             2048,
             torch.float32,
-            "66 programs for each, with their columns: 2 barriers a step; weights are read in every",
+            "64 programs for each, with their columns: 2 barriers a step; weights are read in every",
         ),
         ("lstm_layernorm", 256, torch.float32, "64 programs for each, with their columns: 5 barriers a step; weights are held"),
         (
             "lstm_heads(heads=2)",
             64,
             torch.float32,
-            "4 programs for each, with their columns: 1 barrier a step; weights are read in every step: block-diag",
+            "2 programs for each, with their columns: 1 barrier a step; weights are read in every step: block-diag",
         ),
         ("indrnn", 256, torch.bfloat16, "16 programs for each, with their columns: no barriers\n"),
     ],
@@ -72,7 +72,7 @@ def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monke
     assert f"2 blocks of 16 samples on 132 multiprocessors, {how}" in told
     slow = "faster    products are 6 of 16 bits each; TF32 (torch.set_float32_matmul_precision('high')) takes 2"
     assert (slow in told) == (dtype is torch.float32)
-    assert ("a larger batch is free: 8 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
+    assert ("a larger batch is free: 4 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
         ("lstm", torch.float32, 256, 200, Blocks(32, 16, 64, columns=16, holds=4, slices=4)),
         ("lstm", torch.float32, 768, 16, Blocks(16, 8, 256, columns=96, holds=3, slices=4)),
         ("lstm", torch.float64, 512, 16, Blocks(features=16, columns=32)),
-        ("lstm", torch.float32, 2048, 16, Blocks(features=16, columns=128)),
-        ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks(features=16, columns=4)),
+        ("lstm", torch.float32, 2048, 16, Blocks(features=32, columns=64)),
+        ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks(features=32, columns=2)),
         ("mingru", torch.float32, 256, 16, Blocks(features=16, columns=16)),
     ],
 )
@@ -114,6 +114,26 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
 
 
 @pytest.mark.parametrize(
+    ("cell", "hidden", "rows", "held"),
+    [
+        ("lstm", 768, 16, True),
+        ("lstm", 1024, 16, True),
+        ("lstm", 512, 128, False),
+        ("gru", 1024, 32, False),
+    ],
+)
+def test_weights_are_not_held_by_more_code_than_a_multiprocessor_keeps(cell: str, hidden: int, rows: int, held: bool) -> None:
+    """In three parts, where sums are not scattered: compiled for an H100 these steps have 75, 97, 112 and 149 KB."""
+    made = plan(cells.load(cell).trace())
+    sizes = {"hidden": hidden, "input": hidden}
+    weights = split.step_weights(Lowered(made.backward), made.phase.weights, sizes, torch.float32, split.THREE_PARTS)
+    blocks = choose(made.backward, replace(weights, scattered=None), hidden, rows, H100)
+    assert bool(blocks.holds) == held
+    in_tf32 = replace(weights, scattered=None, precision="tf32")
+    assert choose(made.backward, in_tf32, hidden, rows, H100).holds
+
+
+@pytest.mark.parametrize(
     ("cell", "dtype", "hidden", "rows", "scatters", "rows_and_features"),
     [
         ("lstm", torch.float32, 512, 16, True, (16, 8)),
@@ -123,7 +143,7 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
         ("lstm", torch.float32, 256, 200, True, (32, 16)),  # for 16 and 32 there would be no room on chip
         ("lstm", torch.bfloat16, 512, 200, False, (32, 32)),  # whose operands would be too many for each warp
         ("gru_before", torch.float32, 512, 16, False, (16, 8)),  # whose sums have two operands, and one
-        ("lstm", torch.float32, 768, 64, False, (16, 16)),  # for whose parts the second cache would be too small
+        ("lstm", torch.float32, 768, 64, False, (16, 32)),  # for whose parts the second cache would be too small
         ("lstm", torch.float32, 4, 16, False, (16, 8)),  # where one program has all features
     ],
 )

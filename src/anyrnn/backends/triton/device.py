@@ -40,8 +40,8 @@ class Device:
     """at which one multiprocessor reads what is in the second cache, when it reads much"""
     products_a_second: float = 8.8e11
     """of 16 bits, that the four warps of one make and add up on tensor cores"""
-    read_numbers_a_second: float = 4e9
-    """of weights, that one reads and makes ready to multiply by"""
+    read_block: float = 3e-7
+    """seconds of a block of an operand and of the weights that it is multiplied by, where both are read"""
     sums_a_second: float = 8.3e8
     """of products, that one makes something of: a step's elementwise values"""
     parted_a_second: float = 1e10

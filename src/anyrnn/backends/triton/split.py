@@ -20,7 +20,9 @@ from anyrnn.passes.plan import Kernel, Program
 ROWS = 16
 """Samples of a block, the least that products of matrices take."""
 FEATURES = (32, 16)
-"""Features of a block: the larger where they are enough for all multiprocessors."""
+"""Features of a block: the larger where they are enough for all multiprocessors; on tensor cores always, since four warps make
+each product of the smaller one twice.
+"""
 HOLDING_ROWS, HOLDING_FEATURES, HOLDING_DEPTHS = (16, 32, 64), (4, 8, 16, 32, 64, 128), (512, 256, 128, 64, 32, 16)
 """The same of programs that hold their weights: they have one block of features each, and all must be there at once. And of how
 many features of an operand one product is.
@@ -34,6 +36,11 @@ these.
 MOST_COLUMNS, MOST_SHALLOW, SHALLOW = 128, 2, 64
 """Results of a product for a sample; and how many blocks of an operand in three parts are less deep than so. With more the
 compiler has no registers left, and a step takes ten times as long.
+"""
+MOST_CODE, PARTED_CODE, PRODUCT_CODE = 108_000, 1.3, 0.03
+"""Bytes of instructions of a step that holds weights in three parts, at the most: a multiprocessor keeps 128 KB of them, and a
+step whose instructions come from the second cache takes up to 13 times as long. And how many are for a number taken apart, and
+for a product.
 """
 MOST_STACKED, MOST_TILE = 2048, 8192
 """The same of a sum that is scattered: operands, which every warp has; and weights, which warps share."""
@@ -166,7 +173,7 @@ class StepWeights:
 def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool = True) -> Blocks:
     """The blocks for so many features of the widest kernel and so many rows. `may_hold`: whether programs may hold weights."""
     waits = barriers(program) * device.barrier
-    one, several = Blocks(), _of_several(features, rows, device)
+    one, several = Blocks(), _of_several(features, rows, device, bool(weights.columns) and weights.tensor_cores)
     found, seconds = one, _seconds(one, weights, features, device, waits)
     together = _seconds(several, weights, features, device, waits)
     if several.columns > 1 and (not waits or together < seconds):
@@ -194,11 +201,13 @@ def shares_rows(kernel: Kernel) -> bool:
     return kernel.dim is None and any(kernel.nodes[i].row.kind == "reduction" for i in needed)
 
 
-def _of_several(features: int, rows: int, device: Device) -> Blocks:
-    """Of as many programs for each block of rows as the device has room for, which read their weights in every step."""
+def _of_several(features: int, rows: int, device: Device, tensor_cores: bool) -> Blocks:
+    """Of as many programs for each block of rows as the device has room for, which read their weights in every step.
+    `tensor_cores`: whether there are products, made by these.
+    """
     row_blocks = -(-rows // ROWS)
     room = max(1, device.multiprocessors // max(1, row_blocks))
-    sizes = [size for size in FEATURES if -(-features // size) >= room]
+    sizes = [size for size in FEATURES if -(-features // size) >= room or (tensor_cores and size == FEATURES[0])]
     size = sizes[0] if sizes else FEATURES[-1] if room > 1 else FEATURES[0]
     return Blocks(features=size, columns=min(room, -(-features // size)))
 
@@ -211,7 +220,7 @@ def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device
     read, sums = blocks.rows * depth * weights.passed, blocks.rows * weights.columns * padded
     seconds = LEAST_SECONDS + SHORT * read * 4 / device.bytes_a_second
     if not blocks.holds:
-        seconds += weights.columns * depth * padded / device.read_numbers_a_second
+        seconds += weights.passed * (depth // blocks.depth) * (padded // blocks.features) * device.read_block
     if blocks.scatters:
         seconds += blocks.columns / device.tiles_a_second
     if weights.precision == THREE_PARTS:  # what a program reads, or makes for others
@@ -262,9 +271,16 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
             held = -(-weights.depth // depth)
             if wide and parted and depth < SHALLOW and held > MOST_SHALLOW:
                 continue
+            if parted and not stack and _code_bytes(samples, size, held * depth, weights) > MOST_CODE:
+                continue
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)
             yield Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)
+
+
+def _code_bytes(rows: int, features: int, depth: int, weights: StepWeights) -> float:
+    """Of the instructions of a step that takes operands of such a depth apart and multiplies them, all written out."""
+    return rows * depth * (PARTED_CODE * weights.passed + PRODUCT_CODE * weights.columns * features)
 
 
 def bytes_between(blocks: Blocks, programs: int) -> int:
