@@ -9,9 +9,10 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, sigmoid, sqrt, tanh, vector, where
-from anyrnn.backends.triton import functions, memory
+from anyrnn.backends.triton import functions, memory, unit
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.lower import Lowered
+from anyrnn.backends.triton.split import Blocks
 from anyrnn.passes import compile
 from anyrnn.passes.compile import plan
 from anyrnn.torch import gpu
@@ -95,6 +96,19 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
     assert_agree(found, expected, KIND, str(cell), 1.0, None)
     assert {(b.columns, bool(b.holds)) for b in chosen} == {(3, True)}
     assert any(b.scatters for b in chosen) == scatters
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("blocks", [Blocks(features=16, depth=64, columns=5), Blocks(depth=128)], ids=["shared", "one"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru_before", marks=slow), pytest.param("lstm_heads", marks=slow)])
+def test_programs_that_read_many_features_at_a_time(cell: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of operands and weights that have more, or fewer, and no multiple of them."""
+    run_together(monkeypatch, "random")
+    hold_weights(monkeypatch)
+    monkeypatch.setattr(unit, "choose", lambda *_: blocks)
+    shape = shape_for(cell, 5, 76)
+    found, expected = (run(make(cell, backend, **shape), 3, 18, with_state=True) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, cell, 1.0, None)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -59,7 +59,7 @@ def test_in_the_interpreter() -> None:
             "lstm_heads(heads=2)",
             64,
             torch.float32,
-            "2 programs for each, with their columns: 1 barrier a step; weights are read in every step: block-diag",
+            "4 programs for each, with their columns: 1 barrier a step; weights are read in every step: block-diag",
         ),
         ("indrnn", 256, torch.bfloat16, "16 programs for each, with their columns: no barriers\n"),
     ],
@@ -72,7 +72,7 @@ def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monke
     assert f"2 blocks of 16 samples on 132 multiprocessors, {how}" in told
     slow = "faster    products are 6 of 16 bits each; TF32 (torch.set_float32_matmul_precision('high')) takes 2"
     assert (slow in told) == (dtype is torch.float32)
-    assert ("a larger batch is free: 4 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
+    assert ("a larger batch is free: 8 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,9 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
         ("lstm", torch.float32, 256, 200, Blocks(32, 16, 64, columns=16, holds=4, slices=4)),
         ("lstm", torch.float32, 768, 16, Blocks(16, 8, 256, columns=96, holds=3, slices=4)),
         ("lstm", torch.float64, 512, 16, Blocks(features=16, columns=32)),
-        ("lstm", torch.float32, 2048, 16, Blocks(features=32, columns=64)),
-        ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks(features=32, columns=2)),
+        ("lstm", torch.float32, 2048, 16, Blocks(features=32, depth=64, columns=64)),
+        ("lstm", torch.bfloat16, 2048, 16, Blocks(features=16, depth=128, columns=128)),
+        ("lstm_heads(heads=2)", torch.float32, 64, 16, Blocks(features=16, columns=4)),
         ("mingru", torch.float32, 256, 16, Blocks(features=16, columns=16)),
     ],
 )

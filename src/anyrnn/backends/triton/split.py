@@ -20,8 +20,8 @@ from anyrnn.passes.plan import Kernel, Program
 ROWS = 16
 """Samples of a block, the least that products of matrices take."""
 FEATURES = (32, 16)
-"""Features of a block: the larger where they are enough for all multiprocessors; on tensor cores always, since four warps make
-each product of the smaller one twice.
+"""Features of a block of programs that read their weights: the larger where they are enough for all multiprocessors. On tensor
+cores four warps make each product of the smaller one twice, and take apart what they multiply four times.
 """
 HOLDING_ROWS, HOLDING_FEATURES, HOLDING_DEPTHS = (16, 32, 64), (4, 8, 16, 32, 64, 128), (512, 256, 128, 64, 32, 16)
 """The same of programs that hold their weights: they have one block of features each, and all must be there at once. And of how
@@ -38,9 +38,13 @@ MOST_COLUMNS, MOST_SHALLOW, SHALLOW = 128, 2, 64
 compiler has no registers left, and a step takes ten times as long.
 """
 MOST_CODE, PARTED_CODE, PRODUCT_CODE = 108_000, 1.3, 0.03
-"""Bytes of instructions of a step that holds weights in three parts, at the most: a multiprocessor keeps 128 KB of them, and a
-step whose instructions come from the second cache takes up to 13 times as long. And how many are for a number taken apart, and
-for a product.
+"""Bytes of instructions of a step that holds its weights, at the most: a multiprocessor keeps 128 KB of them, and a step whose
+instructions come from the second cache takes up to 13 times as long. And how many are for a number taken apart, and for a
+product.
+"""
+READING_DEPTHS, MOST_READ = (64, 128), 256
+"""Features of an operand that are read at a time with their weights, beside the usual 32; and how many numbers of a feature come
+from operands, or go to sums of one operand, times these: twice as many where numbers come in one part.
 """
 MOST_STACKED, MOST_TILE = 2048, 8192
 """The same of a sum that is scattered: operands, which every warp has; and weights, which warps share."""
@@ -173,14 +177,14 @@ class StepWeights:
 def choose(program: Program, weights: StepWeights, features: int, rows: int, device: Device, may_hold: bool = True) -> Blocks:
     """The blocks for so many features of the widest kernel and so many rows. `may_hold`: whether programs may hold weights."""
     waits = barriers(program) * device.barrier
-    one, several = Blocks(), _of_several(features, rows, device, bool(weights.columns) and weights.tensor_cores)
+    one, several = Blocks(), _of_several(features, rows, device)
     found, seconds = one, _seconds(one, weights, features, device, waits)
     together = _seconds(several, weights, features, device, waits)
     if several.columns > 1 and (not waits or together < seconds):
         found, seconds = several, together
-    for blocks in holding(weights, features, rows, device) if may_hold else ():
+    for blocks in (*reading(weights, features, rows, device), *(holding(weights, features, rows, device) if may_hold else ())):
         needed = _seconds(blocks, weights, features, device, waits)
-        if needed < seconds or (needed == seconds and not found.holds):
+        if needed < seconds or (needed == seconds and blocks.holds and not found.holds):
             found, seconds = blocks, needed
     return found
 
@@ -201,15 +205,35 @@ def shares_rows(kernel: Kernel) -> bool:
     return kernel.dim is None and any(kernel.nodes[i].row.kind == "reduction" for i in needed)
 
 
-def _of_several(features: int, rows: int, device: Device, tensor_cores: bool) -> Blocks:
-    """Of as many programs for each block of rows as the device has room for, which read their weights in every step.
-    `tensor_cores`: whether there are products, made by these.
-    """
-    row_blocks = -(-rows // ROWS)
-    room = max(1, device.multiprocessors // max(1, row_blocks))
-    sizes = [size for size in FEATURES if -(-features // size) >= room or (tensor_cores and size == FEATURES[0])]
+def _of_several(features: int, rows: int, device: Device) -> Blocks:
+    """Of as many programs for each block of rows as the device has room for."""
+    room = _room(rows, device)
+    sizes = [size for size in FEATURES if -(-features // size) >= room]
     size = sizes[0] if sizes else FEATURES[-1] if room > 1 else FEATURES[0]
     return Blocks(features=size, columns=min(room, -(-features // size)))
+
+
+def _room(rows: int, device: Device) -> int:
+    """Programs for each block of rows."""
+    return max(1, device.multiprocessors // max(1, -(-rows // ROWS)))
+
+
+def reading(weights: StepWeights, features: int, rows: int, device: Device) -> Iterator[Blocks]:
+    """Other blocks of programs that read their weights for products on tensor cores, where what is on its way has room."""
+    if not weights.columns or not weights.tensor_cores or weights.block_diagonal:
+        return
+    room, parts = _room(rows, device), 1 if weights.precision == THREE_PARTS else 2
+    for size in FEATURES:
+        for depth in (Blocks.depth, *READING_DEPTHS):
+            blocks = Blocks(features=size, depth=depth, columns=min(room, -(-features // size)))
+            small = depth * max(weights.passed, weights.widest) <= parts * MOST_READ
+            if depth == Blocks.depth or (small and _bytes_on_the_way(blocks, weights) <= device.shared_bytes / 2):
+                yield blocks
+
+
+def _bytes_on_the_way(blocks: Blocks, weights: StepWeights) -> int:
+    """Of an operand and the weights that it is multiplied by."""
+    return blocks.stages * blocks.depth * (blocks.rows + weights.widest * blocks.features) * weights.element
 
 
 def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device, waits: float) -> float:
@@ -219,26 +243,31 @@ def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device
     depth = -(-weights.depth // blocks.depth) * blocks.depth
     read, sums = blocks.rows * depth * weights.passed, blocks.rows * weights.columns * padded
     seconds = LEAST_SECONDS + SHORT * read * 4 / device.bytes_a_second
+    products = sums * depth * weights.products / device.products_a_second
     if not blocks.holds:
-        seconds += weights.passed * (depth // blocks.depth) * (padded // blocks.features) * device.read_block
+        on_the_way = weights.passed * (depth // blocks.depth) * (padded // blocks.features) * device.read_block
+        seconds += max(on_the_way, weights.columns * depth * padded * weights.element / device.bytes_a_second)
+        if blocks.features < FEATURES[0] and weights.tensor_cores:
+            products *= 4 if weights.precision == THREE_PARTS else 2
     if blocks.scatters:
         seconds += blocks.columns / device.tiles_a_second
     if weights.precision == THREE_PARTS:  # what a program reads, or makes for others
         parted = blocks.slices * blocks.rows * weights.stacked * padded if blocks.scatters else read
         seconds += parted / device.parted_a_second
-    seconds += sums * depth * weights.products / device.products_a_second + sums / device.sums_a_second
+    seconds += products + sums / device.sums_a_second
     return seconds + (waits if blocks.columns > 1 else 0.0)
 
 
-def holding(weights: StepWeights, features: int, rows: int, device: Device) -> Iterator[Blocks]:
-    """The blocks of programs that hold their weights, where these fit beside an operand's rows and all programs are there at
-    once: few programs first.
+def holding(weights: StepWeights, features: int, rows: int, device: Device, most_code: float = MOST_CODE) -> Iterator[Blocks]:
+    """The blocks of programs that hold their weights, where these fit beside an operand's rows, all programs are there at once,
+    and a step has no more than so many bytes of instructions: few programs first.
     """
     for blocks in could_hold(weights, features):
         programs = blocks.columns * -(-rows // blocks.rows)
         together = blocks.columns == 1 or programs <= device.multiprocessors
         few = not blocks.scatters or (blocks.columns > 1 and bytes_between(blocks, programs) <= MOST_BETWEEN)
-        if together and few and held_bytes(blocks, weights) <= device.shared_bytes:
+        small = held_bytes(blocks, weights) <= device.shared_bytes and code_bytes(blocks, weights) <= most_code
+        if together and few and small:
             yield blocks
 
 
@@ -271,16 +300,17 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
             held = -(-weights.depth // depth)
             if wide and parted and depth < SHALLOW and held > MOST_SHALLOW:
                 continue
-            if parted and not stack and _code_bytes(samples, size, held * depth, weights) > MOST_CODE:
-                continue
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)
             yield Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)
 
 
-def _code_bytes(rows: int, features: int, depth: int, weights: StepWeights) -> float:
-    """Of the instructions of a step that takes operands of such a depth apart and multiplies them, all written out."""
-    return rows * depth * (PARTED_CODE * weights.passed + PRODUCT_CODE * weights.columns * features)
+def code_bytes(blocks: Blocks, weights: StepWeights) -> float:
+    """Of the instructions of a step that multiplies by weights that are held in three parts, all written out; others are few."""
+    if weights.precision != THREE_PARTS or blocks.scatters:
+        return 0.0
+    depth = blocks.holds * blocks.depth
+    return blocks.rows * depth * (PARTED_CODE * weights.passed + PRODUCT_CODE * weights.columns * blocks.features)
 
 
 def bytes_between(blocks: Blocks, programs: int) -> int:

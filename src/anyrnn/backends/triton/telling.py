@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from anyrnn.backends.triton.device import Device
@@ -25,8 +27,10 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
         why = "all are that tensor cores do not multiply"
     elif least > device.shared_bytes:
         why = f"even the smallest part takes {least / 1024:.0f} KB, more than the {room}"
-    elif not any(holding(weights, features, rows, device)):
+    elif not any(holding(weights, features, rows, device, math.inf)):
         why = f"{device.multiprocessors} multiprocessors are too few to hold a part each, for all samples at once"
+    elif not any(holding(weights, features, rows, device)):
+        why = "a step that held them would have more instructions than a multiprocessor keeps"
     else:
         why = "holding them would take as long"
     return f"weights are read in every step: {why}"
