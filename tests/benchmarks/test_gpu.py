@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from anyrnn.backends.triton.device import Device
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.suite import Row
 
@@ -220,6 +221,29 @@ def test_a_call_is_made_as_often_as_one_likes(lengths: tuple[int, int] | None, m
         call()
         found.append([x.grad, *(p.grad for p in module.parameters())])
     assert all(torch.equal(a, b) and a.any() for a, b in zip(*found, strict=True))
+
+
+def test_kernels_have_the_blocks_that_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[object, ...]]()
+    monkeypatch.setattr(speeds, "device_of", lambda device: Device(132))
+    monkeypatch.setattr(speeds, "step_of", lambda *of, **how: [asked.append((*of, how)), "1.0"][1])
+    monkeypatch.setattr(speeds, "gradient_step_of", lambda *of: [asked.append((*of, {})), "2.0"][1])
+    items = dict(speeds.kernels())
+    assert {make() for make in items.values()} == {"1.0", "2.0"}
+    found = dict(zip(items, asked, strict=True))
+    read, held, scattered = (
+        found[f"LSTM {name}, us"][0]
+        for name in (
+            "step, H 1024, float32, weights read",
+            "step, H 1024, float32, as chosen",
+            "training step, H 1024, float32, as chosen",
+        )
+    )
+    assert (read.holds, bool(held.holds), held.scatters, scattered.scatters) == (0, True, False, True)
+    *others, last = (
+        found[f"LSTM training step, H 512, 128 samples, float32, {how}, us"] for how in ("as chosen", "way 1", "way 2")
+    )
+    assert [(one[0].features, one[0].holds, one[3]) for one in (*others, last)] == [(32, 0, 128), (32, 0, 128), (16, 4, 128)]
 
 
 def test_a_call_that_computes_nothing_has_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
