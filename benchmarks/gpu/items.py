@@ -22,7 +22,7 @@ class NotHereError(Exception):
 
 def parts() -> dict[str, Callable[[], Items]]:
     """By name. Those that are timed are in the order in which they are measured."""
-    from benchmarks.gpu import checks, speeds
+    from benchmarks.gpu import checks, speeds, steps
 
     return {
         "checks": checks.items,
@@ -30,7 +30,7 @@ def parts() -> dict[str, Callable[[], Items]]:
         "barriers": speeds.barriers,
         "ceilings": speeds.ceilings,
         "targets": speeds.targets,
-        "kernels": speeds.kernels,
+        "kernels": steps.kernels,
         "compiled": speeds.compiled,
         "rows": speeds.rows,
     }

@@ -18,7 +18,7 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.suite import Row
 
 pytest.importorskip("triton")
-from benchmarks.gpu import checks, items, speeds, worker
+from benchmarks.gpu import checks, items, speeds, steps, worker
 
 PROCESS = """
 import json, os, sys, time
@@ -225,10 +225,10 @@ def test_a_call_is_made_as_often_as_one_likes(lengths: tuple[int, int] | None, m
 
 def test_kernels_have_the_blocks_that_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[object, ...]]()
-    monkeypatch.setattr(speeds, "device_of", lambda device: Device(132))
-    monkeypatch.setattr(speeds, "step_of", lambda *of, **how: [asked.append((*of, how)), "1.0"][1])
-    monkeypatch.setattr(speeds, "gradient_step_of", lambda *of: [asked.append((*of, {})), "2.0"][1])
-    items = dict(speeds.kernels())
+    monkeypatch.setattr(steps, "device_of", lambda device: Device(132))
+    monkeypatch.setattr(steps, "step_of", lambda *of, **how: [asked.append((*of, how)), "1.0"][1])
+    monkeypatch.setattr(steps, "gradient_step_of", lambda *of: [asked.append((*of, {})), "2.0"][1])
+    items = dict(steps.kernels())
     assert {make() for make in items.values()} == {"1.0", "2.0"}
     found = dict(zip(items, asked, strict=True))
     read, held, scattered = (
