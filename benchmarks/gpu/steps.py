@@ -113,17 +113,17 @@ def others() -> Items:
         except Exception as error:  # noqa: BLE001  (as of more programs at once than there is room for)
             return f"refused: {failed(error)}"
 
-    wide, all_at_once = (
-        {"features": 32, "columns": 16, "stages": 3, "holds": 0, "slices": 1},
-        {"holds": 1, "slices": 4, "stages": 1},
-    )
+    wide = {"features": 32, "columns": 16, "stages": 3, "holds": 0, "slices": 1}
+    sliced, flat = {"slices": 4, "warps": 4}, {"slices": 1, "warps": 8}
     for hidden, dtype, samples, ways in (
         (256, torch.float32, 200, [{"warps": 8}]),
-        (256, torch.bfloat16, 200, [{"warps": 8}, {"features": 16, "columns": 16, "depth": 256} | all_at_once]),
-        (512, torch.float32, 128, [{**wide, "depth": depth} for depth in (32, 64, 128)]),
-        (512, torch.bfloat16, 128, [{"warps": 8}, {"features": 16, "columns": 32, "depth": 512} | all_at_once]),
-        (1536, torch.float32, 1, [{"features": f, "columns": 1536 // f, "depth": d} for f in (16, 32) for d in (32, 64)]),
-        (1536, torch.bfloat16, 1, [{"features": f, "columns": 1536 // f, "depth": d} for f in (16, 32) for d in (32, 128)]),
+        (256, torch.bfloat16, 200, [sliced, {"slices": 1, "warps": 4}, {"features": 16, "columns": 16, **sliced}]),
+        (512, torch.float32, 128, [{**wide, "depth": depth} for depth in (32, 128)]),
+        (512, torch.bfloat16, 64, [sliced]),
+        (512, torch.bfloat16, 128, [sliced, {"features": 16, "columns": 32, **sliced}]),
+        (512, torch.bfloat16, 16, [{"features": 16, "columns": 32, **flat}]),
+        (1536, torch.float32, 1, [{"features": f, "columns": 1536 // f, "depth": 32} for f in (16, 32)]),
+        (1536, torch.bfloat16, 1, [{"features": f, "columns": 1536 // f, "depth": d} for f, d in ((16, 32), (32, 128))]),
     ):
         for k, how in enumerate([{}, *ways]):
             name = f"LSTM step, H {hidden}, {samples} samples, {_name(dtype)}, {f'way {k}' if how else 'as chosen'}, us"

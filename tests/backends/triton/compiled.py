@@ -63,7 +63,7 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
         weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
         all_blocks = holding(weights, size, rows, Device(132))
         fitting = [b for b in all_blocks if (b.columns, b.rows) == (int(columns), rows)]
-        for blocks in {b.scatters: b for b in reversed(fitting)}.values():
+        for blocks in {(b.scatters, b.warps): b for b in reversed(fitting)}.values():
             compiled = compile_program(made, which, blocks, of, precision)
             shared = max(one.metadata.shared for one in compiled)
             if TARGET.arch >= 80:  # others take more, and read weights where there is no room

@@ -99,6 +99,19 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("cell", ["lstm", *(pytest.param(c, marks=slow) for c in ("gru_before", "lstm_layernorm", "gru"))])
+def test_products_of_one_slice(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As programs of many columns make them, with more warps."""
+    run_together(monkeypatch, "random")
+    chosen = hold_weights(monkeypatch, features=32, scatters=False, slices=False)
+    found, expected = (
+        run(make(cell, backend, **shape_for(cell, 5, 150)), 3, 18, with_state=True) for backend in ("triton", "reference")
+    )
+    assert_agree(found, expected, KIND, cell, 1.0, None)
+    assert {(b.warps, b.slices, b.holds) for b in chosen} >= {(8, 1, 2)}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("blocks", [Blocks(features=16, depth=64, columns=5), Blocks(depth=128)], ids=["shared", "one"])
 @pytest.mark.parametrize("cell", ["lstm", pytest.param("gru_before", marks=slow), pytest.param("lstm_heads", marks=slow)])
 def test_programs_that_read_many_features_at_a_time(cell: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,8 @@ def test_features_are_shared_where_it_pays(cell: str, hidden: int, rows: int, co
     ("cell", "dtype", "hidden", "rows", "expected"),
     [
         ("lstm", torch.float32, 64, 16, Blocks(16, 4, 64, columns=16, holds=1, slices=4)),
-        ("lstm", torch.bfloat16, 256, 200, Blocks(16, 32, 256, columns=8, holds=1, slices=4)),
+        ("lstm", torch.bfloat16, 256, 200, Blocks(16, 32, 256, columns=8, holds=1, slices=1, warps=8)),
+        ("lstm", torch.bfloat16, 256, 16, Blocks(16, 4, 256, columns=64, holds=1, slices=4)),
         ("lstm", torch.float32, 256, 200, Blocks(32, 16, 64, columns=16, holds=4, slices=4)),
         ("lstm", torch.float32, 768, 16, Blocks(16, 8, 256, columns=96, holds=3, slices=4)),
         ("lstm", torch.float64, 512, 16, Blocks(features=16, columns=32)),

@@ -98,6 +98,7 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             "gru float32 16 bf16x6 256x32",
             "gru_block float16 1 ieee 32x16",
             "lstm bfloat16 16 ieee 256x32",
+            "lstm float32 8 tf32 256x16",
             "gru bfloat16 16 ieee 256x64",
             "mingru bfloat16 1 ieee scans",
             "lru float64 1 ieee scans",

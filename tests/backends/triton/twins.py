@@ -14,7 +14,7 @@ import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends.triton import tape, unit
 from anyrnn.backends.triton.device import Device
-from anyrnn.backends.triton.split import Blocks, StepWeights, could_hold
+from anyrnn.backends.triton.split import MANY_WARPS, Blocks, StepWeights, could_hold
 from anyrnn.passes.plan import Program
 from tests.zoo import further, input_size, occurring, sizes_of
 
@@ -77,9 +77,12 @@ def _flat(found: Any) -> list[Tensor]:
     return [t for part in parts for t in (_flat(part) if isinstance(part, tuple) else [part]) if t is not None]
 
 
-def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None, scatters: bool = True) -> list[Blocks]:
+def hold_weights(
+    monkeypatch: pytest.MonkeyPatch, features: int | None = None, scatters: bool = True, slices: bool = True
+) -> list[Blocks]:
     """Let programs hold the weights of their features, all or so many, in float64 too, which devices read in every step.
-    `scatters`: sums are scattered that can be. Gives what is chosen from then on.
+    `scatters`: sums are scattered that can be; `slices`: products are made in several, where they need not be. Gives what is
+    chosen from then on.
     """
     usual, chosen = unit.choose, list[Blocks]()
     for calls in (tape.TAPES, tape.SEEN):  # which do not know of what is patched
@@ -88,7 +91,8 @@ def hold_weights(monkeypatch: pytest.MonkeyPatch, features: int | None = None, s
     def held(program: Program, weights: StepWeights, widest: int, rows: int, device: Device, may_hold: bool) -> Blocks:
         parts = weights.scattered and replace(weights.scattered, precision="tf32")
         found = could_hold(replace(weights, precision="tf32", scattered=parts), widest) if may_hold else ()
-        fitting = sorted((b for b in found if features in (None, b.features)), key=lambda b: b.scatters != scatters)
+        sizes = [b for b in found if features in (None, b.features)]
+        fitting = sorted(sizes, key=lambda b: (b.scatters != scatters, (b.warps == MANY_WARPS) == slices))
         chosen.append(fitting[0] if fitting else usual(program, weights, widest, rows, device, may_hold))
         return chosen[-1]
 

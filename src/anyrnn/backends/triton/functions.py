@@ -132,7 +132,20 @@ def product(a, b, total, PRECISION: tl.constexpr, COMPUTE: tl.constexpr):
     else:
         # in the interpreter, which has no products of bfloat16, numbers have no parts
         how: tl.constexpr = "ieee" if PRECISION == "bf16x6" else PRECISION
-        return tl.dot(a[0], b[0], total, input_precision=how, out_dtype=COMPUTE)
+        if len(a[0].shape) == 3:
+            if a[0].shape[0] == 1:
+                found = tl.dot(flat(a[0]), flat(b[0]), flat(total), input_precision=how, out_dtype=COMPUTE)
+                return tl.reshape(found, total.shape)
+            else:
+                return tl.dot(a[0], b[0], total, input_precision=how, out_dtype=COMPUTE)
+        else:
+            return tl.dot(a[0], b[0], total, input_precision=how, out_dtype=COMPUTE)
+
+
+@triton.jit
+def flat(x):
+    """[1, N, F] -> [N, F]. Of one slice Triton lets each warp make all of the product."""
+    return tl.reshape(x, (x.shape[1], x.shape[2]))
 
 
 @triton.jit

@@ -29,6 +29,10 @@ many features of an operand one product is.
 """
 MOST_SLICES, LEAST_DEPTH = 4, 16
 """Of a product, side by side, at the most; and how deep one is at the least."""
+MANY_WARPS, LEAST_WIDE, LEAST_SHARED, MOST_OPERAND = 8, 64, 256, 16384
+"""Warps that share the columns of a product of one slice, for few samples; the columns that it has then, so that each warp has
+eight; samples times features, so that each thread has one; and bytes of an operand, which every warp has in registers.
+"""
 MOST_OPERANDS, MOST_SUMS, MOST_PARTED = 8192, 8192, 14336
 """Numbers of a product that stand in registers: operands; sums; and where operands come in three parts, sums and three times
 these.
@@ -56,6 +60,8 @@ LOAD = 32
 """As how many features it counts that a block of held weights has an operand's part loaded."""
 LEAST_SECONDS, SHORT = 5e-7, 2.0
 """Of a step beside all else, on an H100; and how many times as long each byte takes where few are read."""
+SPEED_OF_MANY = 1.6
+"""How many times as fast twice as many warps make something of sums: by their instructions (617 for 1,508), not by a clock."""
 SCAN_STEPS = 64
 """Steps of a block of a scan; of fewer, a loop is as good."""
 LOOPS = 2
@@ -254,7 +260,8 @@ def _seconds(blocks: Blocks, weights: StepWeights, features: int, device: Device
     if weights.precision == THREE_PARTS:  # what a program reads, or makes for others
         parted = blocks.slices * blocks.rows * weights.stacked * padded if blocks.scatters else read
         seconds += parted / device.parted_a_second
-    seconds += products + sums / device.sums_a_second
+    warps = 1.0 if blocks.warps == Blocks.warps else SPEED_OF_MANY
+    seconds += products + sums / device.sums_a_second / warps
     return seconds + (waits if blocks.columns > 1 else 0.0)
 
 
@@ -302,7 +309,11 @@ def _could_hold(weights: StepWeights, features: int) -> Iterator[Blocks]:
                 continue
             slices = min(slices, depth // LEAST_DEPTH)
             programs = -(-features // size)
-            yield Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)
+            blocks = Blocks(samples, size, depth, programs, holds=held, slices=slices, scatters=stack > 0, stages=1)
+            yield blocks
+            if not parted and samples == ROWS and wide >= LEAST_WIDE and samples * size >= LEAST_SHARED:
+                depth = min(depth, MOST_OPERAND // samples // weights.element)
+                yield replace(blocks, depth=depth, holds=-(-weights.depth // depth), slices=1, warps=MANY_WARPS)
 
 
 def code_bytes(blocks: Blocks, weights: StepWeights) -> float:
