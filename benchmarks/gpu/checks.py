@@ -87,6 +87,25 @@ def check(
     return f"{'ok' if worst[0] <= (most or RELATIVE[dtype]) else 'WRONG'} {worst[0]:.1e} of the largest ({worst[1]})"
 
 
+def check_inference(cell: str, shape: tuple[int, int, int, int], dtype: torch.dtype) -> str:
+    """Without gradients, the same of outputs and states."""
+    steps, samples, features, hidden = shape
+    results = []
+    for backend, calls in (("triton", CALLS), ("reference", 1)):
+        torch.manual_seed(0)
+        module = anyrnn.torch.Recurrent(cell, features, hidden, backend=backend, dtype=dtype, device=DEVICE)
+        x = torch.randn(steps, samples, features, dtype=dtype, device=DEVICE)
+        with torch.no_grad():
+            for _ in range(calls):
+                output, last = module(x)
+                results.append([output, *(last if isinstance(last, tuple) else (last,))])
+    first, *_, found, expected = results
+    worst = max(map(_distance, found, expected))
+    if not all(map(torch.equal, found, first)):
+        return "WRONG: other bits in a later call"
+    return f"{'ok' if worst <= RELATIVE[dtype] else 'WRONG'} {worst:.1e} of the largest"
+
+
 def check_tf32(cell: str, shape: tuple[int, int, int, int]) -> str:
     """With TF32, against the interpreter's products, which are made in it too."""
     torch.set_float32_matmul_precision("high")
@@ -346,6 +365,10 @@ def items() -> Items:
         for dtype in (torch.bfloat16, torch.float16):
             yield f"{cell} {dtype} {SHAPES[1]}", partial(check, cell, SHAPES[1], dtype, {})
         yield f"{cell} TF32 {SHAPES[2]}", partial(check_tf32, cell, SHAPES[2])
+    for cell in ("lstm", "gru_before", "mingru"):
+        for steps in (1, 2, 9):
+            of = (steps, *SHAPES[1][1:]), torch.float32 if steps > 1 else torch.float64
+            yield f"{cell} without gradients {of[1]} {of[0]}", partial(check_inference, cell, *of)
     call = {"lengths": [5, 0, 3]}
     yield "lstm lengths", partial(check, "lstm", SHAPES[0], torch.float64, call, bidirectional=True, num_layers=2)
     yield "gru dropout", partial(check, "gru", SHAPES[0], torch.float64, {}, recurrent_dropout=0.3, zoneout=0.2)

@@ -29,12 +29,13 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: checks.check("lstm", SMALL, torch.float16, {}),
         lambda: checks.check_tf32("lstm", SMALL),
         lambda: checks.check_reading("lstm", SMALL, torch.float32, {}),
+        lambda: checks.check_inference("gru_before", (1, *SMALL[1:]), torch.float64),
         lambda: checks.check_repeats(SMALL),
         checks.check_layout,
         checks.check_compiled,
         lambda: checks.check_empty("triton"),
     ],
-    ids=["lengths", "float16", "TF32", "read", "repeats", "layout", "compiled", "empty"],
+    ids=["lengths", "float16", "TF32", "read", "inference", "repeats", "layout", "compiled", "empty"],
 )
 def test_they_are_right(made: Callable[[], str]) -> None:
     assert made().startswith("ok")
@@ -43,6 +44,7 @@ def test_they_are_right(made: Callable[[], str]) -> None:
 def test_they_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "RELATIVE", {torch.float64: 0.0})
     assert checks.check("lstm_layernorm", SMALL, torch.float64, {}).startswith("WRONG")
+    assert checks.check_inference("lstm_layernorm", SMALL, torch.float64).startswith("WRONG")
     found = [torch.zeros(2), torch.ones(2)]
     assert checks.same_bits(found, found) == "ok"
     assert checks.same_bits(found, found[::-1]) == "WRONG: other bits"

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,10 +54,12 @@ def main(cell: str, dtype: str, columns: str, precision: str, sizes: str = "any"
     graph, of = cells.load(cell).trace(), getattr(torch, dtype)
     made, (size, rows) = plan(graph), map(int, sizes.split("x")) if "x" in sizes else (0, 0)
     features = {"input": size, "hidden": size, **graph.other_sizes(size)}
-    for which in ("inference", "training", "backward"):
+    for which, late in (("inference", False), ("inference", True), ("training", False), ("backward", False)):
         scans = sizes == "scans" and program_of(made, which, scans=True) is not None
         if not size:
-            compile_program(made, which, replace(Blocks(), columns=int(columns)), of, precision, scans, sizes)
+            compile_program(made, which, Blocks(columns=int(columns), late=late), of, precision, scans, sizes)
+            continue
+        if late:  # and holds nothing
             continue
         weights = step_weights(lowered(made, which), made.phase.weights, features, of, precision)
         all_blocks = holding(weights, size, rows, Device(132))
@@ -78,7 +79,7 @@ def compile_program(
     made: Plan, which: str, blocks: Blocks, dtype: torch.dtype, precision: str, scans: bool = False, sizes: str = "any"
 ) -> list[Any]:
     """All functions of a program. Sizes of one feature are as Triton specialises them."""
-    found = kernels(made, which, scans=scans, holds=blocks.holds, scatters=blocks.scatters)
+    found = kernels(made, which, scans, blocks.holds, blocks.scatters, blocks.late and not scans)
     all_compiled = []
     packed = sizes == "packed"
     roles = {buffer.name: buffer.role for buffer in found.lowered.program.buffers}

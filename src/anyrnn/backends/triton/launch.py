@@ -46,33 +46,35 @@ def program_of(plan: Plan, which: str, scans: bool = False) -> Program | None:
     return with_scans(plan, which) if scans else program
 
 
-def code_of(plan: Plan, which: str, name: str, scans: bool = False, holds: int = 0, scatters: bool = False) -> Code:
+def code_of(
+    plan: Plan, which: str, name: str, scans: bool = False, holds: int = 0, scatters: bool = False, late: bool = False
+) -> Code:
     """The text of a program of a plan."""
     program = program_of(plan, which, scans)
     assert program is not None
-    return write(program, plan.phase.weights, f"{name}_{which}", holds, scatters)
+    return write(program, plan.phase.weights, f"{name}_{which}", holds, scatters, late)
 
 
 @lru_cache(maxsize=256)
-def lowered(plan: Plan, which: str, scans: bool = False) -> Lowered:
+def lowered(plan: Plan, which: str, scans: bool = False, late: bool = False) -> Lowered:
     """A program of a plan, its affines taken apart."""
     program = program_of(plan, which, scans)
     assert program is not None
-    return Lowered(program)
+    return Lowered(program, late)
 
 
 @lru_cache(maxsize=256)
-def kernels(plan: Plan, which: str, scans: bool = False, holds: int = 0, scatters: bool = False) -> Kernels:
+def kernels(plan: Plan, which: str, scans: bool = False, holds: int = 0, scatters: bool = False, late: bool = False) -> Kernels:
     """Those of a program. Triton compiles each when it is first launched."""
     import triton
     import triton.language as tl
 
     from anyrnn.backends.triton import functions
 
-    code = code_of(plan, which, plan.graph.name, scans, holds, scatters)
+    code = code_of(plan, which, plan.graph.name, scans, holds, scatters, late)
     file = f"<anyrnn {plan.graph.name} {which} {abs(hash(code.text)):x}>"
     lines = code.text.splitlines(keepends=True)
     linecache.cache[file] = (len(code.text), None, lines, file)  # Triton reads a function's text from its file
     space: dict[str, Any] = {"triton": triton, "tl": tl, "functions": functions, "__name__": "anyrnn.backends.triton.generated"}
     exec(compile(code.text, file, "exec"), space)
-    return Kernels(code, lowered(plan, which, scans), {name: space[name] for name in code.arguments})
+    return Kernels(code, lowered(plan, which, scans, late), {name: space[name] for name in code.arguments})

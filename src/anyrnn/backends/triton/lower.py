@@ -68,10 +68,10 @@ LEAST_SCATTERED = 3
 
 
 class Lowered:
-    """A program with its affines taken apart."""
+    """A program with its affines taken apart. `late`: what could be multiplied before the steps is multiplied in them."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, late: bool = False) -> None:
+        self.program, self.late = program, late
         self.sums: dict[tuple[int, int], Sum] = {}
         """by the identity of a kernel, and the node"""
         self.earlies: dict[tuple[object, ...], Early] = {}
@@ -159,7 +159,7 @@ class Lowered:
                     for m, o, transposed, heads in parts
                 ]
                 biases = tuple(nodes[b].attributes[0] for b in bias_nodes)
-                early = [t for t in terms if t.operand not in late_buffers]
+                early = [t for t in terms if t.operand not in late_buffers and not (in_loop and self.late)]
                 first = early[0].later if early and in_loop else 0
                 early = [t for t in early if t.later == first or not in_loop]
                 late = tuple(t for t in terms if t not in early)

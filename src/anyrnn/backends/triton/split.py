@@ -90,6 +90,8 @@ class Blocks:
     """in how many parts, one for each warp, an operand of held weights is multiplied, or a sum that is scattered is made"""
     scatters: bool = False
     """whether sums that can be scattered are (see `lower.Scatter`)"""
+    late: bool = False
+    """whether what could be multiplied before the steps is multiplied in them"""
     stages: int = 3
     """how many blocks of a product are on their way at once; one where weights are held: loads might be moved before a barrier"""
 

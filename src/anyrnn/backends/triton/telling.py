@@ -19,7 +19,9 @@ def of_weights(blocks: Blocks, weights: StepWeights, features: int, rows: int, d
         where = f"weights are held on chip, in {held_bytes(blocks, weights) / 1024:.0f} of the {room}"
         return where + ("; sums are made where their operands are, and their parts passed on" if blocks.scatters else "")
     least = min((held_bytes(b, weights) for b in could_hold(weights, features)), default=0)
-    if refused:
+    if blocks.late:
+        why = "there are few of these, and the input is multiplied in them too"
+    elif refused:
         why = f"Triton found no room for a part of them in the {room}"
     elif weights.block_diagonal:
         why = "block-diagonal ones always are"

@@ -59,10 +59,10 @@ def flat_key(kernel: Kernel) -> tuple[str, str]:
 class Writer:
     """Writes the functions of one program."""
 
-    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: int, scatters: bool) -> None:
+    def __init__(self, program: Program, weights: Sequence[Weight], name: str, holds: int, scatters: bool, late: bool) -> None:
         self.program, self.name, self.holds = program, name, holds
         self.weights = {w.name: w for w in weights}
-        self.lowered = Lowered(program)
+        self.lowered = Lowered(program, late)
         self.buffers: dict[str, Buffer] = {b.name: b for b in program.buffers}
         for early in self.lowered.earlies.values():
             self.buffers[early.name] = Buffer(early.name, "chunk", early.dim)
@@ -312,8 +312,10 @@ def _call(function: str, arguments: Sequence[Argument], depth: int) -> list[str]
     return [INDENT * depth + f"{function}(", *filled([*plain, *constants, *BLOCKS], depth + 1), INDENT * depth + ")"]
 
 
-def write(program: Program, weights: Sequence[Weight], name: str, holds: int, scatters: bool) -> Code:
+def write(
+    program: Program, weights: Sequence[Weight], name: str, holds: int = 0, scatters: bool = False, late: bool = False
+) -> Code:
     """The text of a program; `holds`: in how many blocks its launches hold the weights of the steps, see `Blocks`; `scatters`:
-    whether they scatter sums.
+    whether they scatter sums; `late`: whether they multiply in the steps what is known before.
     """
-    return Writer(program, weights, identifier(name), holds, scatters).code()
+    return Writer(program, weights, identifier(name), holds, scatters, late).code()

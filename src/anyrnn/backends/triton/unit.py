@@ -77,9 +77,9 @@ class Unit:
 
     def _choose(self) -> None:
         self.blocks = blocks_of(*self.kind)
-        self.kernels: Kernels = launch.kernels(
-            self.network.plan, self.which, self.blocks.scans, self.blocks.holds, self.blocks.scatters
-        )
+        blocks = self.blocks
+        how = blocks.scans, blocks.holds, blocks.scatters, blocks.late
+        self.kernels: Kernels = launch.kernels(self.network.plan, self.which, *how)
 
     # memory
 
@@ -485,23 +485,27 @@ TOO_LARGE: set[object] = set()
 """What of `_key` holds no weights, though the model thought that they fit."""
 NOT_AHEAD: set[object] = set()
 """What of `_key` has no room for more than one block of a product."""
+FEW_STEPS, FEW_ROWS = 2, 64
+"""Steps, and rows of all of them, of a call without gradients whose inputs are multiplied in the steps, by weights that are read:
+a product before them takes a processor longer than all else, and to hold weights is to read them once.
+"""
 
 
 def _key(
     network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
-) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, Device]:
+) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, bool, Device]:
     """What the blocks of a layer's loop depend on."""
     sizes = tuple(sorted(network.layer_sizes(layer).items()))
-    found = device_of(device)
-    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype, found), found
+    found, late = device_of(device), which == "inference" and extent.steps <= FEW_STEPS and extent.total <= FEW_ROWS
+    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype, found), late, found
 
 
 @lru_cache(maxsize=256)
 def _wanted(
-    plan: Plan, which: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, precision: str
+    plan: Plan, which: str, sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, precision: str, late: bool
 ) -> tuple[StepWeights, int]:
     """What the steps of a layer multiply by, in products of a kind, and the features of the widest kernel."""
-    lowered = launch.lowered(plan, which)
+    lowered = launch.lowered(plan, which, late=late)
     kernels = [kernel for stage in lowered.loop for kernel in stage.kernels]
     widest = max((kernel.dim.evaluate(dict(sizes)) for kernel in kernels if kernel.dim is not None), default=1)
     return step_weights(lowered, plan.phase.weights, dict(sizes), dtype, precision), widest
@@ -515,13 +519,14 @@ def _chosen(
     rows: int,
     dtype: torch.dtype,
     precision: str,
+    late: bool,
     device: Device,
     may_hold: bool,
     may_scatter: bool,
 ) -> Blocks:
-    weights, features = _wanted(plan, which, sizes, dtype, precision)
+    weights, features = _wanted(plan, which, sizes, dtype, precision, late)
     weights = weights if may_scatter else replace(weights, scattered=None)
-    return choose(getattr(plan, which), weights, features, rows, device, may_hold)
+    return replace(choose(getattr(plan, which), weights, features, rows, device, may_hold and not late), late=late)
 
 
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
@@ -537,8 +542,8 @@ def told(
     network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
 ) -> tuple[str, list[str]]:
     """Where the programs of a layer have the weights of the steps, and why; and what would be faster."""
-    key = plan, _, sizes, rows, _, precision, found = _key(network, which, layer, extent, dtype, device)
+    key = plan, _, sizes, rows, _, precision, late, found = _key(network, which, layer, extent, dtype, device)
     blocks = blocks_of(network, which, layer, extent, dtype, device)
-    weights, widest = _wanted(plan, which, sizes, dtype, precision)
+    weights, widest = _wanted(plan, which, sizes, dtype, precision, late)
     where = telling.of_weights(blocks, weights, widest, rows, found, key in TOO_LARGE)
     return where, telling.of_speed(blocks, weights, rows, dtype, found)
