@@ -16,6 +16,11 @@ def failed(error: Exception) -> str:
     return f"{FAILED} {type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:300]}"
 
 
+def is_the_devices(error: Exception) -> bool:
+    """Whether everything after it fails too."""
+    return "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError"
+
+
 class NotHereError(Exception):
     """An item that cannot be done on this machine, or is not done at all, with the reason."""
 

@@ -15,15 +15,10 @@ from functools import partial
 from typing import Any, TextIO
 
 from benchmarks.gpu import speeds
-from benchmarks.gpu.items import NOT_HERE, NotHereError, failed, parts
+from benchmarks.gpu.items import NOT_HERE, NotHereError, failed, is_the_devices, parts
 
 ALL = "all of it"
 """The name of a part whose items are not known, as asking for them raised."""
-
-
-def is_the_devices(error: Exception) -> bool:
-    """Whether everything after it fails too."""
-    return "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError"
 
 
 def main(wanted: list[str], told: TextIO, answers: TextIO) -> int:
