@@ -75,19 +75,20 @@ def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monke
     assert ("a larger batch is free: 8 of 132 multiprocessors have work" in told) == (cell == "lstm_heads(heads=2)")
 
 
-def test_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without gradients, of few samples: the input is multiplied in the steps, and no weights are held."""
+@pytest.mark.parametrize(
+    ("hidden", "steps", "samples", "few"),
+    [(256, 1, 64, True), (128, 2, 32, True), (256, 1, 65, False), (64, 4, 1, True), (64, 5, 1, False), (256, 2, 1, False)],
+)
+def test_few_steps(hidden: int, steps: int, samples: int, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients, of few samples: the input is multiplied in the steps, and no weights are held, where that is quick."""
     monkeypatch.setattr("anyrnn.torch.gpu.device_of", lambda device: H100)
     monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: H100)
-    layer = anyrnn.torch.LSTM(4, 256, backend="triton")
+    layer, x = anyrnn.torch.LSTM(hidden, hidden, backend="triton"), torch.zeros(steps, samples, hidden)
     with torch.no_grad():
-        for steps, samples, few in ((1, 64, True), (2, 32, True), (2, 33, False), (3, 1, False)):
-            told = str(anyrnn.explain(layer, torch.zeros(steps, samples, 4)))
-            assert (
-                "weights are read in every step: there are few of these, and the input is multiplied in them too" in told
-            ) == few
-            assert ("weights are held on chip" in told) != few
-    assert "weights are held on chip" in str(anyrnn.explain(layer, torch.zeros(1, 1, 4)))
+        told = str(anyrnn.explain(layer, x))
+    assert ("weights are read in every step: there are few of these, and the input is multiplied in them too" in told) == few
+    assert ("weights are held on chip" in told) != few
+    assert "weights are held on chip" in str(anyrnn.explain(layer, x))
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,11 @@ def choose(program: Program, weights: StepWeights, features: int, rows: int, dev
     return found
 
 
+def seconds_of(program: Program, blocks: Blocks, weights: StepWeights, features: int, device: Device) -> float:
+    """Of a step, by the model."""
+    return _seconds(blocks, weights, features, device, barriers(program) * device.barrier)
+
+
 def barriers(program: Program) -> int:
     """How often programs that share the features wait for each other in a step: between stages, and within one after what its
     other kernels read of shared rows.

@@ -17,7 +17,7 @@ from anyrnn.backends.triton.lower import Early
 from anyrnn.backends.triton.memory import Chunk, Extent, Run, Window, counters, keep, of_states
 from anyrnn.backends.triton.names import OF_STATES
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
-from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, step_weights, worth_scans
+from anyrnn.backends.triton.split import Blocks, StepWeights, choose, precision_of, seconds_of, step_weights, worth_scans
 from anyrnn.backends.triton.text import flat_key
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import Randomness, threshold
@@ -485,19 +485,19 @@ TOO_LARGE: set[object] = set()
 """What of `_key` holds no weights, though the model thought that they fit."""
 NOT_AHEAD: set[object] = set()
 """What of `_key` has no room for more than one block of a product."""
-FEW_STEPS, FEW_ROWS = 2, 64
-"""Steps, and rows of all of them, of a call without gradients whose inputs are multiplied in the steps, by weights that are read:
-a product before them takes a processor longer than all else, and to hold weights is to read them once.
+FEW_STEPS, FEW_ROWS, MOST_LATER = 4, 64, 3e-5
+"""Steps, and rows of all of them, of a call without gradients whose inputs may be multiplied in the steps, and seconds that this
+may take more there: a product and a sum of biases before them take a processor 12 to 50 us, and a device 10.
 """
 
 
 def _key(
     network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
-) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, bool, Device]:
-    """What the blocks of a layer's loop depend on."""
+) -> tuple[Plan, str, tuple[tuple[str, int], ...], int, torch.dtype, str, int, Device]:
+    """What the blocks of a layer's loop depend on. The last but one: the steps of a call of few."""
     sizes = tuple(sorted(network.layer_sizes(layer).items()))
-    found, late = device_of(device), which == "inference" and extent.steps <= FEW_STEPS and extent.total <= FEW_ROWS
-    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype, found), late, found
+    found, few = device_of(device), which == "inference" and extent.steps <= FEW_STEPS and extent.total <= FEW_ROWS
+    return network.plan, which, sizes, extent.rows, dtype, precision_of(dtype, found), extent.steps * few, found
 
 
 @lru_cache(maxsize=256)
@@ -519,14 +519,22 @@ def _chosen(
     rows: int,
     dtype: torch.dtype,
     precision: str,
-    late: bool,
+    steps: int,
     device: Device,
     may_hold: bool,
     may_scatter: bool,
 ) -> Blocks:
-    weights, features = _wanted(plan, which, sizes, dtype, precision, late)
+    """`steps`: of few; of others it does not matter how many they are."""
+    program, kind = getattr(plan, which), (plan, which, sizes, dtype, precision)
+    weights, features = _wanted(*kind, late=False)
     weights = weights if may_scatter else replace(weights, scattered=None)
-    return replace(choose(getattr(plan, which), weights, features, rows, device, may_hold and not late), late=late)
+    blocks = choose(program, weights, features, rows, device, may_hold)
+    if not steps:
+        return blocks
+    of_late, _ = _wanted(*kind, late=True)
+    late = choose(program, of_late, features, rows, device, may_hold=False)  # to hold them would be to read them once, too
+    later = seconds_of(program, late, of_late, features, device) - seconds_of(program, blocks, weights, features, device)
+    return replace(late, late=True) if steps * later <= MOST_LATER else blocks
 
 
 def blocks_of(network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device) -> Blocks:
@@ -542,8 +550,8 @@ def told(
     network: Network, which: str, layer: int, extent: Extent, dtype: torch.dtype, device: torch.device
 ) -> tuple[str, list[str]]:
     """Where the programs of a layer have the weights of the steps, and why; and what would be faster."""
-    key = plan, _, sizes, rows, _, precision, late, found = _key(network, which, layer, extent, dtype, device)
+    key = plan, _, sizes, rows, _, precision, _, found = _key(network, which, layer, extent, dtype, device)
     blocks = blocks_of(network, which, layer, extent, dtype, device)
-    weights, widest = _wanted(plan, which, sizes, dtype, precision, late)
+    weights, widest = _wanted(plan, which, sizes, dtype, precision, blocks.late)
     where = telling.of_weights(blocks, weights, widest, rows, found, key in TOO_LARGE)
     return where, telling.of_speed(blocks, weights, rows, dtype, found)
