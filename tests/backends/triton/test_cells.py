@@ -134,7 +134,7 @@ def test_programs_that_read_many_features_at_a_time(cell: str, blocks: Blocks, m
     """Of operands and weights that have more, or fewer, and no multiple of them."""
     run_together(monkeypatch, "random")
     hold_weights(monkeypatch)
-    monkeypatch.setattr(unit, "choose", lambda *_: blocks)
+    monkeypatch.setattr(unit, "choose", lambda *_, **__: blocks)
     shape = shape_for(cell, 5, 76)
     found, expected = (run(make(cell, backend, **shape), 3, 18, with_state=True) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)

@@ -97,6 +97,7 @@ def hold_weights(
         return chosen[-1]
 
     monkeypatch.setattr(unit, "choose", held)
+    monkeypatch.setattr(unit, "FEW_STEPS", 0)  # calls of few steps hold none
     monkeypatch.setattr(unit, "_chosen", unit._chosen.__wrapped__)
     return chosen
 
