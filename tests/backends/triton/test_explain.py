@@ -131,6 +131,17 @@ def test_weights_are_held_where_they_fit(cell: str, dtype: torch.dtype, hidden: 
     assert not blocks.holds or split.held_bytes(blocks, weights) <= H100.shared_bytes
 
 
+def test_products_of_one_slice_are_of_few_samples_and_many_columns() -> None:
+    """Others leave the compiler no registers, or some warps nothing of their own."""
+    made = plan(cells.load("lstm").trace())
+    of = Lowered(made.inference), made.phase.weights, {"hidden": 512, "input": 512}
+    for dtype, precision, depth in ((torch.bfloat16, "ieee", 512), (torch.float32, "tf32", 256)):
+        found = [b for b in split.could_hold(split.step_weights(*of, dtype, precision), 512) if b.warps > 4]
+        assert {(b.rows, b.slices, b.depth, b.holds) for b in found} == {(16, 1, depth, 512 // depth)}
+        assert {b.features for b in found} == {16, 32}
+    assert not [b for b in split.could_hold(split.step_weights(*of, torch.float32, split.THREE_PARTS), 512) if b.warps > 4]
+
+
 @pytest.mark.parametrize(
     ("cell", "hidden", "rows", "held"),
     [
@@ -145,9 +156,13 @@ def test_weights_are_not_held_by_more_code_than_a_multiprocessor_keeps(cell: str
     made = plan(cells.load(cell).trace())
     sizes = {"hidden": hidden, "input": hidden}
     weights = split.step_weights(Lowered(made.backward), made.phase.weights, sizes, torch.float32, split.THREE_PARTS)
-    blocks = choose(made.backward, replace(weights, scattered=None), hidden, rows, H100)
+    weights = replace(weights, scattered=None)
+    blocks = choose(made.backward, weights, hidden, rows, H100)
     assert bool(blocks.holds) == held
-    in_tf32 = replace(weights, scattered=None, precision="tf32")
+    assert held or blocks.depth == 64  # of three operands or four more have no registers
+    why = "weights are read in every step: a step that held them would have more instructions than a multiprocessor keeps"
+    assert (telling.of_weights(blocks, weights, hidden, rows, H100, refused=False) == why) != held
+    in_tf32 = replace(weights, precision="tf32")
     assert choose(made.backward, in_tf32, hidden, rows, H100).holds
 
 
