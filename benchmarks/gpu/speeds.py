@@ -45,16 +45,18 @@ def blocks_of_calls(call: Callable[[], object]) -> Callable[[], float]:
         torch.cuda.synchronize()
     count = max(1, min(200, round(SECONDS / max(1e-6, time.perf_counter() - start))))
 
-    def block() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(count):
-            call()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / count
+    return partial(_each, call, count)
 
-    return block
+
+def _each(call: Callable[[], object], count: int) -> float:
+    """Milliseconds of one of so many calls, by the device's clock."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count
 
 
 def ceilings() -> Items:
@@ -165,15 +167,9 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
 def by_the_device_alone(call: Callable[[], object], usual: float) -> float:
     """Milliseconds of a call of `usual` ones where its Python takes none: the device waits until it has been given some."""
     count = max(1, min(10, round(20 / usual)))
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     torch.cuda._sleep(round((2 * count * usual + 5) * CYCLES))
-    begin.record()
-    for _ in range(count):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / count
+    return _each(call, count)
 
 
 def given_of(row: Row, dtype: torch.dtype) -> tuple[Any, torch.Tensor]:

@@ -246,6 +246,32 @@ def test_kernels_have_the_blocks_that_their_names_say(monkeypatch: pytest.Monkey
     assert [(one[0].features, one[0].holds, one[3]) for one in (*others, last)] == [(32, 0, 128), (32, 0, 128), (16, 4, 128)]
 
 
+def test_times_are_of_one_call_without_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = clock[0]
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at - self.at
+
+    def pass_by(milliseconds: float) -> None:
+        clock[0] += milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", pass_by)
+    assert speeds.milliseconds(partial(pass_by, 3.0)) == 3.0
+    assert speeds.by_the_device_alone(partial(pass_by, 3.0), 4.0) == 3.0
+
+
 def test_a_call_that_computes_nothing_has_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speeds, "DEVICE", torch.device("cpu"))
     given: list[torch.Tensor] = []
