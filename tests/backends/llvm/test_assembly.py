@@ -117,6 +117,20 @@ def test_each_line_of_weights_is_fetched_once(monkeypatch):
     assert "is_whole_and_near" in run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text
 
 
+@pytest.mark.parametrize(("vector_bytes", "registers", "fetches"), [(32, 16, {4: 6, 2: 8, 1: 4}), (64, 32, {4: 16, 2: 8, 1: 4})])
+def test_few_samples_fetch_what_products_are_added_to(vector_bytes, registers, fetches, monkeypatch):
+    """Each line of it: of four vectors, but those of a tile of four rows and 16 registers of half of them at a time. A highest
+    tile (of three rows, or six) fetches none.
+    """
+    machine = replace(target.machine(), vector_bytes=vector_bytes, registers=registers)
+    monkeypatch.setattr(target, "machine", lambda: machine)
+    text = run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text
+    tiles = text[text.index("define internal void @products_") :].partition("\n}\n")[0]
+    heights = tile_heights(machine, 4)
+    assert {*fetches} == {*heights[1:], 4}
+    assert len(re.findall(r"@llvm.prefetch.p0\(ptr %before", tiles)) == sum(fetches.values())
+
+
 @pytest.mark.parametrize("place", ["64(%rsp)", "-64(%rbp)"])
 def test_a_loop_with_stack_access_is_found(place):
     """The test above can fail."""

@@ -321,10 +321,21 @@ class _Products:
     def _multiply(self, block: Block, tile: Tile, vectors: list[int], places: list[Place]) -> None:
         """Add a block's products of some vectors of its weights."""
         b, e = self.b, self.element
+        if tile.height == self.tall or tile.height < self.kind.heights[0]:
+            self._fetch_before(places, tile.height)
         for k, value in enumerate(self._chain(block, tile, vectors)):
             i, place = k // len(places), places[k % len(places)]
             before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
             b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
+
+    def _fetch_before(self, places: list[Place], height: int) -> None:
+        """Bring nearer what products are added to. Of few samples it is a line or two for each vector, and no processor guesses
+        where the next ones are; the rows of highest tiles follow each other.
+        """
+        rows = [*range(0, height - 1, LINE_BYTES // self.element.panel_row), height - 1]
+        for place in places:
+            for i in rows:
+                self.b.prefetch(self.b.at(place.before, self.b.mul(place.apart, i), "i8", "before"))
 
     def _chain(self, block: Block, tile: Tile, vectors: list[int]) -> list[Value]:
         """Sums of a block's products in registers: [row][vector].
