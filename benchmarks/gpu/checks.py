@@ -16,7 +16,7 @@ import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
-from anyrnn.backends.triton import unit
+from anyrnn.backends.triton import choosing
 from anyrnn.backends.triton.device import device_of
 from benchmarks.gpu.items import Items, NotHereError
 
@@ -46,7 +46,7 @@ CALLS = 4
 def check_reading(*how: Any) -> str:
     """The same of programs that hold no weights."""
     device = replace(device_of(torch.device(DEVICE)), shared_bytes=0)
-    with patch.object(unit, "device_of", return_value=device):
+    with patch.object(choosing, "device_of", return_value=device):
         return check(*how)
 
 

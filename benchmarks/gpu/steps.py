@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 
 import anyrnn.torch
-from anyrnn.backends.triton import launch, split, tape, unit
+from anyrnn.backends.triton import choosing, launch, split, tape
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.split import Blocks
 from anyrnn.sequence.network import Network
@@ -27,19 +27,19 @@ STEPS = 200, 1200
 def step_of(blocks: Blocks, hidden: int, dtype: torch.dtype, samples: int = SAMPLES, precision: str = "") -> str:
     """A step of an LSTM's kernel. `precision`: of products of another kind than torch's setting says."""
     module = anyrnn.torch.LSTM(16, hidden, device=DEVICE, dtype=dtype, backend="triton").eval()
-    of_products = patch.object(unit, "precision_of", return_value=precision) if precision else nullcontext()
-    with torch.no_grad(), patch.object(unit, "blocks_of", return_value=blocks), of_products:
+    of_products = patch.object(choosing, "precision_of", return_value=precision) if precision else nullcontext()
+    with torch.no_grad(), patch.object(choosing, "blocks_of", return_value=blocks), of_products:
         return _told(_of_each_step(module, dtype, samples), blocks)
 
 
 def gradient_step_of(blocks: Blocks, hidden: int, dtype: torch.dtype, samples: int = SAMPLES) -> str:
     """What a step adds to a training call, gradients of weights included. `blocks`: of the gradient's kernel."""
-    module, usual = anyrnn.torch.LSTM(16, hidden, device=DEVICE, dtype=dtype, backend="triton"), unit.blocks_of
+    module, usual = anyrnn.torch.LSTM(16, hidden, device=DEVICE, dtype=dtype, backend="triton"), choosing.blocks_of
 
     def blocks_of(network: Network, which: str, *of: Any) -> Blocks:
         return blocks if which == "backward" else usual(network, which, *of)
 
-    with patch.object(unit, "blocks_of", blocks_of):
+    with patch.object(choosing, "blocks_of", blocks_of):
         return _told(_of_each_step(lambda x: module(x)[0].sum().backward(), dtype, samples), blocks)
 
 

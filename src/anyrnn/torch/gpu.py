@@ -17,11 +17,11 @@ from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.quick import EMPTY
 from anyrnn.backends.triton import run as triton
+from anyrnn.backends.triton.choosing import blocks_of, told
 from anyrnn.backends.triton.device import device_of
 from anyrnn.backends.triton.memory import Extent, reserve_bytes, windows_of
 from anyrnn.backends.triton.split import barriers
 from anyrnn.backends.triton.tape import Work
-from anyrnn.backends.triton.unit import blocks_of, told
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing

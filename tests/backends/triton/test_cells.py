@@ -10,7 +10,7 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, cells, sigmoid, sqrt, tanh, vector, where
-from anyrnn.backends.triton import functions, memory, unit
+from anyrnn.backends.triton import choosing, functions, memory
 from anyrnn.backends.triton.launch import lowered
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.split import Blocks
@@ -104,8 +104,8 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=() if c in (*QUICK, "lstm") else slow) for c in cells.names()])
 def test_few_steps(cell: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose inputs are multiplied in the steps, without gradients: nothing is multiplied before."""
-    monkeypatch.setattr(unit, "MOST_LATER", math.inf)
-    monkeypatch.setattr(unit, "_chosen", unit._chosen.__wrapped__)
+    monkeypatch.setattr(choosing, "MOST_LATER", math.inf)
+    monkeypatch.setattr(choosing, "_chosen", choosing._chosen.__wrapped__)
     shape = shape_for(cell, 5, 34 if cell == "lstm_heads" else 7)
     modules = [make(cell, backend, **shape) for backend in ("triton", "reference")]
     found, expected = (run(module, steps, 18, with_state=True) for module in modules)
@@ -134,7 +134,7 @@ def test_programs_that_read_many_features_at_a_time(cell: str, blocks: Blocks, m
     """Of operands and weights that have more, or fewer, and no multiple of them."""
     run_together(monkeypatch, "random")
     hold_weights(monkeypatch)
-    monkeypatch.setattr(unit, "choose", lambda *_, **__: blocks)
+    monkeypatch.setattr(choosing, "choose", lambda *_, **__: blocks)
     shape = shape_for(cell, 5, 76)
     found, expected = (run(make(cell, backend, **shape), 3, 18, with_state=True) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)

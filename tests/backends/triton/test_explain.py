@@ -12,7 +12,7 @@ from triton.runtime.errors import OutOfResources
 import anyrnn
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import split, telling, unit
+from anyrnn.backends.triton import choosing, split, telling
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Lowered
@@ -66,7 +66,7 @@ def test_in_the_interpreter() -> None:
 )
 def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anyrnn.torch.gpu.device_of", lambda device: H100)
-    monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: H100)
+    monkeypatch.setattr("anyrnn.backends.triton.choosing.device_of", lambda device: H100)
     layer = anyrnn.torch.Recurrent(cell, 4, hidden, backend="triton", dtype=dtype)
     told = str(anyrnn.explain(layer, torch.zeros(3, 20, 4, dtype=dtype)))
     assert f"2 blocks of 16 samples on 132 multiprocessors, {how}" in told
@@ -82,7 +82,7 @@ def test_on_a_device(cell: str, hidden: int, dtype: torch.dtype, how: str, monke
 def test_few_steps(hidden: int, steps: int, samples: int, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gradients, of few samples: the input is multiplied in the steps, and no weights are held, where that is quick."""
     monkeypatch.setattr("anyrnn.torch.gpu.device_of", lambda device: H100)
-    monkeypatch.setattr("anyrnn.backends.triton.unit.device_of", lambda device: H100)
+    monkeypatch.setattr("anyrnn.backends.triton.choosing.device_of", lambda device: H100)
     layer, x = anyrnn.torch.LSTM(hidden, hidden, backend="triton"), torch.zeros(steps, samples, hidden)
     with torch.no_grad():
         told = str(anyrnn.explain(layer, x))
@@ -214,7 +214,7 @@ def test_sums_are_scattered_where_less_is_passed(
 def test_why_weights_are_held_or_read(
     device: Device, dtype: torch.dtype, rows: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("backends.triton.unit", "torch.gpu"):
+    for module in ("backends.triton.choosing", "torch.gpu"):
         monkeypatch.setattr(f"anyrnn.{module}.device_of", lambda _: device)
     layer = anyrnn.torch.LSTM(4, 256, backend="triton", dtype=dtype)
     assert why in str(anyrnn.explain(layer, torch.zeros(3, rows, 4, dtype=dtype)))
@@ -222,8 +222,8 @@ def test_why_weights_are_held_or_read(
 
 def test_what_does_not_fit_on_chip_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Triton says so, from then on."""
-    monkeypatch.setattr(unit, "TOO_LARGE", set())
-    monkeypatch.setattr(unit, "NOT_SCATTERED", set())
+    monkeypatch.setattr(choosing, "TOO_LARGE", set())
+    monkeypatch.setattr(choosing, "NOT_SCATTERED", set())
     hold_weights(monkeypatch)
     launched, launch = [], Kernels.launch
 

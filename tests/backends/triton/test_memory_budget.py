@@ -100,7 +100,7 @@ def test_cells(cell: str, call: str, compare: Callable[..., None]) -> None:
 @pytest.mark.parametrize("cell", ["mingru", "indrnn"])
 def test_scans(cell: str, compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan over the steps of a window."""
-    monkeypatch.setattr("anyrnn.backends.triton.unit.worth_scans", lambda *_: True)
+    monkeypatch.setattr("anyrnn.backends.triton.choosing.worth_scans", lambda *_: True)
     monkeypatch.setattr(split, "SCAN_STEPS", 2)
     compare(cell, {}, {}, 0.95)
 

@@ -32,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(self.which)
         scans(self, chunk)
 
-    monkeypatch.setattr("anyrnn.backends.triton.unit.worth_scans", lambda *_: True)
+    monkeypatch.setattr("anyrnn.backends.triton.choosing.worth_scans", lambda *_: True)
     monkeypatch.setattr(split, "SCAN_STEPS", BLOCK)
     monkeypatch.setattr(Unit, "scans", counted)
     return found
@@ -119,7 +119,7 @@ def test_16_bits_are_as_exact_as_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> N
     x = torch.randn(60, 3, 9, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     found = {}
     for scans in (True, False):
-        monkeypatch.setattr("anyrnn.backends.triton.unit.worth_scans", lambda *_, scans=scans: scans)
+        monkeypatch.setattr("anyrnn.backends.triton.choosing.worth_scans", lambda *_, scans=scans: scans)
         leaf = x.clone().requires_grad_()
         y = module(leaf)[0]
         y.sum().backward()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import tape, unit
+from anyrnn.backends.triton import choosing, tape
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.split import MANY_WARPS, Blocks, StepWeights, could_hold
 from anyrnn.passes.plan import Program
@@ -84,7 +84,7 @@ def hold_weights(
     `scatters`: sums are scattered that can be; `slices`: products are made in several, where they need not be. Gives what is
     chosen from then on.
     """
-    usual, chosen = unit.choose, list[Blocks]()
+    usual, chosen = choosing.choose, list[Blocks]()
     for calls in (tape.TAPES, tape.SEEN):  # which do not know of what is patched
         calls.clear()
 
@@ -96,9 +96,9 @@ def hold_weights(
         chosen.append(fitting[0] if fitting else usual(program, weights, widest, rows, device, may_hold))
         return chosen[-1]
 
-    monkeypatch.setattr(unit, "choose", held)
-    monkeypatch.setattr(unit, "FEW_STEPS", 0)  # calls of few steps hold none
-    monkeypatch.setattr(unit, "_chosen", unit._chosen.__wrapped__)
+    monkeypatch.setattr(choosing, "choose", held)
+    monkeypatch.setattr(choosing, "FEW_STEPS", 0)  # calls of few steps hold none
+    monkeypatch.setattr(choosing, "_chosen", choosing._chosen.__wrapped__)
     return chosen
 
 
