@@ -16,8 +16,9 @@ __all__ = ["interpreted"]
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN is there, and takes half of the time."""
-    for known in (choice.KNOWN, choice.DECIDED, tape.TAPES, tape.SEEN):
-        known.clear()
+    tape.forget()
+    choice.KNOWN.clear()
+    choice.DECIDED.clear()
     monkeypatch.setattr(run, "why_not", lambda network, *_: r if isinstance(r := matching.match(network), str) else None)
     monkeypatch.setattr(choice, "kind_of", lambda call, x, packing, trains: f"{call.network} {x.shape} {trains}")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

@@ -150,8 +150,9 @@ def test_short_calls_are_measured_between_others(once: float, counts: list[int],
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("which", ["generated kernels", "cuDNN"])
-def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, which: str) -> None:
     """Nor kept for other processes."""
+    monkeypatch.setenv("ANYRNN_CACHE", str(tmp_path))
 
     def broken(made: Any) -> float:
         if bool(CALLS) is (which == "cuDNN"):  # which is called, and measured, second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,12 @@ from triton.runtime.errors import OutOfResources
 import anyrnn
 import anyrnn.torch
 from anyrnn import cells
-from anyrnn.backends.triton import choosing, split, telling
+from anyrnn.backends.triton import choosing, split, tape, telling
 from anyrnn.backends.triton.device import Device
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.split import Blocks, choose
+from anyrnn.backends.triton.unit import Unit
 from anyrnn.passes.compile import plan
 from tests.backends.triton.twins import hold_weights, make, run
 from tests.budget import assert_agree
@@ -243,6 +245,30 @@ def test_what_does_not_fit_on_chip_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     assert launched[7:] == [False] * 3
     told = str(anyrnn.explain(layer, torch.zeros(5, 3, 4, dtype=torch.float64)))
     assert told.count("weights are read in every step: Triton found no room for a part of them") == 2
+
+
+def test_what_has_no_room_ahead_is_read_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Triton says so, from then on. What does not fit then is an error."""
+    monkeypatch.setattr(choosing, "NOT_AHEAD", set())
+    tape.forget()
+    stages, most, launch = list[int](), [1], Unit.launch
+
+    def refusing(self: Unit, name: str, grid: Sequence[int], blocks: Blocks, **how: Any) -> None:
+        if name == self.kernels.code.loop:
+            stages.append(blocks.stages)
+            if blocks.stages > most[0]:
+                raise OutOfResources(2**18, 2**17, "shared memory")
+        launch(self, name, grid, blocks, **how)
+
+    monkeypatch.setattr(Unit, "launch", refusing)
+    found, expected = (run(make("lstm", backend, 4, 40), 5, 3) for backend in ("triton", "reference"))
+    assert_agree(found, expected, "random cells, float64", "lstm", 1.0, None)
+    assert stages == [3, 1] * 3  # inference, forward, backward
+    run(make("lstm", "triton", 4, 40), 5, 3)
+    assert stages[6:] == [1] * 3
+    most[0] = 0
+    with pytest.raises(OutOfResources):
+        run(make("lstm", "triton", 4, 41), 5, 3)
 
 
 @pytest.mark.parametrize(("setting", "precision"), [("highest", "bf16x6"), ("high", "tf32")])

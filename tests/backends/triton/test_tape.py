@@ -26,11 +26,9 @@ CALLS = 4
 
 @pytest.fixture(autouse=True)
 def empty() -> Iterator[None]:
-    for cache in (tape.TAPES, tape.SEEN):
-        cache.clear()
+    tape.forget()
     yield
-    for cache in (tape.TAPES, tape.SEEN):
-        cache.clear()
+    tape.forget()
 
 
 def results(module: Any, numbers: Sequence[Tensor], **call: Any) -> list[list[Tensor]]:

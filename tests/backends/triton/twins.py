@@ -85,8 +85,7 @@ def hold_weights(
     chosen from then on.
     """
     usual, chosen = choosing.choose, list[Blocks]()
-    for calls in (tape.TAPES, tape.SEEN):  # which do not know of what is patched
-        calls.clear()
+    tape.forget()
 
     def held(program: Program, weights: StepWeights, widest: int, rows: int, device: Device, may_hold: bool) -> Blocks:
         parts = weights.scattered and replace(weights.scattered, precision="tf32")

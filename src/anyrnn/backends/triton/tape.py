@@ -55,6 +55,12 @@ def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
     return TAPES.get((key, tuple(map(form, given))))
 
 
+def forget() -> None:
+    """Know no calls any more: for whoever changes what they follow from in other ways than tensors and settings do."""
+    TAPES.clear()
+    SEEN.clear()
+
+
 @dataclass(frozen=True)
 class Work:
     """What a call comes to: `function(given)`."""
