@@ -47,10 +47,11 @@ block of all takes the place of what was there. `left0` and `right0`: the first 
 
 
 def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
-    """How many features of the left side are multiplied at once by so many vectors: as many as for any tile; those that are left
-    of a panel; then one by one.
+    """How many features of the left side are multiplied at once by so many vectors: those of a panel in as few tiles as there can
+    be, which are as even as can be; those that are left of it; then one by one.
     """
-    highest = min(lanes, tile_heights(machine, vectors)[0])
+    tiles = -(-lanes // tile_heights(machine, vectors)[0])
+    highest = -(-lanes // tiles)
     return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
 
 
