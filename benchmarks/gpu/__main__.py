@@ -114,16 +114,24 @@ class Report:
 
     def finish(self) -> int:
         """Judge, and tell in a line. The status: 0 where all checks were made and are right, and nothing failed."""
-        checked = {name: found for part in CHECKS for name, found in self.data[part].items()}
-        wrong = [name for name, found in checked.items() if not str(found).startswith("ok")]
-        named = [(f"{part}: {name}", found) for part in TIMED for name, found in self.data[part].items()]
-        broken = [name for name, found in named if any(str(one).startswith(FAILED) for one in _values(found))]
-        late = self.data["not_measured"]
+        checked = [name for part in CHECKS for name in self.data[part]]
+        wrong, broken, late = wrong_of(self.data), broken_of(self.data), self.data["not_measured"]
         unchecked = [name for name in late if name.startswith(CHECKS)]
-        self.data |= {"wrong": wrong, "failed": broken}
+        self.data |= {"wrong": [name.partition(": ")[2] for name in wrong], "failed": broken}
         self.write()
         print(f"{self.file}: {len(checked)} checks, {len(wrong)} wrong; {len(broken)} failed; {len(late)} not measured")
         return int(bool(wrong or broken or unchecked or not (checked or "only" in self.data)))
+
+
+def wrong_of(data: dict[str, Any]) -> list[str]:
+    """The checks whose results are not right, 'part: name'."""
+    return [f"{part}: {name}" for part in CHECKS for name, found in data[part].items() if not str(found).startswith("ok")]
+
+
+def broken_of(data: dict[str, Any]) -> list[str]:
+    """What was to be timed and could not be, or not all of it."""
+    named = [(f"{part}: {name}", found) for part in TIMED for name, found in data[part].items()]
+    return [name for name, found in named if any(str(one).startswith(FAILED) for one in _values(found))]
 
 
 def rest_of(before: dict[str, Any], items: Sequence[Item], now: dict[str, Any]) -> list[Item]:
@@ -134,7 +142,7 @@ def rest_of(before: dict[str, Any], items: Sequence[Item], now: dict[str, Any]) 
     for what in ("device", "versions"):
         if before[what] != now[what]:
             raise ValueError(f"that file has other {what}: {before[what]}, and here are {now[what]}")
-    again = {*before["not_measured"], *before["failed"], *(f"{part}: {name}" for part in CHECKS for name in before["wrong"])}
+    again = {*before["not_measured"], *wrong_of(before), *broken_of(before)}
     before["began"] = [*before.pop("began", []), before["date"]]
     return [item for item in items if ": ".join(item) in again]
 
@@ -245,6 +253,8 @@ def main(command: Sequence[str] = COMMAND) -> int:
             items = rest_of(before, items, found)
         except (OSError, ValueError) as error:
             parser.error(f"--rest: {error}")
+        except (KeyError, TypeError, AttributeError):
+            parser.error(f"--rest: {file} is no report of this command")
     wanted = [item for item in items if re.search(chosen.only or "", ": ".join(item))]
     if not wanted:
         parser.error("--rest: there is nothing left" if not items else f"--only: no item has {chosen.only!r}")

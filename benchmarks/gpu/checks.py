@@ -16,7 +16,7 @@ import anyrnn.torch
 from anyrnn import cells
 from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
-from anyrnn.backends.triton import choosing
+from anyrnn.backends.triton import choosing, tape
 from anyrnn.backends.triton.device import device_of
 from benchmarks.gpu.items import Items, NotHereError
 
@@ -46,8 +46,12 @@ CALLS = 4
 def check_reading(*how: Any) -> str:
     """The same of programs that hold no weights."""
     device = replace(device_of(torch.device(DEVICE)), shared_bytes=0)
-    with patch.object(choosing, "device_of", return_value=device):
-        return check(*how)
+    tape.forget()  # calls of programs that may hold weights
+    try:
+        with patch.object(choosing, "device_of", return_value=device):
+            return check(*how)
+    finally:
+        tape.forget()
 
 
 def check(
@@ -315,14 +319,14 @@ def check_second_device() -> str:
 def check_cudnn(kind: str) -> str:
     """cuDNN through our backend against torch.nn's module."""
     torch.manual_seed(0)
-    theirs: Any = MODULES[kind](12, 20, num_layers=2, bidirectional=True, device=DEVICE)
-    ours = anyrnn.torch.Recurrent(kind, 12, 20, num_layers=2, bidirectional=True, device=DEVICE)
+    theirs: Any = MODULES[kind](12, 21, num_layers=2, bidirectional=True, device=DEVICE)
+    ours = anyrnn.torch.Recurrent(kind, 12, 21, num_layers=2, bidirectional=True, device=DEVICE)
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(9, 5, 12, device=DEVICE, requires_grad=True)
     reason = cudnn.why_not(ours.network, x.dtype, x.device, uneven=False)
     if reason:
         return f"WRONG: {reason}"
-    first = [torch.zeros(4, 5, 20, device=DEVICE) for _ in ours.network.state_sizes]
+    first = [torch.zeros(4, 5, 21, device=DEVICE) for _ in ours.network.state_sizes]
     names = ours._mode.source_names
     sources = [ours.get_parameter(name) for name in names]
     buffer = cudnn.one_buffer(ours.network, sources)
@@ -331,8 +335,8 @@ def check_cudnn(kind: str) -> str:
     expected = theirs(x)[0]
     expected.backward(torch.cos(expected.detach()))
     worst = 0.0
-    for memory in (buffer, None):
-        with torch.no_grad():
+    for memory, kept in ((buffer, True), (None, True), (buffer, False)):
+        with torch.no_grad(), patch.object(cudnn, "is_kept_for_another", return_value=kept):
             output, last, reserve = cudnn.forward(ours.network, x, first, sources, memory, None, True)
             d_x, _, d_sources = cudnn.backward(
                 ours.network, x, first, sources, memory, None, reserve, torch.cos(output), [None] * len(last), (True, True, True)

@@ -47,10 +47,12 @@ def _of_each_step(call: Callable[[torch.Tensor], object], dtype: torch.dtype, sa
     """Microseconds."""
     found = []
     tape.forget()  # calls made before something was patched
-    for steps in STEPS:
-        x = torch.randn(steps, samples, 16, device=DEVICE, dtype=dtype)
-        found.append(milliseconds(partial(call, x)))
-    tape.forget()
+    try:
+        for steps in STEPS:
+            x = torch.randn(steps, samples, 16, device=DEVICE, dtype=dtype)
+            found.append(milliseconds(partial(call, x)))
+    finally:
+        tape.forget()
     return (found[1] - found[0]) * 1e3 / (STEPS[1] - STEPS[0])
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from anyrnn.backends.triton import tape
 from anyrnn.backends.triton.device import Device
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.suite import Row
@@ -136,6 +138,10 @@ def test_what_is_left_of_a_run_is_added_to_its_file(
     assert found["rows"] == {"lstm": {"triton": 1.5, "cudnn": 2.5}, "gru": {"triton": 1.0, "cudnn": 2.0}}
     assert found["began"] == ["first", "first"]
     assert log[-2:] == ["lstm False", "lstm True"]
+    file.write_text(
+        json.dumps({k: v for k, v in found.items() if k not in ("wrong", "failed")} | {"not_measured": ["rows: lstm"]})
+    )
+    assert run(monkeypatch, tmp_path, mended, "--rest")[0] == 0  # of a run that was stopped
     for other, why in (
         ({}, "there is nothing left"),
         ({"versions": "of others"}, "that file has other versions: here, and here are of"),
@@ -143,6 +149,30 @@ def test_what_is_left_of_a_run_is_added_to_its_file(
         with pytest.raises(SystemExit):
             run(monkeypatch, tmp_path, mended, "--rest", **other)
         assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"device": "Some Device", "versions": "here"}', "no JSON"])
+def test_only_a_report_has_a_rest(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "found.json").write_text(text)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, tmp_path, GOOD, "--rest")
+    assert "--rest: " in capsys.readouterr().err
+
+
+def test_programs_that_read_weights_are_not_those_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "TAPES", OrderedDict({"held": None}))
+    monkeypatch.setattr(checks, "device_of", lambda device: Device(132))
+
+    def check(*how: Any) -> str:
+        assert not tape.TAPES
+        tape.TAPES["read"] = None
+        return "ok"
+
+    monkeypatch.setattr(checks, "check", check)
+    assert checks.check_reading() == "ok"
+    assert not tape.TAPES
 
 
 @pytest.mark.parametrize(

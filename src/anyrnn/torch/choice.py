@@ -140,7 +140,12 @@ def _measured(runs: Callable[[str], Callable[[], object]]) -> Choice:
 def _of_many(run: Callable[[], object]) -> float:
     """Milliseconds of a call between others like it: of short ones Python makes the next while a device makes this one."""
     once = milliseconds(run)
-    return once if once > SHORT else milliseconds(lambda: [run() for _ in range(MANY)]) / MANY
+
+    def many() -> None:
+        for _ in range(MANY):
+            run()  # and lets go of what it gives, as most callers do before the next
+
+    return once if once > SHORT else milliseconds(many) / MANY
 
 
 def _about(number: int) -> int:

@@ -27,6 +27,7 @@ def forward(x: Tensor, weights: list[Tensor], _: int, buffer: Tensor, h: Tensor,
 def backward(x: Tensor, weights: list[Tensor], *more: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """All gradients of weights are how many ones the reserve has."""
     h, c, reserve = more[2], more[3], more[-2]
+    assert reserve.storage_offset() % 16 == 0
     WAS_COPIED.append(reserve.nbytes == reserve.untyped_storage().nbytes())
     ones = reserve.view(x.dtype).sum()
     reserve.zero_()
@@ -42,6 +43,28 @@ def operators(chosen: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.impl("_cudnn_rnn_backward", backward, "CPU")
     yield
     library._destroy()
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("steps", [1, 3, 5, 128])
+def test_it_begins_where_memory_of_its_own_would(steps: int) -> None:
+    """Whatever the output's size."""
+    module, x = anyrnn.torch.LSTM(3, HIDDEN, dtype=torch.bfloat16), torch.randn(steps, 1, 3, dtype=torch.bfloat16)
+    for _ in range(4):
+        module.zero_grad()
+        module(x)[0].sum().backward()
+        assert not WAS_COPIED[-1]
+        assert all(p.grad.eq(steps * HIDDEN).all() for p in module.parameters())
+
+
+@pytest.mark.usefixtures("operators")
+def test_it_is_copied_where_a_graph_captures_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which can run it again."""
+    module, x = anyrnn.torch.LSTM(3, HIDDEN), torch.randn(5, 2, 3)
+    loss = module(x)[0].sum()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    loss.backward()
+    assert WAS_COPIED[-1]
 
 
 @pytest.mark.usefixtures("operators")

@@ -21,8 +21,16 @@ WRONG_UNEVEN = range(8100, 8901)
 """Versions that give wrong numbers where sequences end at different steps."""
 
 
-is_kept_for_another: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-"""Whether there may be another backward pass over what autograd passes over now; True where it passes over nothing."""
+RESERVE_BEGIN = 512
+"""Bytes, of which cuDNN's part of a reserve begins at a multiple, as torch's memory does: it wants some."""
+keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
+def is_kept_for_another() -> bool:
+    """Whether there may be another backward pass over what autograd passes over now, also by a CUDA graph that captures this
+    one; True where it passes over nothing.
+    """
+    return keeps_graph() or torch.cuda.is_current_stream_capturing()
 
 
 def why_not(network: Network, dtype: torch.dtype, device: torch.device, uneven: bool) -> str | None:
@@ -169,8 +177,18 @@ def forward(
         x.contiguous(), given, len(PARAMETERS), buffer, h, c, *_arguments(found, network, counts, trains)
     )
     last = dict(zip(found.states, (h, c), strict=False))
-    reserve = torch.cat([output.contiguous().view(-1).view(torch.uint8), kept.view(torch.uint8)]) if trains else kept
+    reserve = _with_output(output.contiguous().view(-1).view(torch.uint8), kept.view(torch.uint8)) if trains else kept
     return output, [last[name] for name in network.graph.state_names], reserve
+
+
+def _with_output(output: Tensor, kept: Tensor) -> Tensor:
+    """What a backward call needs, in one piece: bytes of the output, and from `_begin` on those that cuDNN keeps."""
+    between = _begin(output.numel()) - output.numel()
+    return torch.cat([output, output.new_empty(between), kept] if between else [output, kept])
+
+
+def _begin(output_bytes: int) -> int:
+    return -(-output_bytes // RESERVE_BEGIN) * RESERVE_BEGIN
 
 
 def backward(
@@ -194,7 +212,7 @@ def backward(
     shape = (*x.shape[:-1], network.width)
     bytes = network.width * x.element_size() * (x.numel() // x.shape[-1])
     output = reserve[:bytes].view(x.dtype).view(shape)
-    kept = reserve[bytes:]
+    kept = reserve[_begin(bytes) :]
     if is_kept_for_another():
         kept = kept.clone()  # as cuDNN writes to it
     d_output = x.new_zeros(shape) if d_output is None else d_output.contiguous()

@@ -43,10 +43,7 @@ def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: 
         found = function(given)
     TAPES[whole] = Writer(given, watched.done, found).tape()
     SEEN.pop(whole, None)
-    while len(TAPES) > MOST:
-        forgotten = TAPES.popitem(last=False)[1]
-        if forgotten is not None:
-            linecache.cache.pop(forgotten.file, None)
+    _keep_latest(MOST)
     return found
 
 
@@ -57,8 +54,15 @@ def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:
 
 def forget() -> None:
     """Know no calls any more: for whoever changes what they follow from in other ways than tensors and settings do."""
-    TAPES.clear()
+    _keep_latest(0)
     SEEN.clear()
+
+
+def _keep_latest(count: int) -> None:
+    while len(TAPES) > count:
+        forgotten = TAPES.popitem(last=False)[1]
+        if forgotten is not None:
+            linecache.cache.pop(forgotten.file, None)
 
 
 @dataclass(frozen=True)
