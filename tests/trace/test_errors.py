@@ -240,6 +240,11 @@ def uses_a_complex_number(x, h):
     return h, State(h=h)
 
 
+def uses_a_number_beyond_floats(x, h):
+    h = h * 10**400  # HERE
+    return h, State(h=h)
+
+
 def takes_the_third_power(x, h):
     h = h**3  # HERE
     return h, State(h=h)
@@ -570,6 +575,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     uses_a_list: r"a list; expected a traced value or a number",
     uses_a_truth_value: r"a bool; expected a traced value or a number",
     uses_a_complex_number: r"a complex; expected a traced value or a number",
+    uses_a_number_beyond_floats: r"operand 2 of mul is a whole number that no float holds",
     takes_the_third_power: r"the power 3 is not in the language; 2 and 0\.5 are, and products",
     raises_to_a_traced_power: r"a traced value as an exponent is not in the language; use exp\(b \* log\(a\)\)",
     raises_a_number_to_a_traced_power: r"a traced value as an exponent is not in the language; use exp\(number \* value\)",

@@ -230,7 +230,10 @@ class Builder:
                 )
             return value
         if isinstance(value, NUMBERS) and not isinstance(value, bool):
-            return self.constant(float(value))
+            try:
+                return self.constant(float(value))
+            except OverflowError:
+                raise CellError(self.located(f"{who} is a whole number that no float holds")) from None
         kind = type(value).__name__
         raise CellError(
             self.located(f"{who} is a {kind}; expected a traced value or a number (use vector, scalar or matrix for parameters)")
