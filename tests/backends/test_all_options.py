@@ -151,6 +151,19 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=atol, err_msg=name)
 
 
+def test_a_layer_without_parameters() -> None:
+    """Whose parameter phase computes something all the same."""
+    make = partial(anyrnn.Recurrent, "hgrn", 3, 3, skip_input=True, bias="recurrent", dtype="float64")
+    layers = [make(backend=backend) for backend in ("llvm", "reference")]
+    assert not layers[0].parameters
+    assert layers[0].network.plan.phase.computed
+    x = np.random.default_rng(0).normal(size=(4, 2, 3))
+    found, expected = (results(layer, x, None, {}) for layer in layers)
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12, err_msg=name)
+
+
 def test_no_option_is_left_out() -> None:
     """Those that are drawn with the shape of a network aside."""
     assert {*VALUES, "merge", "residual", "reverse"} == set(anyrnn.LayerOptions.__dataclass_fields__)

@@ -319,6 +319,8 @@ def through_parameter_phase(
     network: Network, unit: tuple[int, int], parameters: Arrays, d_sources: Arrays, randomness: Randomness | None
 ) -> dict[str, Any]:
     """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name."""
+    if not parameters:
+        return {}
     layer = unit[0]
     number = next(iter(parameters.values())).dtype.type
     sizes = network.layer_sizes(layer)
