@@ -41,6 +41,7 @@ HEADER = (
     "step_sign",
     "turn",
     "shared",
+    "shared_chunks",
     "ahead",
     "counts",
     "packed",
@@ -62,7 +63,7 @@ cotangent_from, cotangent_to: the steps at which the caller's cotangent is read;
 seed, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
 row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from where steps go on by step_sign
 turn: steps of earlier calls, by which kernels know from which end to begin, see `columns`
-shared: 1 when threads that split columns help each other, see `claims`
+shared, shared_chunks: 1 when threads help each other in steps, or in what is done for a chunk at once, see `claims`
 ahead: how many bytes ahead the first rows of a group fetch its weights
 counts, packed, given: addresses of tables by step, see `extent`
 further: address of a table that says how many rows further than packed each packed row stands in the output and in its

@@ -1,61 +1,90 @@
-"""Emits how threads that split the columns help each other. A thread does most groups of its own share; the last ones it claims
-one by one, and when they are done those of the other threads: no two cores are equally fast at every moment, and each step would
-wait for the slowest.
+"""Emits how threads help each other between two barriers. A thread does most of its own share of a stage (the columns' groups of
+a step, or what is done for a chunk at once); the last part it claims piece by piece, and when that is done those of the other
+threads: no two cores are equally fast at every moment, and each barrier would wait for the slowest.
 
-Claims are counted, for each stage of a step, in a line of memory of each thread behind the barrier's state, in even and odd steps
-apart: while the one is counted the other is set to zero.
+Claims are counted in some memory of each thread behind the barrier's state, each stage in a place of its own, in even and odd
+rounds apart (steps, or chunks): while the one is counted the other is set to zero. So there is a barrier between two rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from anyrnn.backends.llvm.builder import I64, Value, i64
 from anyrnn.backends.llvm.thread_code import ThreadCode
 
 Range = tuple[Value, Value]
 
-BARRIER_BYTES, LINE_BYTES = 128, 64
-MOST_THREADS, MOST_STAGES = 64, 4
-"""There is room for the counts of so many."""
-STATE_BYTES = BARRIER_BYTES + MOST_THREADS * LINE_BYTES
+MOST_THREADS, MOST_STAGES = 64, 16
+"""There is room for the counts of so many; of more stages the last ones are not shared."""
+BARRIER_BYTES, COUNT_BYTES = 128, 8
+COUNTS_BYTES = 2 * MOST_STAGES * COUNT_BYTES
+"""Of a thread: whole lines."""
+STATE_BYTES = BARRIER_BYTES + MOST_THREADS * COUNTS_BYTES
 """Of a barrier's state and the counts."""
 SHARE = 3
 """A thread's share over what is left to be claimed."""
 
 
+@dataclass(frozen=True)
+class Round:
+    """Whether threads help each other, and the number of the round: the step, or the chunk. `turned`: whether a share is gone
+    through from its last group to the first.
+    """
+
+    shared: Value
+    number: Value
+    turned: Value
+
+
 class Claims:
-    """Of one program's steps."""
+    """Of one program."""
 
     def __init__(self, thread: ThreadCode) -> None:
         self.thread, b = thread, thread.b
-        wanted = b.compare("ne", thread.header("shared"), i64(0), "wanted")
-        several = b.binary("and", thread.columns, b.compare("sgt", thread.count, i64(1), "several"), "several")
+        self.stages = 0
+        several = b.compare("sgt", thread.count, i64(1), "several")
         some = b.binary("and", several, b.compare("sle", thread.count, i64(MOST_THREADS), "some"), "some")
-        self.shared = b.binary("and", wanted, some, "shared")
+        wanted = [b.compare("ne", thread.header(name), i64(0), "wanted") for name in ("shared", "shared_chunks")]
+        self._in_steps, self._in_chunks = (b.binary("and", want, some, "shared") for want in wanted)
+
+    def of_step(self, t: Value) -> Round:
+        return Round(self._in_steps, t, self.thread.turned(t))
+
+    def of_chunk(self, number: Value) -> Round:
+        return Round(self._in_chunks, number, Value("false", "i1"))
 
     def reset(self) -> None:
-        """Before the first step of each piece of a call: the piece before may have had other threads."""
-        with self.thread.b.only_if(self.shared, "no_claims"):
+        """Before the first round of each piece of a call: the piece before may have had other threads."""
+        b = self.thread.b
+        with b.only_if(b.binary("or", self._in_steps, self._in_chunks), "no_claims"):
             for word in range(2 * MOST_STAGES):
-                self.thread.b.store(i64(0), self._count(self.thread.id, i64(word)))
+                b.store(i64(0), self._count(self.thread.id, i64(word)))
             self.thread.barrier()
 
-    def call(self, stage: int, t: Value, groups: Value, own: Range, call: Callable[[Range], None]) -> None:
-        """Have `call` emit calls for a thread's `own` part of `groups`, less what is to be claimed, and for what it claims."""
-        thread, b = self.thread, self.thread.b
-        turned, (first, last) = thread.turned(t), own
-        left = b.select(self.shared, self._left(own), i64(0), "left")
-        call((b.select(turned, b.add(first, left), first, "from"), b.select(turned, last, b.sub(last, left), "to")))
-        with b.only_if(self.shared, "claims"):
-            odd = b.binary("and", t, i64(1), "odd")
+    def call(self, of: Round, share_of: Callable[[Value], Range], call: Callable[[Range], object], piece: int = 1) -> None:
+        """Have `call` emit calls for this thread's share of a stage, less what is to be claimed, and for what it claims: pieces
+        of so many things. `share_of` gives that of the thread with an id.
+        """
+        thread, b, stage = self.thread, self.thread.b, self.stages
+        first, last = share_of(thread.id)
+        if stage == MOST_STAGES:
+            call((first, last))
+            return
+        self.stages += 1
+        left = b.select(of.shared, self._left((first, last), piece), i64(0), "left")
+        some = b.mul(left, piece)
+        call((b.select(of.turned, b.add(first, some), first, "from"), b.select(of.turned, last, b.sub(last, some), "to")))
+        with b.only_if(of.shared, "claims"):
+            odd = b.binary("and", of.number, i64(1), "odd")
             here, other = b.add(odd, 2 * stage, "word"), b.sub(i64(2 * stage + 1), odd, "word")
             b.store(i64(0), self._count(thread.id, other))
             owners = b.loop("owner", 0, thread.count)
             around = b.add(thread.id, owners.index, "owner")
             owner = b.select(b.compare("sge", around, thread.count), b.sub(around, thread.count), around, "owner")
-            share = first, last = thread.share(groups, "groups", owner)
-            left = self._left(share)
+            first, last = share_of(owner)
+            left = self._left((first, last), piece)
             count = self._count(owner, here)
             claim, claimed, none = b.label("claim"), b.label("claimed"), b.label("none")
             b.branch(claim)
@@ -63,19 +92,20 @@ class Claims:
             number = b.value(I64, f"atomicrmw add ptr {count}, i64 1 monotonic", "claim")
             b.branch_if(b.compare("slt", number, left, "is_left"), claimed, none)
             b.place(claimed)
-            forward, backward = b.add(b.sub(last, left), number), b.sub(b.add(first, b.sub(left, 1)), number)
-            group = b.select(turned, backward, forward, "group")
-            call((group, b.add(group, 1)))
+            forward = b.sub(last, b.mul(b.sub(left, number), piece), "forward")
+            backward = b.add(first, b.mul(b.sub(b.sub(left, 1), number), piece), "backward")
+            start = b.select(of.turned, backward, forward, "start")
+            call((start, b.add(start, piece)))
             b.branch(claim)
             b.place(none)
             b.end(owners)
 
-    def _left(self, share: Range) -> Value:
-        """How many groups of a thread's share are left to be claimed."""
+    def _left(self, share: Range, piece: int) -> Value:
+        """How many pieces of a thread's share are left to be claimed."""
         b, (first, last) = self.thread.b, share
-        return b.binary("sdiv", b.sub(last, first), i64(SHARE), "left")
+        return b.binary("sdiv", b.sub(last, first), i64(SHARE * piece), "left")
 
     def _count(self, owner: Value, word: Value) -> Value:
         b = self.thread.b
-        line = b.at(self.thread.barrier_state, b.add(b.mul(owner, LINE_BYTES), BARRIER_BYTES), "i8", "line")
-        return b.at(line, word, I64, "count")
+        counts = b.at(self.thread.barrier_state, b.add(b.mul(owner, COUNTS_BYTES), BARRIER_BYTES), "i8", "counts")
+        return b.at(counts, word, I64, "count")

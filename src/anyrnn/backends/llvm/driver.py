@@ -9,13 +9,13 @@ barrier; of panels that are left when all threads have as many, each does some r
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout, first_of, last_of, masks_of
 from anyrnn.backends.llvm.builder import I64, Module, Value, i64
-from anyrnn.backends.llvm.claims import MOST_STAGES, Claims, Range
+from anyrnn.backends.llvm.claims import Claims, Range, Round
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.draws import Draws
@@ -23,7 +23,7 @@ from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
-from anyrnn.backends.llvm.outer import GROUP, block_tasks
+from anyrnn.backends.llvm.outer import GROUP, PANELS_TOGETHER, block_tasks
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
 from anyrnn.backends.llvm.squares import add_squares
@@ -220,9 +220,9 @@ class Driver:
             self.ranges[key] = self._own(self.thread.groups(dim, shaped.width))
         return self.ranges[key]
 
-    def _own(self, groups: Value) -> Range:
-        """Of some groups this thread's share, or all where rows are split."""
-        b, columns, (first, last) = self.b, self.thread.columns, self.thread.share(groups, "groups")
+    def _own(self, groups: Value, id: Value | None = None) -> Range:
+        """Of some groups a thread's share, by default this one's, or all where rows are split."""
+        b, columns, (first, last) = self.b, self.thread.columns, self.thread.share(groups, "groups", id)
         return b.select(columns, first, i64(0), "group0"), b.select(columns, last, groups, "group1")
 
     def chunks(self, count: Value, first: Value, end: Value) -> None:
@@ -231,6 +231,7 @@ class Driver:
         number = b.sub(b.sub(count, 1), loop.index, "number") if self.program.reverse else loop.index
         t0 = b.mul(number, self.thread.chunk, "t0")
         t1 = b.minimum(b.add(t0, self.thread.chunk), self.thread.steps, "t1")
+        self.of_chunk = self.claims.of_chunk(number)
         with b.only_if(self.steps_wanted, "steps"):
             self.draws.of_steps(t0, t1)
             self.before(t0, t1)
@@ -262,12 +263,12 @@ class Driver:
         for position, stage in enumerate(program.body):
             if position == 0 and program.entry is not None:
                 both = b.minimum(rows, rows_before, "both")
-                self.call_kernels(stage, t, (i64(0), both), position)
+                self.call_kernels(stage, t, (i64(0), both), in_loop=True)
                 with b.only_if(b.compare("slt", both, rows, "any_new"), "new_rows"):
                     thread.stage_barrier()  # another thread may have added to the same sum
                     self.call_kernels(program.entry, t, (both, rows))
             else:
-                self.call_kernels(stage, t, (i64(0), rows), position)
+                self.call_kernels(stage, t, (i64(0), rows), in_loop=True)
             if program.waits:
                 thread.stage_barrier()
         b.end(loop)
@@ -283,29 +284,20 @@ class Driver:
             thread.stage_barrier()
         self.ends.states_out(t, rows)
 
-    def call_kernels(self, stage: Stage, t: Value, rows: tuple[Value, Value], position: int | None = None) -> None:
-        """A stage for some rows of one step. Threads may help each other in a stage of the loop at that `position`, if it has one
-        kernel and a barrier after it: then nothing depends on who did which columns.
-        """
+    def call_kernels(self, stage: Stage, t: Value, rows: tuple[Value, Value], in_loop: bool = False) -> None:
+        """A stage for some rows of one step. `in_loop`: it stands between barriers, where threads wait for each other at all."""
         first, (row0, count) = stage.kernels[0], self.thread.own(*rows)
         with self.b.only_if(self.b.compare("sgt", count, i64(0)), "any_rows"):
-            if (
-                position is None
-                or position >= MOST_STAGES
-                or not self.program.waits
-                or len(stage.kernels) > 1
-                or first.dim is None
-            ):
-                for kernel in stage.kernels:
-                    self.call_kernel(kernel, t, row0, count)
+            if in_loop and self.program.waits and len(stage.kernels) == 1 and first.dim is not None:
+                self.call_alone(first, t, row0, count, self.claims.of_step(t))
                 return
-            groups, own = self.call_rest(first, t, row0, count)
-            self.claims.call(position, t, groups, own, partial(self.call_kernel, first, t, row0, count))
+            for kernel in stage.kernels:
+                self.call_kernel(kernel, t, row0, count)
 
-    def call_rest(self, kernel: Kernel, t: Value, row0: Value, rows: Value, hoisting: bool = False) -> tuple[Value, Range]:
-        """Where columns are split, and groups of panels are left when all threads have as many, call a kernel for those that are
-        left and this thread's part of the rows. Returns how many groups are not left, and this thread's. For a stage that has one
-        kernel, between barriers.
+    def call_alone(self, kernel: Kernel, t: Value, row0: Value, rows: Value, of: Round, hoisting: bool = False) -> None:
+        """A kernel, between two barriers, that none beside it needs: nothing depends on who did which columns. Where columns are
+        split, and groups of panels are left when all threads have as many, each thread does some rows of those that are left;
+        with the others threads help each other.
         """
         b, thread, shaped = self.b, self.thread, self.shaped[id(kernel)]
         assert kernel.dim is not None
@@ -317,7 +309,7 @@ class Driver:
         with b.only_if(b.compare("sgt", left, i64(0)), "rest"):
             first, last = thread.share_in_fours(rows)
             self.call_kernel(kernel, t, b.add(row0, first), b.sub(last, first, "rows"), (whole, groups), hoisting)
-        return whole, self._own(whole)
+        self.claims.call(of, partial(self._own, whole), lambda own: self.call_kernel(kernel, t, row0, rows, own, hoisting))
 
     def call_kernel(
         self,
@@ -345,15 +337,17 @@ class Driver:
         at_once = b.binary("and", flat, thread.columns, "at_once")
         calls = b.select(at_once, i64(1), b.sub(t1, t0, "steps"), "calls")
         rows_of_chunk = b.sub(thread.by_step("packed", t1), thread.by_step("packed", t0), "rows_of_chunk")
+        of = replace(self.of_chunk, shared=b.binary("and", self.of_chunk.shared, at_once, "shared"))
         for kernel in stage.kernels:
             with b.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
                 t = b.add(t0, loop.index, "t")
                 row0, count = thread.own(i64(0), thread.by_step("counts", t))
-                rows, own = b.select(at_once, rows_of_chunk, count, "call_rows"), None
-                if len(stage.kernels) == 1 and kernel.dim is not None:
-                    _, own = self.call_rest(kernel, t, row0, rows, hoisting)
-                self.call_kernel(kernel, t, row0, rows, own, hoisting)
+                rows = b.select(at_once, rows_of_chunk, count, "call_rows")
+                if (hoisting or len(stage.kernels) == 1) and kernel.dim is not None:
+                    self.call_alone(kernel, t, row0, rows, of, hoisting)
+                else:
+                    self.call_kernel(kernel, t, row0, rows, hoisting=hoisting)
                 b.end(loop)
 
     def wanted(self, kernel: Kernel) -> Value:
@@ -391,13 +385,22 @@ class Driver:
             if product.heads > 1:
                 self.add_blocks(name, product, [thread.block, t0, t1, *sides], gradient, row_bytes, i64(int(adds)))
                 continue
-            sizes = [row_bytes, thread.size(rows), thread.size(columns), i64(int(adds)), *thread.share(tasks, "tasks")]
-            b.call(name, [thread.block, t0, t1, *sides, gradient, *sizes, i64(0), i64(0)])
+            sizes = [row_bytes, thread.size(rows), thread.size(columns), i64(int(adds))]
+            arguments = [thread.block, t0, t1, *sides, gradient, *sizes]
+            if product.weight in self.summed:  # other terms are added to the same numbers, by whom they belong to
+                self._add_outer(name, arguments, thread.share(tasks, "tasks"))
+                continue
+            share_of = partial(thread.share, tasks, "tasks")
+            self.claims.call(self.of_chunk, share_of, partial(self._add_outer, name, arguments), PANELS_TOGETHER)
         for sums_of in self.sums:
             buffer, later = sums_of.value
             words = b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words")
             sums, share = thread.pack(sums_of.name), self.ends.share_of(sums_of)
             b.call(self.sum_names[sums_of.name], [thread.block, t0, t1, words, i64(later), sums, *share])
+
+    def _add_outer(self, name: str, arguments: list[Value], tasks: Range) -> None:
+        """Outer products of whole matrices, for some tasks."""
+        self.b.call(name, [*arguments, *tasks, i64(0), i64(0)])
 
     def add_blocks(
         self, name: str, product: GradientProduct, sides: list[Value], gradient: Value, row_bytes: Value, adds: Value

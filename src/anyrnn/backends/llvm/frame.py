@@ -471,7 +471,9 @@ class Frame:
         for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
             self.header(number, "columns", int(of_unit))
             self.header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
-            self.header(number, "shared", int(of_unit and self.work.shares(unit, self.threads // abreast)))
+            each = self.threads // abreast
+            self.header(number, "shared", int(of_unit and self.work.shares(unit, each)))
+            self.header(number, "shared_chunks", int(self.work.shares_chunks(unit, each)))
 
     def columns(self, threads: int) -> list[bool]:
         """Whether threads split columns, of each unit in `order`, which has a part of the threads where several are run at once.

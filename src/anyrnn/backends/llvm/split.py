@@ -20,6 +20,8 @@ WAKE = 60e-6
 """Seconds to begin on threads that sleep."""
 SHARED = 4e-5
 """A thread's part of a stage that takes so many seconds is worth being shared with others that are done with theirs."""
+STAGES_OF_CHUNK = 8
+"""There are about so many stages at the most that are done for a chunk at once."""
 PIECE = 0.1
 """A call of more seconds is done in pieces of so many, between which it may be interrupted."""
 LONG = 50e-6
@@ -122,6 +124,10 @@ class Work:
     def shares(self, unit: UnitWork, threads: int) -> bool:
         """Whether threads that split columns should help each other in a stage."""
         return unit.stages > 0 and self._step(unit) >= SHARED * unit.stages * threads
+
+    def shares_chunks(self, unit: UnitWork, threads: int) -> bool:
+        """Whether threads should help each other in what is done for a chunk at once, which takes about as long as its steps."""
+        return self._step(unit) * min(self.chunk, self.steps) >= STAGES_OF_CHUNK * SHARED * threads
 
     def _step(self, unit: UnitWork) -> float:
         once = unit.packed_bytes - unit.recurrent_bytes  # what is read for many steps at a time
