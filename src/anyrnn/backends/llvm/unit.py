@@ -22,9 +22,9 @@ STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
 quarter faster than with packed weights; in squares, every row transposes the weights anew.
 """
-FAR_BYTES = 3 * 2**23
-"""Recurrent weights of more bytes come from memory in every step, and are fetched ahead if that pays on this processor (see
-`target.BYTES_AHEAD`). Those that the last cache holds arrive sooner without.
+FAR_BYTES = 2**23
+"""Recurrent weights of more bytes come from memory in every step, or from a last cache that others use too. They are fetched
+ahead if that pays on this processor (see `target.BYTES_AHEAD`); fewer arrive sooner without.
 """
 
 
