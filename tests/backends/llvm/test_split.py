@@ -15,7 +15,7 @@ import pytest
 import anyrnn
 from anyrnn.backends.llvm import run, split
 
-START, WAIT = split.START, split.WAIT
+START, WAIT, SHARED = split.START, split.WAIT, split.SHARED
 LSTM_256 = split.UnitWork(2**21, 2**20, 2**14, 1)
 
 
@@ -62,6 +62,13 @@ def test_waiting_counts() -> None:
     few, many = (split.UnitWork(2**15, 2**14, 2**11, stages) for stages in (0, 3))
     assert work(1000, 1, few).threads(2, kept=True) == 2
     assert work(1000, 1, many).threads(2, kept=True) == 1
+
+
+def test_threads_help_each_other_with_long_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "SHARED", SHARED)
+    assert work(28, 200, LSTM_256).shares_chunks(LSTM_256, 2)
+    assert not work(28, 200, LSTM_256).shares_chunks(LSTM_256, 64)
+    assert not work(28, 1, LSTM_256).shares_chunks(LSTM_256, 2)
 
 
 @pytest.mark.parametrize(("rows", "bytes", "threads", "expected"), [
