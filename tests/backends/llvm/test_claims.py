@@ -1,5 +1,5 @@
-"""Threads that split the columns of a step help each other: what is left of a share is claimed by whoever is free, and what is
-left when all have as many is divided by rows.
+"""Threads help each other: what is left of a share is claimed by whoever is free, and groups of columns that are left when all
+have as many are divided by rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def claims(of: Frame) -> list[list[int]]:
     """For each stage that was shared, how often a piece of each thread was claimed in the last round, or a claim was late."""
     state = int(of.view[STACK.index("barriers")]) + BARRIER_BYTES
     words = [
-        [c_int64.from_address(state + COUNTS_BYTES * k + 8 * word).value for k in range(THREADS)]
+        [c_int64.from_address(state + COUNTS_BYTES * k + COUNT_BYTES * word).value for k in range(THREADS)]
         for word in range(COUNTS_BYTES // COUNT_BYTES)
     ]
     return [of_word for of_word in words if any(of_word)]
@@ -128,8 +128,8 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
         set_word(frame, name, value)
         if name == "chunk_to":
             counts = int(frame.view[STACK.index("barriers")]) + BARRIER_BYTES
-            for word in range(THREADS * COUNTS_BYTES // 8):
-                c_int64.from_address(counts + 8 * word).value = GROUPS
+            for word in range(THREADS * COUNTS_BYTES // COUNT_BYTES):
+                c_int64.from_address(counts + COUNT_BYTES * word).value = GROUPS
 
     monkeypatch.setattr(Frame, "stack", stack)
     np.testing.assert_array_equal(layer(x)[0], expected)
