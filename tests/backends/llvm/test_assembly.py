@@ -146,3 +146,10 @@ def test_packed_weights_are_told_of_when_they_are_there() -> None:
     text = run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text
     body = text[text.index("define internal void @pack_matrix(") :].partition("\n}\n")[0]
     assert body.rindex("store atomic") > body.rindex("store <")
+
+
+@pytest.mark.parametrize("which", ["inference", "training", "backward"])
+def test_only_what_calls_kernels_is_compiled_the_quick_way(which):
+    text = run.write_code(plan(cells.load("lstm").trace()), which, "float32").text
+    quick = re.findall(r"^define .*@(\w+)\(.*\boptnone\b", text, flags=re.MULTILINE)
+    assert sorted(quick) == ["run", "work"]

@@ -118,9 +118,15 @@ class Module:
     aligned_loops: int = 0
 
     def function(
-        self, name: str, parameters: Sequence[tuple[str, str]], returns: str = "void", internal: bool = True
+        self,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        returns: str = "void",
+        internal: bool = True,
+        directs: bool = False,
     ) -> Function:
-        function = Function(self, name, parameters, returns, internal)
+        """`directs`: its time is that of the functions it calls, so LLVM need not look for good code, which takes longer."""
+        function = Function(self, name, parameters, returns, internal, directs)
         self.functions.append(function)
         return function
 
@@ -137,11 +143,20 @@ class Module:
 class Function:
     """Builds one function. Every method that makes a value takes the name that the value shall carry."""
 
-    def __init__(self, module: Module, name: str, parameters: Sequence[tuple[str, str]], returns: str, internal: bool) -> None:
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        returns: str,
+        internal: bool,
+        directs: bool,
+    ) -> None:
         self.module = module
         self.name = name
         self.returns = returns
         self.linkage = "internal " if internal else ""
+        self.attributes = "nounwind noinline optnone" if directs else "nounwind"
         self._used: dict[str, int] = {}
         self.arguments = [Value("%" + self._fresh(label), type.split(" ")[0]) for type, label in parameters]
         self._signature = ", ".join(f"{type} {value}" for (type, _), value in zip(parameters, self.arguments, strict=True))
@@ -152,7 +167,7 @@ class Function:
 
     def __str__(self) -> str:
         body = "\n".join(self.lines)
-        return f"define {self.linkage}{self.returns} @{self.name}({self._signature}) nounwind {{\n{body}\n}}\n"
+        return f"define {self.linkage}{self.returns} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}\n"
 
     # names, blocks, raw text
 

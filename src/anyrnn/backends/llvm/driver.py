@@ -172,7 +172,8 @@ class Driver:
 
     def run(self) -> None:
         parameters = [("ptr", "block"), ("i64", "id"), ("i64", "count"), ("ptr", "barrier")]
-        b = self.b = self.module.function("run", [*parameters, ("i64", "chunk_from"), ("i64", "chunk_to")])
+        parameters += [("i64", "chunk_from"), ("i64", "chunk_to")]
+        b = self.b = self.module.function("run", parameters, directs=True)
         row_sums = any(buffer.role == "sum" for buffer in self.program.buffers)
         thread = self.thread = ThreadCode(b, self.layout, self.element, self.dims, row_sums)
         self.ends = Ends(

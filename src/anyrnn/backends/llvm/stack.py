@@ -58,7 +58,7 @@ def emit_stack(module: Module, machine: Machine, folds: bool) -> None:
 
 
 def _emit_work(module: Module, machine: Machine, folds: bool) -> None:
-    b = module.function("work", [("ptr", "words"), ("i64", "id"), ("i64", "count")])
+    b = module.function("work", [("ptr", "words"), ("i64", "id"), ("i64", "count")], directs=True)
     words, id, count = b.arguments
     mode = flush_denormals(b, machine)
     barriers, abreast = _word(b, words, "barriers", PTR), _word(b, words, "abreast")
