@@ -24,7 +24,7 @@ from anyrnn.backends.llvm.walk import Source, Walk
 GROUP = 4
 """Panels of the right side that are multiplied at once."""
 PAIR = 2
-"""Panels that are multiplied at once where a group is not full."""
+"""Panels that are multiplied at once where a group has no more."""
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
 """Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 512
 columns, half a megabyte; with 8 lanes of float32 128 KB) and their rows of a block stay in the second level of cache.
@@ -129,8 +129,9 @@ class Outer:
         if self.of_block:
             fits = b.binary("and", fits, b.compare("sge", self.column0, i64(0), "begun"), "fits")
         with b.only_if(b.binary("or", is_first, begins, "is_new"), "copy"):
-            b.either(fits, lambda: self.copy(None), lambda: self.copy(self._lanes(i64(0), GROUP)))
-        b.either(fits, lambda: self.products(GROUP, None), self.by_pairs)
+            b.either(fits, lambda: self.copy(None), lambda: self.copy([self._lanes(v) for v in range(GROUP)]))
+        is_pair = b.compare("sle", self.columns, i64(PAIR * lanes), "is_pair")
+        b.either(is_pair, lambda: self.products(PAIR), lambda: self.products(GROUP))
 
     def _place(self, task: Value, groups: Value) -> tuple[Value, Value, Value]:
         """The panel of the left side and the group of the right side of a task, and whether it is a group's first: some panels by
@@ -167,58 +168,48 @@ class Outer:
         following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, GROUP * e.panel_row, "i8", "to")]
         b.end(run, b.end(row, following)[1:])
 
-    def by_pairs(self) -> None:
-        """The products with a group that is not full, or begins before a block."""
+    def products(self, vectors: int) -> None:
+        """The products with the first so many vectors of the group, behind which there are no columns."""
         b, lanes = self.b, self.element.lanes
-        columns = b.minimum(self.columns, GROUP * lanes, "least")
-        pair = b.loop("pair", 0, b.binary("sdiv", b.add(columns, PAIR * lanes - 1), i64(PAIR * lanes)))
-        self.products(PAIR, b.mul(pair.index, PAIR * lanes, "column"))
-        b.end(pair)
-
-    def products(self, vectors: int, column: Value | None) -> None:
-        """The products with so many vectors of the right side: a whole group, or those from a column on, where lanes may be
-        missing.
-        """
-        b = self.b
         features = b.sub(self.features, self.skipped) if self.of_block else self.features
-        lanes = None if column is None else self._lanes(column, vectors)
-        cover(
-            b,
-            features,
-            left_heights(self.machine, self.element.lanes, vectors),
-            lambda i, height: self.tile(i, height, vectors, column, lanes),
-        )
+        masks = [(self._full(v), self._lanes(v)) for v in range(vectors)]
+        cover(b, features, left_heights(self.machine, lanes, vectors), lambda i, height: self.tile(i, height, masks))
 
-    def tile(self, i: Value, height: int, vectors: int, column: Value | None, lanes: list[Value] | None) -> None:
-        """The products of `height` features of the left side, from i on (after those that are skipped). A load with a mask takes
-        longer than another, and one after a store with a mask waits for it.
+    def tile(self, i: Value, height: int, masks: list[tuple[Value, Value]]) -> None:
+        """The products of `height` features of the left side, from i on (after those that are skipped). `masks`: of each vector
+        of the right side, whether all of its lanes are there, and which are.
         """
-        b, e = self.b, self.element
+        b, e, vectors = self.b, self.element, len(masks)
         i = b.add(i, self.skipped, "i") if self.of_block else i
-        corner, right = self.corner, self.side_by_side
-        if column is not None:
-            corner, right = b.at(corner, column, e.type, "corner"), b.at(right, column, e.type, "right")
-        lines = [b.at(corner, b.mul(b.add(i, k), self.row_bytes), "i8", "line") for k in range(height)]
+        lines = [b.at(self.corner, b.mul(b.add(i, k), self.row_bytes), "i8", "line") for k in range(height)]
         places = [b.at(line, v * e.lanes, e.type, "place") for line in lines for v in range(vectors)]
         for place in places:
             b.prefetch(place)
         sums = [(f"sum.{k}.{v}", const(e.vector, 0.0)) for k in range(height) for v in range(vectors)]
-        run = b.loop("run", 0, self.runs, 1, [("right", right), *sums])
+        run = b.loop("run", 0, self.runs, 1, [("right", self.side_by_side), *sums])
         t = b.add(self.start, run.index, "t")
         left = b.at(self.left.at_step(t, self.left_offset), b.mul(i, e.bytes), "i8", "left")
         rows = self.walk.part_of_run(t, self.part, self.part_rows)
         _, *done = b.end(run, self._rows(left, run.values[0], vectors, rows, run.values[1:]))
-        befores = []  # all before the first store
-        for k, place in enumerate(places):
+        for v, (full, mask) in enumerate(masks):
+            adds = partial(self._add, done[v::vectors], places[v::vectors])
+            b.either(full, adds, partial(adds, mask))
+
+    def _add(self, sums: list[Value], places: list[Value], mask: Value | None = None) -> None:
+        """Add sums to the gradient, of some lanes or of all: a store with a mask takes a dozen cycles on some processors, and on
+        others the next load with a mask waits for it.
+        """
+        b, e = self.b, self.element
+        totals = []
+        for value, place in zip(sums, places, strict=True):
             at = b.select(self.fresh, self.zeros, place, "before_at")
-            mask = lanes[k % vectors] if lanes else None
-            befores.append(b.masked_load(e.vector, at, mask, "before") if mask else b.load(e.vector, at, "before", e.bytes))
-        for k, (place, before, value) in enumerate(zip(places, befores, done, strict=True)):
-            total = b.fadd(before, value, "total")
-            if lanes:
-                b.masked_store(total, place, lanes[k % vectors])
-            else:
+            before = b.masked_load(e.vector, at, mask, "before") if mask is not None else b.load(e.vector, at, "before", e.bytes)
+            totals.append(b.fadd(before, value, "total"))
+        for total, place in zip(totals, places, strict=True):
+            if mask is None:
                 b.store(total, place, e.bytes)
+            else:
+                b.masked_store(total, place, mask)
 
     def _rows(self, left: Value, right: Value, vectors: int, rows: Value, sums: list[Value]) -> list[Value]:
         """Add the products of some rows that follow each other: every number of the left side by every vector of the right, which
@@ -239,16 +230,22 @@ class Outer:
         to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, GROUP * e.panel_row, "i8", "right")]
         return b.end(row, [*to, *following])[1:]
 
-    def _lanes(self, column: Value, vectors: int) -> list[Value]:
-        """Which lanes of so many vectors from a column of the group on there are."""
+    def _full(self, v: int) -> Value:
+        """Whether all lanes of vector v of the group are columns."""
         b, lanes = self.b, self.element.lanes
-        left_over = b.sub(self.columns, column)
-        found = [first_lanes(b, b.sub(left_over, v * lanes), lanes) for v in range(vectors)]
+        ends = b.compare("sge", self.columns, i64((v + 1) * lanes), "full")
+        if not self.of_block:
+            return ends
+        return b.binary("and", ends, b.compare("sge", b.add(self.column0, v * lanes), i64(0), "begun"), "full")
+
+    def _lanes(self, v: int) -> Value:
+        """Which lanes of vector v of the group are columns."""
+        b, lanes = self.b, self.element.lanes
+        mask = first_lanes(b, b.sub(self.columns, v * lanes), lanes)
         if self.of_block:
-            left_out = b.sub(b.sub(i64(0), self.column0), column)
-            before_block = [first_lanes(b, b.sub(left_out, v * lanes), lanes) for v in range(vectors)]
-            found = [_without(b, mask, before) for mask, before in zip(found, before_block, strict=True)]
-        return [_kept_in_register(b, mask) for mask in found]
+            before_block = first_lanes(b, b.sub(i64(-v * lanes), self.column0), lanes)
+            mask = _without(b, mask, before_block)
+        return _kept_in_register(b, mask)
 
 
 def _without(b: Function, mask: Value, others: Value) -> Value:
