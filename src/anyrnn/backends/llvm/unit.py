@@ -17,7 +17,10 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
 
 FOLDED_FEATURES = 32
-"""Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once."""
+"""Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once. Of
+one step it is part always: the weights of a group of features follow each other, and the next call begins with those that this
+one ended with, which are still near.
+"""
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
 quarter faster than with packed weights; in squares, every row transposes the weights anew.
@@ -123,7 +126,8 @@ class Unit:
         for sums in self.code.sums:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
             self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
-        hoist = bool(self.code.inits) and self.sizes_of_early() > FOLDED_FEATURES
+        one_step = extent.steps == 1 and not self.program.reverse
+        hoist = bool(self.code.inits) and self.sizes_of_early() > FOLDED_FEATURES and not one_step
         self.set("hoist", int(hoist))
         for init in self.code.inits:
             if hoist:
