@@ -17,9 +17,9 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
 
 FOLDED_FEATURES = 32
-"""Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once. Of
-one step it is part always: the weights of a group of features follow each other, and the next call begins with those that this
-one ended with, which are still near.
+"""Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once. In a
+forward pass of one step it is part always: the weights of a group of features follow each other, and the next call begins with
+those that this one ended with, which are still near.
 """
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
