@@ -15,7 +15,7 @@ from anyrnn import Recurrent, Stream
 from anyrnn.backends.llvm import driver, extent, run, split, target
 from anyrnn.backends.llvm.claims import BARRIER_BYTES, COUNT_BYTES, COUNTS_BYTES, SHARE
 from anyrnn.backends.llvm.frame import Frame
-from anyrnn.backends.llvm.outer import GROUP, PANELS_TOGETHER
+from anyrnn.backends.llvm.outer import PANELS_TOGETHER, group_of
 from anyrnn.backends.llvm.stack import STACK
 from tests.networks import fitting, on_llvm
 
@@ -87,7 +87,7 @@ def test_a_part_of_what_is_done_for_a_chunk_is_claimed(
     of_forward, of_backward = map(claims, frames)
     assert of_forward == [claimed(GROUPS)] * forward
     assert len(of_backward) == backward
-    tasks = 2 * GROUPS * (2 * GROUPS // GROUP) // THREADS
+    tasks = 2 * GROUPS * (2 * GROUPS // group_of(target.machine())) // THREADS
     assert of_backward[-gradients:] == [claimed(tasks // PANELS_TOGETHER)] * gradients
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm.outer import GROUP
+from anyrnn.backends.llvm.outer import group_of
 from anyrnn.backends.llvm.target import machine
 from tests.budget import assert_relative
 from tests.networks import on_llvm, on_reference, problem
@@ -13,7 +13,7 @@ from tests.networks import on_llvm, on_reference, problem
 
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("last", ["one", "all but one", "all"])
-@pytest.mark.parametrize("vectors", range(1, GROUP + 3))
+@pytest.mark.parametrize("vectors", range(1, group_of(machine()) + 3))
 def test_gradients_of_any_number_of_features(vectors: int, last: str) -> None:
     lanes = machine().lanes(np.dtype(np.float64).itemsize)
     features = (vectors - 1) * lanes + {"one": 1, "all but one": lanes - 1, "all": lanes}[last]

@@ -9,7 +9,7 @@ import pytest
 
 import anyrnn
 from anyrnn.backends.llvm import run, target, unit
-from anyrnn.backends.llvm.outer import GROUP, PAIR, left_heights
+from anyrnn.backends.llvm.outer import group_of, left_heights
 from anyrnn.backends.llvm.shapes import tile_heights
 from tests.networks import Results, fitting, on_llvm
 
@@ -55,13 +55,14 @@ def test_without_fused_multiply_add_a_register_is_left_for_the_product() -> None
 
 @pytest.mark.parametrize(("vector_bytes", "registers"), [(64, 32), (32, 16), (16, 32)])
 @pytest.mark.parametrize("bytes", [4, 8])
-@pytest.mark.parametrize("vectors", [PAIR, GROUP])
+@pytest.mark.parametrize("part", [1, 2], ids=["a group", "half of a group"])
 def test_tiles_of_a_gradient_have_as_many_sums_as_multipliers_wait_for(
-    vector_bytes: int, registers: int, bytes: int, vectors: int
+    vector_bytes: int, registers: int, bytes: int, part: int
 ) -> None:
     """Of a whole panel: two multipliers, of four cycles; with few lanes there are no more than a panel has."""
     machine = replace(target.machine(), vector_bytes=vector_bytes, registers=registers, fused=True)
     lanes = machine.lanes(bytes)
+    vectors = group_of(machine) // part
     highest, *others = left_heights(machine, lanes, vectors)
     tiles = [highest] * (lanes // highest) + ([others[0]] if lanes % highest else [])
     assert sum(tiles) == lanes

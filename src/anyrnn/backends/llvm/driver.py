@@ -23,7 +23,7 @@ from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
-from anyrnn.backends.llvm.outer import GROUP, PANELS_TOGETHER, block_tasks
+from anyrnn.backends.llvm.outer import PANELS_TOGETHER, block_tasks, group_of
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
 from anyrnn.backends.llvm.squares import add_squares
@@ -378,7 +378,7 @@ class Driver:
         b, thread = self.b, self.thread
         for product, name in zip(self.program.products, self.outer_names, strict=True):
             rows, columns = self.shapes[product.weight]
-            tasks = b.mul(thread.groups(columns, GROUP), thread.groups(rows, 1), "tasks")
+            tasks = b.mul(thread.groups(columns, group_of(self.machine)), thread.groups(rows, 1), "tasks")
             sides: list[Value] = []
             for buffer, later in (product.left, product.right):
                 sides += [b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words"), i64(later)]
@@ -412,7 +412,7 @@ class Driver:
         size, depth = b.binary("sdiv", thread.size(rows), i64(product.heads), "block"), thread.size(columns)
         head = b.loop("head", 0, i64(product.heads))
         left0, right0 = b.mul(head.index, size, "left0"), b.mul(head.index, depth, "right0")
-        share = thread.share(block_tasks(b, self.element.lanes, left0, size, right0, depth), "tasks")
+        share = thread.share(block_tasks(b, self.machine, self.element.lanes, left0, size, right0, depth), "tasks")
         corner = b.at(gradient, b.mul(left0, row_bytes), "i8", "gradient")
         b.call(name, [*sides, corner, row_bytes, size, depth, adds, *share, left0, right0])
         b.end(head)

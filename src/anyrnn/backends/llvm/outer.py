@@ -21,13 +21,13 @@ from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.walk import Source, Walk
 
-GROUP = 4
-"""Panels of the right side that are multiplied at once."""
-PAIR = 2
-"""Panels that are multiplied at once where a group has no more."""
+GROUP_BYTES = 128
+"""Of a row of the right side, what is multiplied at once. A block's rows of it are 16 KB, so that they stay in the first level of
+cache, beside those of a panel of the left side, while that panel's tiles are multiplied.
+"""
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
-"""Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 512
-columns, half a megabyte; with 8 lanes of float32 128 KB) and their rows of a block stay in the second level of cache.
+"""Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 256
+columns, a quarter of a megabyte) and their rows of a block stay in the second level of cache.
 """
 BUNDLE = GROUPS_TOGETHER * PANELS_TOGETHER
 """Tasks that are done block after block."""
@@ -55,6 +55,11 @@ def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([highest, lanes % highest or highest, 1]))
 
 
+def group_of(machine: Machine) -> int:
+    """How many panels of the right side are multiplied at once. Where no more than half of a group are left, those are."""
+    return min(4, GROUP_BYTES // machine.vector_bytes)
+
+
 def panels_of(b: Function, lanes: int, first: Value, size: Value) -> tuple[Value, Value]:
     """The first panel of some features that follow each other, and how many panels they touch."""
     panel = b.binary("sdiv", first, i64(lanes), "first_panel")
@@ -62,14 +67,15 @@ def panels_of(b: Function, lanes: int, first: Value, size: Value) -> tuple[Value
     return panel, b.sub(end, panel, "panels")
 
 
-def groups_of(b: Function, panels: Value) -> Value:
-    return b.binary("sdiv", b.add(panels, GROUP - 1), i64(GROUP), "groups")
+def groups_of(b: Function, machine: Machine, panels: Value) -> Value:
+    group = group_of(machine)
+    return b.binary("sdiv", b.add(panels, group - 1), i64(group), "groups")
 
 
-def block_tasks(b: Function, lanes: int, left0: Value, size: Value, right0: Value, depth: Value) -> Value:
+def block_tasks(b: Function, machine: Machine, lanes: int, left0: Value, size: Value, right0: Value, depth: Value) -> Value:
     """How many tasks there are for a block."""
     left, right = panels_of(b, lanes, left0, size)[1], panels_of(b, lanes, right0, depth)[1]
-    return b.mul(left, groups_of(b, right), "tasks")
+    return b.mul(left, groups_of(b, machine, right), "tasks")
 
 
 class Outer:
@@ -77,11 +83,11 @@ class Outer:
 
     def __init__(self, module: Module, layout: Layout, element: Element, machine: Machine, name: str, of_block: bool) -> None:
         """`of_block`: of a block of features of both sides; else of all."""
-        self.element, self.machine, self.of_block = element, machine, of_block
+        self.element, self.machine, self.of_block, self.group = element, machine, of_block, group_of(machine)
         b = self.b = module.function(name, PARAMETERS)
         block, t0, t1, left_words, left_later, right_words, right_later, self.gradient, *sizes = b.arguments
         self.row_bytes, self.size, self.depth, adds, task0, task1, self.left0, self.right0 = sizes
-        side_by_side = f"alloca [{BLOCK_ROWS * GROUP} x {element.vector}], align {element.panel_row}"
+        side_by_side = f"alloca [{BLOCK_ROWS * self.group} x {element.vector}], align {element.panel_row}"
         self.side_by_side = b.value(PTR, side_by_side, "side_by_side")
         """the group's rows, [row][panel][lane]"""
         self.panel0, self.panels = panels_of(b, element.lanes, self.left0 if of_block else i64(0), self.size)
@@ -100,7 +106,7 @@ class Outer:
         # read in place of memory that was never written, which the system would have to map twice
         self.zeros = b.load(PTR, b.at(block, layout.header("zeros"), I64), "zeros")
         task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
-        self.task(task.index, groups_of(b, right_panels), b.compare("eq", task.index, bundle.index, "begins"))
+        self.task(task.index, groups_of(b, machine, right_panels), b.compare("eq", task.index, bundle.index, "begins"))
         for opened in (task, part, loop, bundle):
             b.end(opened)
         b.ret()
@@ -109,7 +115,7 @@ class Outer:
         """One task; `begins`: it is the first of its bundle."""
         b, lanes = self.b, self.element.lanes
         panel, group, is_first = self._place(task, groups)
-        right_panel = b.mul(group, GROUP, "right_panel")
+        right_panel = b.mul(group, self.group, "right_panel")
         if self.of_block:
             panel, right_panel = b.add(panel, self.panel0, "panel"), b.add(right_panel, self.right_panel0, "right_panel")
         # where a panel's first row and column are in the gradient: before it, where a block begins within a panel
@@ -125,13 +131,17 @@ class Outer:
         )
         rows = b.at(self.gradient, b.mul(row0, self.row_bytes), "i8")
         self.corner = b.at(rows, self.column0, self.element.type, "corner")
-        fits = b.compare("sge", self.columns, i64(GROUP * lanes), "fits")
+        fits = b.compare("sge", self.columns, i64(self.group * lanes), "fits")
         if self.of_block:
             fits = b.binary("and", fits, b.compare("sge", self.column0, i64(0), "begun"), "fits")
         with b.only_if(b.binary("or", is_first, begins, "is_new"), "copy"):
-            b.either(fits, lambda: self.copy(None), lambda: self.copy([self._lanes(v) for v in range(GROUP)]))
-        is_pair = b.compare("sle", self.columns, i64(PAIR * lanes), "is_pair")
-        b.either(is_pair, lambda: self.products(PAIR), lambda: self.products(GROUP))
+            b.either(fits, lambda: self.copy(None), lambda: self.copy([self._lanes(v) for v in range(self.group)]))
+        half = self.group // 2
+        b.either(
+            b.compare("sle", self.columns, i64(half * lanes), "is_half"),
+            lambda: self.products(half),
+            lambda: self.products(self.group),
+        )
 
     def _place(self, task: Value, groups: Value) -> tuple[Value, Value, Value]:
         """The panel of the left side and the group of the right side of a task, and whether it is a group's first: some panels by
@@ -161,11 +171,11 @@ class Outer:
         rows = self.walk.part_of_run(t, self.part, self.part_rows)
         row = b.loop("row", 0, rows, 1, [("right", right.at_step(t, self.right_offset)), ("to", run.values[0])])
         here, to = row.values
-        for v in range(GROUP):
+        for v in range(self.group):
             at = b.at(here, b.mul(right.panel_bytes, v), "i8", "right") if v else here
             value = b.masked_load(e.vector, at, lanes[v], "right") if lanes else b.load(e.vector, at, "right", e.bytes)
             b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
-        following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, GROUP * e.panel_row, "i8", "to")]
+        following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, self.group * e.panel_row, "i8", "to")]
         b.end(run, b.end(row, following)[1:])
 
     def products(self, vectors: int) -> None:
@@ -227,7 +237,7 @@ class Outer:
 
         factors = [partial(factor, k) for k in range(len(sums) // vectors)]
         following = add_products(b, self.machine, factors, [partial(vector, v) for v in range(vectors)], before)
-        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, GROUP * e.panel_row, "i8", "right")]
+        to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, self.group * e.panel_row, "i8", "right")]
         return b.end(row, [*to, *following])[1:]
 
     def _full(self, v: int) -> Value:
