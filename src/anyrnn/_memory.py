@@ -65,6 +65,8 @@ def keep_what_is_freed() -> None:
 
 LEARNT = 2**25 - 2**16
 """Bytes: the most that it learns from."""
+MAPPED = 2**17
+"""Bytes from which on it gives blocks back until it has learnt."""
 _c.malloc.restype = ctypes.c_void_p
 _c.malloc.argtypes = [ctypes.c_size_t]
 _c.free.argtypes = [ctypes.c_void_p]

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from anyrnn._memory import LARGE, aligned, in_large_pages, keep_what_is_freed
+from anyrnn._memory import LARGE, MAPPED, aligned, in_large_pages, keep_what_is_freed
 from anyrnn.backends.quick import EMPTY
 
 Form = tuple[tuple[int, ...], tuple[int, ...]]
@@ -28,10 +28,11 @@ def of_sequence(steps: int, rows: int, features: int, batch_first: bool) -> Form
 
 
 def paged(new: Tensor) -> Tensor:
-    """The same new tensor; if it is large, its memory will come in large pages, and stays with the process."""
-    if new.nbytes >= LARGE:
+    """The same new tensor; if it is large, its memory will come in large pages. What it leaves stays with the process."""
+    if new.nbytes >= MAPPED:
         keep_what_is_freed()
-        in_large_pages(new.data_ptr(), new.nbytes)
+        if new.nbytes >= LARGE:
+            in_large_pages(new.data_ptr(), new.nbytes)
     return new
 
 
