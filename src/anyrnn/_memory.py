@@ -54,8 +54,8 @@ def in_large_pages(address: int, bytes: int) -> None:
 
 @cache
 def keep_what_is_freed() -> None:
-    """Let the C library keep arrays of some MB that were freed for the next ones. Else it gives them back to the system, which
-    hands them out anew, page by page: at 28x200x28x256 in up to 30 of 50 calls of a layer, .8 to 5 ms each.
+    """Let the C library keep arrays of up to 32 MB that were freed for the next ones. Else it gives them back to the system,
+    which hands them out anew, page by page: at 28x200x28x256 in up to 30 of 50 calls of a layer, .8 to 5 ms each.
 
     glibc learns to (see M_MMAP_THRESHOLD in mallopt's manual page) when a block of up to 32 MB is freed. What a training call
     keeps would be one, but rests in a `Recycler`. It learns nothing where a user has set its thresholds.

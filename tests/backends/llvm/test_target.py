@@ -9,6 +9,7 @@ import pytest
 
 import anyrnn
 from anyrnn.backends.llvm import run, target, unit
+from anyrnn.backends.llvm.extent import BLOCK_ROWS
 from anyrnn.backends.llvm.outer import group_of, left_heights
 from anyrnn.backends.llvm.shapes import tile_heights
 from tests.networks import Results, fitting, on_llvm
@@ -68,6 +69,13 @@ def test_tiles_of_a_gradient_have_as_many_sums_as_multipliers_wait_for(
     assert sum(tiles) == lanes
     assert highest <= tile_heights(machine, vectors)[0]
     assert min(tiles) * vectors >= min(8, lanes * vectors)
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+def test_a_block_of_what_outer_products_multiply_stays_in_the_first_cache(vector_bytes: int) -> None:
+    """A group of the right side, and a panel of the left one."""
+    panels = group_of(replace(target.machine(), vector_bytes=vector_bytes)) + 1
+    assert BLOCK_ROWS * panels * vector_bytes < 2**15
 
 
 @pytest.mark.usefixtures("quick_compile")
