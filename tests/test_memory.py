@@ -13,6 +13,8 @@ import anyrnn
 from anyrnn import _memory
 from anyrnn._memory import ALIGNMENT, LARGE, SMALL, Recycler, in_large_pages
 
+of_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+
 
 def test_a_block_is_used_again_when_its_array_is_gone() -> None:
     recycler = Recycler()
@@ -86,7 +88,7 @@ def test_large_outputs_and_gradients_come_in_large_pages() -> None:
         assert "hg" in flags(tensor.data_ptr() + tensor.nbytes // 2)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@of_glibc
 def test_outputs_that_are_gone_leave_their_memory_to_the_next_ones() -> None:
     program = """
 from resource import RUSAGE_SELF, getrusage
@@ -108,7 +110,7 @@ for held in (1, 2, 3, 4, 2, 3):
     assert max(map(int, done.stdout.split())) < 100  # each is 1400 pages
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@of_glibc
 def test_gradients_that_are_gone_leave_their_memory_to_the_next_ones() -> None:
     """Those of two matrices of 768 pages, each less than is asked for in large pages."""
     program = """

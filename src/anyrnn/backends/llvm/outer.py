@@ -56,7 +56,9 @@ def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
 
 
 def group_of(machine: Machine) -> int:
-    """How many panels of the right side are multiplied at once. Where no more than half of a group are left, those are."""
+    """How many panels of the right side are multiplied at once; of more than four, registers would hold the sums of too few rows.
+    Where no more than half of a group are left, those are.
+    """
     return min(4, GROUP_BYTES // machine.vector_bytes)
 
 
