@@ -41,9 +41,17 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in LONG else ()) for c in CELLS])
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
-    for low, piece, most, groups, panels in ((False, 1, 48, 1, 3), (False, 2**15, 16, 2, 1), (True, 1, 16, 8, 16)):
+    ways = (
+        (False, False, -1, 1, 48, 1, 3),
+        (False, False, -1, 2**15, 16, 2, 1),
+        (True, False, -1, 1, 16, 8, 16),
+        (False, True, 2**23, 1, 48, 8, 16),
+        (False, False, 2**23, 1, 48, 8, 16),
+    )
+    for low, wide, large, piece, most, groups, panels in ways:
         monkeypatch.setattr(target.Machine, "low_tiles", low)
-        monkeypatch.setattr(products, "LARGE_BYTES", -1)
+        monkeypatch.setattr(target.Machine, "wide", wide)
+        monkeypatch.setattr(products, "LARGE_BYTES", large)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(tiles, "STRIP_ROWS", most)
         monkeypatch.setattr(outer, "BUNDLE", piece)
@@ -61,12 +69,14 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
 def test_what_is_fetched_ahead_changes_no_bit(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, texts = [], []
     for names in ([], [target.machine().cpu]):
+        monkeypatch.setattr(target.Machine, "wide", bool(names))
         monkeypatch.setattr(target, "TILE_AHEAD", set(names))
         monkeypatch.setattr(target, "BYTES_AHEAD", dict.fromkeys(names, 4096))
         forget()
         p = fitting(cell, 3, 20, 33, 70)
         found.append(on_llvm(p, np.float32))
-        texts.append(run.write_code(p.network.plan, "training", "float32").text)
-    assert ["rows_ahead" in text for text in texts] == [False, True]
+        texts.append("".join(run.write_code(p.network.plan, which, "float32").text for which in ("training", "backward")))
+    for name in ("rows_ahead", "panel_ahead", "group_ahead"):
+        assert [name in text for text in texts] == [False, True]
     for name, value in found[0].items():
         assert np.array_equal(found[1][name], value), name

@@ -177,6 +177,8 @@ class Outer:
             at = b.at(here, b.mul(right.panel_bytes, v), "i8", "right") if v else here
             value = b.masked_load(e.vector, at, lanes[v], "right") if lanes else b.load(e.vector, at, "right", e.bytes)
             b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
+            if self.machine.wide:
+                b.prefetch(b.at(at, b.mul(right.panel_bytes, self.group), "i8", "group_ahead"), level=2)
         following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, self.group * e.panel_row, "i8", "to")]
         b.end(run, b.end(row, following)[1:])
 
@@ -230,6 +232,8 @@ class Outer:
         b, e = self.b, self.element
         row = b.loop("row", 0, rows, 1, [("left", left), ("right", right), *[(v[1:], v) for v in sums]])
         left_here, right_here, *before = row.values
+        if self.machine.wide:
+            b.prefetch(b.at(left_here, self.left.panel_bytes, "i8", "panel_ahead"))
 
         def factor(k: int) -> Value:
             return b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")

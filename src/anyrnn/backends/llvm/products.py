@@ -1,8 +1,9 @@
 """Emits the products of a strip of rows by a group's weights: block by block by all tiles of the strip, see `tiles`. The sums
 are made in the strip's place, a part of the stack that stays in cache.
 
-With many registers a strip is one tile, unless all groups' weights are more than the second cache holds: they are cut into pieces
-then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so their strips have many anyway.
+A strip is one tile where the second cache gives weights as fast as they are multiplied, unless those of all groups are more than
+it holds: they are cut into pieces then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, and
+processors that multiply vectors of 64 bytes as fast as shorter ones do too, so their strips have many anyway.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
@@ -214,7 +215,7 @@ class Products:
         """Say whether rows go in strips of several tiles, and how many blocks a piece of the weights of operands that are alike
         has then.
         """
-        b, tile, low = self.b, self.shaped.heights[0], self.kernel.machine.low_tiles
+        b, tile, machine = self.b, self.shaped.heights[0], self.kernel.machine
         bytes = [BLOCK_FEATURES * alike.kind.feature_bytes(self.element) for alike in self.alike]
         total = i64(0)
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
@@ -223,11 +224,12 @@ class Products:
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
-        self.in_strips = several if low else b.binary("and", several, large, "in_strips")
+        in_pieces = b.binary("and", several, large, "in_pieces")
+        self.in_strips = several if machine.low_tiles or machine.wide else in_pieces
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        self.fetching = b.select(b.binary("and", self.in_strips, enough, "fetching"), i64(1), i64(0), "fetching")
+        self.fetching = b.select(b.binary("and", in_pieces, enough, "fetching"), i64(1), i64(0), "fetching")
         self.pieces = [
-            blocks if low else b.select(self.in_strips, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
+            blocks if machine.low_tiles else b.select(in_pieces, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
         ]
 

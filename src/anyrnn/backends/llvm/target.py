@@ -24,6 +24,8 @@ TILE_AHEAD = {"znver4"}
 """Where short products fetch what the next tile touches, and not what their own does: cells without other products took .86 to
 .89 of the time on Zen 4, with fetches to the second cache, and take 1.04 to 1.14 of it on Emerald Rapids.
 """
+HALVED = {"znver4"}
+"""Processors that multiply a vector of 64 bytes in halves."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class Machine:
         weights takes less time than the next one needs to come, and that weights come too slowly from the second cache.
         """
         return self.registers < 32
+
+    @property
+    def wide(self) -> bool:
+        """Whether vectors of 64 bytes are multiplied as fast as shorter ones, so that weights come too slowly from the second
+        cache, and what outer products read next too late.
+        """
+        return self.vector_bytes == 64 and self.cpu not in HALVED
 
     @property
     def multiplying(self) -> int:
@@ -126,7 +135,8 @@ def identity() -> str:
     import llvmlite.binding as llvm
 
     here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
-    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {here.bytes_ahead} {here.tile_ahead}"
+    shaped_by = f"{here.bytes_ahead} {here.tile_ahead} {here.wide}"
+    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
 
 
 @contextmanager
