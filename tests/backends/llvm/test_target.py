@@ -78,6 +78,20 @@ def test_a_block_of_what_outer_products_multiply_stays_in_the_first_cache(vector
     assert BLOCK_ROWS * panels * vector_bytes < 2**15
 
 
+WIDE = [(64, "emeraldrapids", True), (64, "znver4", False), (32, "znver3", False)]
+
+
+@pytest.mark.parametrize(("vector_bytes", "cpu", "wide"), WIDE)
+def test_wide_machines_have_strips_of_their_own(monkeypatch: pytest.MonkeyPatch, vector_bytes: int, cpu: str, wide: bool) -> None:
+    here = replace(target.machine(), vector_bytes=vector_bytes, registers=32, cpu=cpu)
+    assert here.wide == wide
+    monkeypatch.setattr(target, "machine", lambda: here)
+    plan = anyrnn.Recurrent("lstm", 20, 70).network.plan
+    text = run.write_code(plan, "inference", "float32").text
+    monkeypatch.setattr(target, "HALVED", {cpu})
+    assert (run.write_code(plan, "inference", "float32").text != text) == wide
+
+
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "nas"])
