@@ -57,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     file = _results_file(str(about["cpu"])) if chosen.json == HERE else chosen.json
     versions = machine.versions()
     journal = Journal(file, settings, about, versions) if file else None
-    known = journal.read() if journal and chosen.resume else {}
+    try:
+        known = journal.read() if journal and chosen.resume else {}
+    except ValueError as error:
+        parser.error(f"--resume: {error}")
     if journal:
         journal.begin(known)
 

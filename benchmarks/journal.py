@@ -26,15 +26,23 @@ class Journal:
         self.run = json.loads(json.dumps({"settings": asdict(settings), "machine": kept, "versions": dict(versions)}))
 
     def read(self) -> dict[Row, list[Result]]:
-        """What an earlier run has measured, of each row as often as it did; nothing where that was another kind of run. A line
-        that is cut off does not count.
+        """What an earlier run has measured, of each row as often as it did. A line that is cut off does not count.
+
+        Raises: ValueError where that was another kind of run, whose rows would be lost.
         """
         try:
             run, *lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
         except (FileNotFoundError, ValueError):
             return {}
+        if other := [
+            f"{part} {name}"
+            for part in self.run
+            for name in {**run[part], **self.run[part]}
+            if run[part].get(name) != self.run[part].get(name)
+        ]:
+            raise ValueError(f"{self.path} has rows of another run ({', '.join(other)}), which a run without --resume replaces")
         found: dict[Row, list[Result]] = {}
-        for result in map(_result, lines if run == self.run else []):
+        for result in map(_result, lines):
             found.setdefault(result.row, []).append(result)
         return found
 

@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import torch
-from torch import nn
 
+from anyrnn.train.layers import TORCH_LAYERS
 from benchmarks import jax_scan, onnx_model
 from benchmarks.job import Job
 from benchmarks.loops import LOOPS
@@ -20,14 +20,6 @@ from benchmarks.result import OURS
 from benchmarks.suite import STREAMS
 from benchmarks.systems import ModuleSystem, StreamSystem, System
 from tests.cells.worked import all_worked, by_gate
-
-TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
-    "rnn_tanh": partial(nn.RNN, nonlinearity="tanh"),
-    "rnn_relu": partial(nn.RNN, nonlinearity="relu"),
-    "lstm": nn.LSTM,
-    "gru": nn.GRU,
-}
-"""torch.nn's layer by the name of the cell."""
 
 
 @dataclass(frozen=True)

@@ -440,6 +440,13 @@ def test_an_output_in_the_place_of_the_input_is_refused():
     layer, x = anyrnn.Recurrent("gru", 5, 5), np.ones((4, 2, 5), np.float32)
     with pytest.raises(ValueError, match="out should not share memory with x, the initial states"):
         layer(x, out=x)
+    both = np.zeros((4, 2, 10), np.float32)
+    both[..., :5] = x
+    layer(both[..., :5], out=both[..., 5:])
+    assert (both[..., :5] == x).all()
+    assert (both[..., 5:] == layer(x)[0]).all()
+    with pytest.raises(ValueError, match="out should not share memory"):
+        layer(both[..., :5], out=both[..., 4:9])
 
 
 def test_an_output_in_the_place_of_anything_that_is_read_is_refused():

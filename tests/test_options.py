@@ -330,6 +330,34 @@ def test_states_of_all_kinds_may_be_learned() -> None:
         anyrnn.Recurrent(taken, 3, 4, learned_state=True)
 
 
+def test_what_a_cell_computes_may_be_called_as_a_learned_state_is() -> None:
+    """Of what is computed of parameters, and of numbers that are told when a layer is made."""
+
+    @anyrnn.cell
+    def computes(x, h, *, c0=0.5):  # type: ignore[no-untyped-def]
+        h0 = anyrnn.tanh(anyrnn.vector("a", init=2.0))
+        h = anyrnn.tanh(anyrnn.affine("g", x, h)) * h0 * c0
+        return h, anyrnn.State(h=h)
+
+    @anyrnn.cell
+    def plain(x, h, *, of=0.5):  # type: ignore[no-untyped-def]
+        h = anyrnn.tanh(anyrnn.affine("g", x, h)) * anyrnn.tanh(anyrnn.vector("a", init=2.0)) * of
+        return h, anyrnn.State(h=h)
+
+    x = np.ones((3, 2, 3), np.float32)
+    for c0 in (0.5, 0.25):
+        one = anyrnn.Recurrent(computes, 3, 4, learned_state=True, seed=0, c0=c0)
+        other = anyrnn.Recurrent(plain, 3, 4, learned_state=True, seed=0, of=c0)
+        one.parameters["h0_l0"][:] = other.parameters["h0_l0"][:] = 0.25
+        assert (one(x)[0] == other(x)[0]).all()
+        torch.manual_seed(0)
+        module = anyrnn.torch.Recurrent(computes, 3, 4, learned_state=True, c0=c0)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(torch.from_numpy(one.parameters[name]))
+        assert (module(torch.from_numpy(x))[0].detach().numpy() == one(x)[0]).all()
+
+
 MERGED = {"sum": lambda a, b: a + b, "mean": lambda a, b: (a + b) / 2, "mul": lambda a, b: a * b}
 
 

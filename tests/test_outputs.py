@@ -149,6 +149,24 @@ def test_long_sequences_of_one_sample():
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
+def test_an_output_that_is_known_before_the_steps():
+    """It is made for many steps at once, by several threads, and only that of the last one is left."""
+
+    @anyrnn.cell
+    def early(x, h):
+        u = anyrnn.tanh(anyrnn.affine("u", x))
+        return u, anyrnn.State(h=anyrnn.tanh(anyrnn.affine("h", u, h)))
+
+    layer, x = anyrnn.Recurrent(early, 512, 64, seed=0), np.random.default_rng(0).normal(size=(600, 1, 512)).astype(np.float32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = layer(x)[0][-1]
+        assert all((layer(x, return_outputs="last")[0] == expected).all() for _ in range(60))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_derivatives_and_transforms():
     module = anyrnn.torch.Recurrent("gru", 2, 3, bidirectional=True, dtype=torch.float64)
     x = torch.randn(4, 2, 2, dtype=torch.float64, requires_grad=True)

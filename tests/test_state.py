@@ -169,14 +169,21 @@ def test_saved_and_loaded(tmp_path):
     for name in ("other", "text"):
         with pytest.raises(ValueError, match=f"{name} holds no states"):
             RecurrentState.load(tmp_path / name)
-    with pytest.raises(OSError, match="nowhere"):
-        state.save(tmp_path / "nowhere" / "state")
+    for one in (state, arrays):
+        with pytest.raises(OSError, match="text"):
+            one.save(tmp_path / "text" / "state")
+    state.save(tmp_path / "new" / "state")
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["state"]
 
 
 def test_without_safetensors(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    for name in ("safetensors", "safetensors.torch", "safetensors.numpy"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(anyrnn.MissingExtraError, match="saved with safetensors: pip install"):
         some_state().save(tmp_path / "state")
+    arrays = anyrnn.RecurrentState(("h",), (np.ones((1, 2, 3), np.float32),))
+    arrays.save(tmp_path / "state")
+    assert (anyrnn.RecurrentState.load(tmp_path / "state").h == arrays.h).all()
 
 
 def test_copies_and_checkpoints(tmp_path):

@@ -49,11 +49,14 @@ __version__ = "0.1.0"
 
 _LATER = ("cells", "convert", "files", "onnx", "runtime", "weights", "workbench")
 """Modules that a program may do without: without them the import is quick."""
+_OF_THREADS = ("get_num_threads", "set_num_threads")
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LATER:
         return _import_module(f"anyrnn.{name}")
+    if name in _OF_THREADS:
+        return getattr(_import_module("anyrnn.backends.llvm.threads"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -85,6 +88,7 @@ __all__ = [
     "explain",
     "files",
     "floor",
+    "get_num_threads",
     "log",
     "matrix",
     "maximum",
@@ -97,6 +101,7 @@ __all__ = [
     "runtime",
     "scalar",
     "scope",
+    "set_num_threads",
     "sigmoid",
     "sin",
     "softplus",

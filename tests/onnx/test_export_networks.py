@@ -9,11 +9,12 @@ import pytest
 
 import anyrnn
 import anyrnn.onnx
-from anyrnn import exp, runtime
+import anyrnn.torch
+from anyrnn import State, Vec, cell, exp, runtime
 from anyrnn.onnx.writing_layers import FUNCTIONS, LAYERS
 from anyrnn.runtime.functions import FUNCTIONS as RUNTIME_FUNCTIONS
 from anyrnn.runtime.layers import LAYERS as RUNTIME_LAYERS
-from tests.onnx.exported import recurrent, run
+from tests.onnx.exported import recurrent, run, session
 
 RANDOM = np.random.default_rng(0)
 LENGTHS = [6, 0, 3]
@@ -135,3 +136,24 @@ def test_last_steps_of_merged_directions_are_refused() -> None:
     network = runtime.Network(3, [runtime.Recurrent.of("rnn", "x", layer, last=True)])
     with pytest.raises(anyrnn.UnsupportedError, match=r"export: rnn gives the last steps of two directions that are made one"):
         anyrnn.onnx.export(network)
+
+
+def test_what_reads_all_steps_at_once_is_written_for_so_many() -> None:
+    network = runtime.Network(
+        3, [runtime.Flatten("flat", "x", 4), runtime.Dense("dense", "flat", normal(2, 12))], batch_first=True
+    )
+    model = check(network, {"x": normal(5, 4, 3)})
+    with pytest.raises(Exception, match="Reshape"):
+        session(model).run(None, {"x": normal(1, 8, 3)})
+    with pytest.raises(anyrnn.UnsupportedError, match="flat reads all steps at once, so there are no lengths"):
+        anyrnn.onnx.export(network, lengths=True)
+
+
+def test_a_layer_without_parameters() -> None:
+    @cell
+    def adds(x, h: Vec("input")):  # type: ignore[no-untyped-def, valid-type]
+        return h + x, State(h=h + x)
+
+    model = anyrnn.onnx.export(anyrnn.torch.Recurrent(adds, 3, 3))
+    x = normal(4, 2, 3)
+    np.testing.assert_allclose(session(model).run(None, {"x": x})[0], np.cumsum(x, 0), rtol=1e-6)

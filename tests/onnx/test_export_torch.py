@@ -11,6 +11,7 @@ from torch import Tensor
 
 import anyrnn.onnx
 import anyrnn.torch
+from anyrnn import State, affine, cell, maximum, minimum, tanh
 from tests.onnx.exported import ops, recurrent, session
 
 pytestmark = [
@@ -130,3 +131,22 @@ def test_lengths_and_random_choices_are_refused() -> None:
         torch.onnx.export(Ragged().eval(), (x, [1, 4]), dynamo=True, custom_translation_table=table, verbose=False)
     with pytest.raises(Exception, match=r"random choices cannot be exported; call eval\(\) on the model first"):
         torch.onnx.export(Ragged().train(), (x,), dynamo=True, custom_translation_table=table, verbose=False)
+
+
+@cell
+def hard(x, h, *, slope=0.3):  # type: ignore[no-untyped-def]
+    """A GRU with other gates, whose slope is an attribute of its node."""
+    r = maximum(minimum(slope * affine("r", x, h) + 0.5, 1.0), 0.0)
+    z = maximum(minimum(slope * affine("z", x, h) + 0.5, 1.0), 0.0)
+    h = (1 - z) * tanh(affine("n", x, h=r * h)) + z * h
+    return h, State(h=h)
+
+
+def test_layers_that_differ_in_a_number_alone_are_written_with_their_own() -> None:
+    x = torch.randn(4, 2, 3)
+    for slope in (0.3, 0.05):
+        torch.manual_seed(0)
+        layer = anyrnn.torch.Recurrent(hard, 3, 5, slope=slope)
+        proto = exported(layer, (x,))
+        assert recurrent(proto) == ["GRU"]
+        check(proto, layer, (x,))

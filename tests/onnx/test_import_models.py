@@ -482,6 +482,15 @@ def test_features_are_cut_turned_and_joined() -> None:
     assert "formula" in [layer.kind for layer in found.network.layers]
 
 
+def test_a_slice_to_a_size_that_calls_tell_takes_all() -> None:
+    nodes: list[Node] = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Slice", ["sizes", "zero", "one"], ["count"], {}),
+        ("Slice", ["all", "zero", "count", "zero"], ["y"], {}),
+    ]
+    assert_same(after("GRU", *nodes, zero=np.array([0]), one=np.array([1])))
+
+
 def test_directions_are_added() -> None:
     nodes: list[Node] = [("Split", ["all"], ["a", "b"], {"axis": 1}), ("Add", ["a", "b"], ["y"], {})]
     assert_same(after("GRU", *nodes, direction="bidirectional"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
@@ -97,3 +98,20 @@ def test_workers_of_a_data_loader(start: str) -> None:
     expected = torch.stack([data[k] for k in range(8)])
     found = torch.cat(list(DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context=start)))
     assert torch.equal(found, expected)
+
+
+def test_new_first_values_of_parametrised_and_pruned_parameters() -> None:
+    layer = anyrnn.torch.LSTM(D, H)
+    parametrizations.weight_norm(layer, "weight_hh_l0")
+    torch.manual_seed(3)
+    layer.reset_parameters()
+    torch.manual_seed(3)
+    expected = anyrnn.torch.LSTM(D, H)
+    torch.testing.assert_close(layer.weight_hh_l0, expected.weight_hh_l0)
+    assert torch.equal(layer.bias_hh_l0, expected.bias_hh_l0)
+    pruned = anyrnn.torch.LSTM(D, H)
+    prune.l1_unstructured(pruned, "weight_ih_l0", 0.5)
+    before = [p.clone() for p in pruned.parameters()]
+    with pytest.raises(TypeError, match="weight_ih_l0 is computed by a hook of the module"):
+        pruned.reset_parameters()
+    assert all(map(torch.equal, pruned.parameters(), before))

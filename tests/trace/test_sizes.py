@@ -11,7 +11,7 @@ import anyrnn
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.show import text
 from anyrnn.trace import State, Step, Vec, cell
-from anyrnn.trace.language import affine, concat, matrix, sigmoid, split, tanh, total, vector
+from anyrnn.trace.language import affine, concat, matrix, mean, sigmoid, split, tanh, total, vector
 from tests.budget import assert_relative
 from tests.networks import on_llvm, on_reference, on_torch, problem
 
@@ -98,3 +98,26 @@ def test_the_gradient_of_a_split_is_that_of_autograd() -> None:
     expected = on_torch(p)
     for name, value in on_reference(p).items():
         assert_relative(value, expected[name], "reference backend against torch autograd, float64", name)
+
+
+def test_cuts_that_a_vector_gets_from_another() -> None:
+    """`z` is cut in the middle, and so is what is added to it, whose border is elsewhere."""
+
+    @cell
+    def turning(x, h):  # type: ignore[no-untyped-def]
+        last, most = split(h, [1, "hidden - 1"])
+        turned = concat(most, last)
+        z = affine("z", x, h)
+        a, b = split(z, 2)
+        h = tanh(z) * mean(z + turned) + 0.1 * concat(b, a)
+        return h, State(h=h)
+
+    x = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)
+    layer = anyrnn.Recurrent(turning, 3, 4, seed=0)
+    h, parameters = np.zeros((2, 4), np.float32), layer.parameters
+    for step, output in zip(x, layer(x)[0], strict=True):
+        z = step @ parameters["weight_ih_l0"].T + h @ parameters["weight_hh_l0"].T
+        z = z + parameters["bias_ih_l0"] + parameters["bias_hh_l0"]
+        turned = np.roll(h, -1, axis=1)
+        h = np.tanh(z) * (z + turned).mean(1, keepdims=True) + 0.1 * np.roll(z, 2, axis=1)
+        np.testing.assert_allclose(output, h, rtol=0, atol=1e-6)

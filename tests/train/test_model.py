@@ -104,3 +104,8 @@ def test_a_missing_file_of_cells(options: Callable[..., Options]) -> None:
 def test_torch_has_no_such_layer(options: Callable[..., Options]) -> None:
     with pytest.raises(UsageError, match=r"--layers-from torch: torch\.nn has no 'mgu'; it has rnn_tanh, rnn_relu, lstm, gru"):
         find_layers(options(cell="mgu", layers_from="torch"))
+
+
+def test_torch_has_no_further_sizes(options: Callable[..., Options]) -> None:
+    with pytest.raises(UsageError, match=r"--size proj: torch\.nn's layers have no further sizes"):
+        find_layers(options(cell="lstm", layers_from="torch", sizes={"proj": 16}))

@@ -83,6 +83,8 @@ def test_too_large_a_batch(options: Callable[..., Options]) -> None:
 def test_divergence_leaves_nothing(options: Callable[..., Options]) -> None:
     with pytest.raises(DivergedError):
         run(options(cell="rnn_relu", learning_rate=1e30, layers_from="torch"))
+    with pytest.raises(DivergedError, match=r"the loss on what is held out is (nan|inf) at step 1: training has diverged"):
+        run(options(cell="rnn_relu", learning_rate=1e30, layers_from="torch", steps=1))
     assert not options().output.exists()
 
 

@@ -41,6 +41,8 @@ def test_other_sizes_may_be_given() -> None:
     assert small.states == {"h": "[proj]", "c": "[hidden]"}
     with pytest.raises(ValueError, match="size 'proj' should be at least 1, got 0"):
         catalogue(["lstm_projected"], proj=0)
+    with pytest.raises(ValueError, match="chosen"):
+        catalogue(["lstm_projected"], chosen=3)
 
 
 def test_records_are_json() -> None:

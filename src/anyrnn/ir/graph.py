@@ -6,7 +6,7 @@ nodes are one node (the builder hash-conses), so that a graph's text is its iden
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -197,9 +197,6 @@ class Builder:
         from anyrnn.ir.symbol import Symbol
 
         return Symbol(self, index)
-
-    def symbols(self) -> Iterator[Symbol]:
-        return (self.symbol(i) for i in range(len(self.nodes)))
 
     def make(self, op: str, inputs: Sequence[Symbol], shape: Shape, attributes: tuple[Any, ...] = (), name: str = "") -> Symbol:
         """A node of given shape; it is per sample when one of its inputs is."""

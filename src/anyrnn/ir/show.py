@@ -73,14 +73,6 @@ def _gradient_of(parameter: str) -> str:
     return f"d_({parameter})" if "(" in parameter or " " in parameter else f"d_{parameter}"
 
 
-def expressions(
-    nodes: Sequence[Node], roots: Sequence[int], outputs: Sequence[tuple[str, int]], states: Sequence[str]
-) -> list[str]:
-    """Some values of a graph as plain text, made of the named ones."""
-    names = dict(Names(nodes, outputs, states, ends=roots).names)
-    return [Writer(nodes, {i: n for i, n in names.items() if i != root}, Text()).piece(root).text for root in roots]
-
-
 @dataclass(frozen=True)
 class Line:
     """An equation."""

@@ -17,6 +17,8 @@ from anyrnn.sequence.packing import GIVEN
 
 Array = npt.NDArray[Any]
 States = Array | Sequence[Array] | RecurrentState
+SHARING_WORK = 10_000
+"""The most that is tried to find out whether arrays whose bounds overlap have a number in common."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Arrays:
             raise ValueError("out should be writable")
         if readable(output) is not output or _overlaps_itself(output):
             raise ValueError(f"out should have its features next to each other and nothing twice, got strides {out.strides}")
-        if any(np.may_share_memory(out, a) for a in taken):
+        if any(_share(out, a) for a in taken):
             raise ValueError("out should not share memory with x, the initial states, the parameters or memory")
         return output
 
@@ -176,6 +178,16 @@ def given_back(states: Sequence[Array], batched: bool) -> Any:
 def readable(array: Array) -> Array:
     """The array itself when its features lie next to each other, else a copy."""
     return array if array.strides[-1] == array.itemsize or array.shape[-1] <= 1 else np.ascontiguousarray(array)
+
+
+def _share(a: Array, b: Array) -> bool:
+    """Whether two arrays have a number in common; where that takes long to find out, whether they may."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=SHARING_WORK)  # type: ignore[arg-type]  # the stubs know two numbers
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _overlaps_itself(array: Array) -> bool:

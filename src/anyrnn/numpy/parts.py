@@ -57,7 +57,8 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         below.output = y if network.merge == "mul" else None
         together = merged(y, network.merge)
         x = x + together if adds else together
-        reserve.parts.append(below)
+        if keep:
+            reserve.parts.append(below)
     output[...] = x
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anyrnn.sequence.state import StateBase
+
+if TYPE_CHECKING:
+    import os
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,8 +30,6 @@ class RecurrentState(StateBase):
         RecurrentState(h=[1, 3, 5], c=[1, 3, 5])
     """
 
-    _format, _framework = "numpy", "np"
-
     @staticmethod
     def _array(numbers: Any) -> Any:
         return np.asarray(numbers)
@@ -42,5 +43,13 @@ class RecurrentState(StateBase):
         return np.concatenate(arrays, 1)
 
     @staticmethod
-    def _writable(array: Any) -> Any:
-        return np.ascontiguousarray(array)
+    def _write(path: str | os.PathLike[str], arrays: dict[str, Any], metadata: dict[str, str]) -> None:
+        from anyrnn.files import safetensors
+
+        safetensors.write(path, arrays, metadata)
+
+    @staticmethod
+    def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        from anyrnn.files import safetensors
+
+        return safetensors.read(path)

@@ -61,7 +61,8 @@ def export(
     Returns: the `onnx.ModelProto`.
 
     Raises: TypeError for what is no layer; ValueError for other arguments that cannot be, and for models beyond 2 GiB;
-    UnsupportedError where standard nodes are asked for and there are none; MissingExtraError without the package onnx.
+    UnsupportedError where standard nodes are asked for and there are none, and for lengths of what reads all steps at once
+    (`runtime.Flatten`); MissingExtraError without the package onnx.
 
     Example:
         >>> import anyrnn, anyrnn.onnx
@@ -119,7 +120,7 @@ class Written:
 
 def _of_layer(layer: Any, states: bool) -> Written:
     network, parameters = taken(layer, "export: the layer")
-    dtype = next(iter([array.dtype for array in parameters.values()] or [np.dtype(layer.dtype)]))
+    dtype = next(iter([array.dtype for array in parameters.values()] or [np.dtype(getattr(layer, "dtype", np.float32))]))
     batch_first = layer.batch_first
     graph, both, count = network.graph, network.merge == "separate", len(network.graph.inputs)
     sizes = [shape[0].evaluate(dict(network.sizes)) if shape else 1 for _, shape in graph.inputs]

@@ -14,7 +14,7 @@ from anyrnn.ir.dims import Dim
 from anyrnn.ir.symbol import Symbol
 from anyrnn.runtime.layers import Formula, Layer, Recurrent, elementwise
 from anyrnn.sequence.network import Network
-from anyrnn.trace import Scalar, State, Step, Vec, cell
+from anyrnn.trace import Cell, Scalar, State, Step, Vec, cell
 from anyrnn.trace.language import apply, concat, exp, where
 from anyrnn.trace.tracer import current
 
@@ -56,18 +56,22 @@ def chosen(name: str, source: str, size: int, runs: Sequence[tuple[int, int]], d
 
 def sum_of_steps(name: str, source: str, size: int, dtype: str) -> Recurrent:
     """As a cell that adds one step after the other."""
+    return _typed(Recurrent(name, [source], _network(_steps_sum(), size), {}, last=True), dtype)
 
+
+def is_sum(layer: Layer | None) -> TypeGuard[Recurrent]:
+    """Whether a layer is the sum of steps."""
+    return isinstance(layer, Recurrent) and layer.network.graph == _steps_sum().trace()
+
+
+@cache
+def _steps_sum() -> Cell:
     @cell
     def steps_sum(x, total: Vec("input")):  # type: ignore[no-untyped-def, valid-type]
         total = total + x
         return total, State(total=total)
 
-    return _typed(Recurrent(name, [source], _network(steps_sum, size), {}, last=True), dtype)
-
-
-def is_sum(layer: Layer | None) -> TypeGuard[Recurrent]:
-    """Whether a layer is the sum of steps."""
-    return isinstance(layer, Recurrent) and layer.network.graph.name == "steps_sum"
+    return steps_sum  # type: ignore[no-any-return]
 
 
 def _network(of_cell: Any, size: int) -> Network:

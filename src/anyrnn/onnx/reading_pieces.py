@@ -92,7 +92,7 @@ def _slice(r: Reading, node: Node, given: Given) -> Sequence[Value]:
         axis = value.axis(number)
         if step == 0:
             raise ValueError("steps should not be 0")
-        if start == 0 and step == 1 and (end >= FAR or _is_end(value, axis, end)):
+        if start == 0 and step == 1 and ((isinstance(end, int) and end >= FAR) or _is_end(value, axis, end)):
             continue
         parts = value.axes[axis]
         if _is_time(parts):

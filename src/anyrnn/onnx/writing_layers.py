@@ -182,8 +182,10 @@ def _max(writer: Writer, layer: runtime.Max, call: Call, kinds: Any, x: str) -> 
 
 def _flatten(writer: Writer, layer: runtime.Flatten, call: Call, kinds: Any, x: str) -> str:
     (kind,) = kinds
+    if call.lengths is not None:
+        raise UnsupportedError(f"export: {layer.name} reads all steps at once, so there are no lengths")
     by_sample = writer.node("Transpose", x, hint="by_sample", perm=[1, 0, 2])
-    return writer.reshaped(by_sample, -1, layer.steps * kind.size)
+    return writer.reshaped(by_sample, 0, layer.steps * kind.size)  # 0: as many samples as there are, whatever T is
 
 
 def _attention(writer: Writer, layer: runtime.AttentionAverage, call: Call, kinds: Any, x: str) -> str:

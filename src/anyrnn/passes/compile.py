@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -41,6 +42,12 @@ class Plan:
     def __hash__(self) -> int:
         """Of little, as it is asked for at every new shape of call."""
         return hash((len(self.graph.nodes), self.graph.outputs))
+
+    def why_not(self, unsupported: Callable[[Sequence[Node]], str | None]) -> str | None:
+        """Why a backend cannot run the cell, or None; `unsupported` says what of a kernel's nodes it cannot."""
+        kernels = (kernel for program in (self.inference, self.training, self.backward) for kernel in program.kernels)
+        reasons = filter(None, (unsupported(kernel.nodes) for kernel in kernels))
+        return next((f"the cell uses {reason}" for reason in reasons), None)
 
 
 def plan(traced: Graph) -> Plan:
@@ -94,7 +101,8 @@ PASSES = ("inference", "training", "backward")
 def _steps(graph: Graph, joint: Adjoint, saves: Saves) -> tuple[ParameterPhase, dict[str, tuple[Step, list[Buffer]]]]:
     """The parameter phase, and for each pass its step and the buffers that loads name."""
     roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
-    phase, nodes = split_parameters(joint.nodes, tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)]))
+    needed = tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)])
+    phase, nodes = split_parameters(joint.nodes, needed, (parameter.name for parameter in graph.parameters))
     step = _with_loads(nodes[: len(graph.nodes)])
     forward, buffers = _forward_step(graph, step, ()), _forward_buffers(graph)
     training, backward = _forward_step(graph, step, saves.kept), _backward(joint, saves, nodes)

@@ -6,6 +6,7 @@ and write the user's tensors in place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from anyrnn.ir.dims import Dim, Shape
@@ -47,8 +48,13 @@ class ParameterPhase:
         return tuple(w for w in self.weights if w.parameter is None)
 
 
-def split_parameters(nodes: tuple[Node, ...], outputs: tuple[tuple[str, int], ...]) -> tuple[ParameterPhase, tuple[Node, ...]]:
-    """The parameter phase, and the step's nodes in which each weight is a `parameter` leaf (indices stay as they are)."""
+def split_parameters(
+    nodes: tuple[Node, ...], outputs: tuple[tuple[str, int], ...], parameters: Iterable[str]
+) -> tuple[ParameterPhase, tuple[Node, ...]]:
+    """The parameter phase, and the step's nodes in which each weight is a `parameter` leaf (indices stay as they are).
+
+    `parameters` are the names of all that a layer has, of which some may be in no node: what is computed is called otherwise.
+    """
     step = list(nodes)
     live = sorted(reachable(nodes, (i for _, i in outputs)), reverse=True)
     for i in live:
@@ -57,7 +63,7 @@ def split_parameters(nodes: tuple[Node, ...], outputs: tuple[tuple[str, int], ..
                 step[s] = replace(step[s], per_sample=True) if step[s].row.boolean else step[s]
     boundary = sorted({s for i in live if step[i].per_sample for s in step[i].inputs if not step[s].per_sample})
     weights: list[Weight] = []
-    taken = {n.attributes[0] for n in nodes if n.op == "parameter"}
+    taken = {*parameters, *(n.attributes[0] for n in nodes if n.op == "parameter")}
     for i in boundary:
         node = nodes[i]
         if node.op in CONSTANTS:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from anyrnn.ir.graph import Builder, reachable
+from anyrnn.ir.graph import Builder
 from anyrnn.passes.plan import Kernel, Stage, Store
+from anyrnn.passes.simplify import live
 
 
 def rotate(body: list[Stage], states: Collection[str]) -> tuple[Stage, Stage, list[Stage]]:
@@ -49,9 +50,7 @@ def _join(last: list[Kernel], first: list[Kernel], passed_on: set[str], unstored
                     passed[(buffer, later)] = mapped[i]
                 if buffer not in unstored:
                     stores.append((mapped[i], buffer, later))
-        used = reachable(builder.nodes, (i for i, _, _ in stores))
-        position = {old: new for new, old in enumerate(sorted(used))}
-        nodes = tuple(replace(builder.nodes[i], inputs=tuple(position[s] for s in builder.nodes[i].inputs)) for i in sorted(used))
+        nodes, stored = live(builder.nodes, [(buffer, i) for i, buffer, _ in stores])
         name = "turn" if dim is not None else "turn_scalars"
-        joined.append(Kernel(name, dim, nodes, tuple((position[i], b, s) for i, b, s in stores)))
+        joined.append(Kernel(name, dim, nodes, tuple((i, b, s) for (b, i), (_, _, s) in zip(stored, stores, strict=True))))
     return joined

@@ -155,19 +155,21 @@ class _Unstack:
     def _cuts(self) -> dict[int, set[tuple[Dim, Dim]]]:
         """For each vector that is sliced, or is bound feature by feature to one that is, the slices."""
         cuts: dict[int, set[tuple[Dim, Dim]]] = {}
-        for i in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[i]
+        for node in self.nodes:
             if node.op == "slice" and node.per_sample:
                 cuts.setdefault(node.inputs[0], set()).add(node.attributes)
-            elif i in cuts and node.row.kind == "elementwise":
-                for s in node.inputs:
-                    if self.nodes[s].shape == node.shape:
-                        cuts.setdefault(s, set()).update(cuts[i])
-        for i, node in enumerate(self.nodes):
-            if node.row.kind == "elementwise":
-                for s in node.inputs:
-                    if s in cuts and self.nodes[s].shape == node.shape:
-                        cuts.setdefault(i, set()).update(cuts[s])
+        bound = [
+            (i, s)
+            for i, node in enumerate(self.nodes)
+            if node.row.kind == "elementwise"
+            for s in node.inputs
+            if self.nodes[s].shape == node.shape
+        ]
+        before = -1
+        while before != (before := sum(map(len, cuts.values()))):  # what is bound to one that got cuts from another has them too
+            for i, s in [*reversed(bound), *bound]:
+                if i in cuts or s in cuts:
+                    cuts[i] = cuts[s] = cuts.get(i, set()) | cuts.get(s, set())
         return cuts
 
     def _can_part(self, i: int) -> bool:
@@ -233,7 +235,9 @@ class _Unstack:
             ]
             return builder.affine(cut, [self._rows(self.whole(b), offset, size) for b in biases], node.name)
         if node.op == "concat":
-            joined = [self.whole(s) for s in self._joined(node, offset, size) or ()]
+            operands = self._joined(node, offset, size)
+            assert operands, "`_can_part` has looked at every cut"
+            joined = [self.whole(s) for s in operands]
             return joined[0] if len(joined) == 1 else builder.concat(joined)
         if node.op == "norm":  # its derivative spans all features: the plain arithmetic is differentiated
             return self.part(node.inputs[0], offset, size)

@@ -5,7 +5,7 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +30,8 @@ class Network:
     sizes: tuple[tuple[str, int], ...]
     layers: int = 1
     bidirectional: bool = False
-    hypers: tuple[tuple[str, float], ...] = field(default=(), compare=False)
-    """Values of the cell's run-time scalars. Networks that differ in them alone share plans and code."""
+    hypers: tuple[tuple[str, float], ...] = ()
+    """Values of the cell's run-time scalars. Networks that differ in them alone share plans and code, which are the graph's."""
     probabilities: tuple[tuple[str, tuple[float, ...]], ...] = ()
     """Of each random choice, by layer: see `ir.philox`."""
     reverse: bool = False
@@ -47,7 +47,7 @@ class Network:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.graph, self.sizes, self.layers, self.ways, self.probabilities, self.first_layer))
+        return hash((self.graph, self.sizes, self.layers, self.ways, self.hypers, self.probabilities, self.first_layer))
 
     def __hash__(self) -> int:
         return self._hash

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from anyrnn.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import os
@@ -97,26 +94,26 @@ class StateBase(ABC):
         return cls(states[0].names, tuple(cls._joined(of_state) for of_state in joined))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them to a safetensors file. Raises: OSError; MissingExtraError without the package of that name."""
-        arrays = {name: self._writable(array) for name, array in zip(self.names, self.arrays, strict=True)}
-        library = _safetensors(self._format)
-        try:
-            library.save_file(arrays, path, {NAMES: ",".join(self.names)})
-        except _safetensors_error() as error:
-            raise OSError(f"{path}: {error}") from None
+        """Write them to a safetensors file, which appears whole or not at all.
+
+        Raises: OSError; for tensors MissingExtraError without the package safetensors.
+        """
+        self._write(path, dict(zip(self.names, self.arrays, strict=True)), {NAMES: ",".join(self.names)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read them back. Raises: ValueError for another file; MissingExtraError without the package safetensors."""
-        library = _safetensors(cls._format).safe_open
+        """Read them back.
+
+        Raises: OSError; ValueError for another file; for tensors MissingExtraError without the package safetensors.
+        """
         try:
-            with library(path, cls._framework) as file:
-                names = (file.metadata() or {}).get(NAMES, "").split(",")
-                if sorted(names) != sorted(file.keys()):
-                    raise ValueError(f"{path} holds no states")
-                return cls(tuple(names), tuple(file.get_tensor(name) for name in names))
-        except _safetensors_error() as error:
+            arrays, metadata = cls._read(path)
+        except ValueError as error:
             raise ValueError(f"{path} holds no states: {error}") from None
+        names = metadata.get(NAMES, "").split(",")
+        if sorted(names) != sorted(arrays):
+            raise ValueError(f"{path} holds no states")
+        return cls(tuple(names), tuple(arrays[name] for name in names))
 
     def given_to(self, names: tuple[str, ...], who: str) -> tuple[Any, ...]:
         """Its arrays, for a layer whose cell has states of these names. Raises: ValueError for another cell's."""
@@ -136,9 +133,6 @@ class StateBase(ABC):
 
     # what differs between front-ends
 
-    _format = ""
-    _framework = ""
-
     @staticmethod
     @abstractmethod
     def _array(numbers: Any) -> Any:
@@ -156,17 +150,10 @@ class StateBase(ABC):
 
     @staticmethod
     @abstractmethod
-    def _writable(array: Any) -> Any:
-        """As safetensors takes it."""
+    def _write(path: str | os.PathLike[str], arrays: dict[str, Any], metadata: dict[str, str]) -> None:
+        """A safetensors file."""
 
-
-def _safetensors_error() -> type[Exception]:
-    error: type[Exception] = importlib.import_module("safetensors").SafetensorError
-    return error
-
-
-def _safetensors(format: str) -> Any:
-    try:
-        return importlib.import_module(f"safetensors.{format}")
-    except ImportError as error:
-        raise MissingExtraError('states are saved with safetensors: pip install "anyrnn[torch]"') from error
+    @staticmethod
+    @abstractmethod
+    def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Arrays and metadata of one. Raises: ValueError for another file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +60,23 @@ they change with every call, it stops.
 
 
 T = TypeVar("T")
+
+
+def put(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
+    """Give a module's own parameters by name these values, parametrised ones what gives them.
+
+    Raises: TypeError, before any change, for one that is computed by a hook.
+    """
+    for name in values:
+        if name not in module._parameters and not parametrize.is_parametrized(module, name):
+            raise TypeError(f"{name} is computed by a hook of the module (pruning, weight_norm): what is put there would be lost")
+    with torch.no_grad():
+        for name, value in values.items():
+            parameter = getattr(module, name)
+            if name in module._parameters:
+                parameter.copy_(torch.as_tensor(value))
+            else:
+                setattr(module, name, torch.as_tensor(value).to(parameter))
 
 
 @dataclass(frozen=True)
@@ -263,14 +280,18 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._modes, self._held_modes = self._made_modes(self.dropout), dict[bool, Mode]()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, in the order of torch.nn's modules."""
-        bound = 1 / math.sqrt(self.hidden_size)
+        """Draw new initial values, in the order of torch.nn's modules; of parametrised parameters what gives these values.
+
+        Raises: TypeError where a parameter is computed by a hook (pruning, weight_norm), which would compute its old values.
+        """
+        bound, values = 1 / math.sqrt(self.hidden_size), dict[str, Tensor]()
         with torch.no_grad():
             for unit, (layer, _) in enumerate(self.network.units):
                 for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
-                    tensor = getattr(self, name).uniform_(-bound, bound)
+                    values[name] = tensor = torch.empty_like(getattr(self, name)).uniform_(-bound, bound)
                     for part, first in own_first_values(parameter, tensor, self.network.layer_sizes(layer), _generator):
                         part.copy_(torch.as_tensor(first))
+        put(self, values)
 
     def freeze(self) -> Self:
         """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.

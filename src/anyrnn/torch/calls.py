@@ -119,7 +119,7 @@ def handle(call: Call) -> int:
     """
     if call not in HANDLES:
         network = call.network
-        of_network = (network.sizes, network.layers, network.ways, network.probabilities, network.first_layer)
+        of_network = (network.sizes, network.layers, network.ways, network.hypers, network.probabilities, network.first_layer)
         text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call

@@ -89,14 +89,15 @@ def takes_cudnn(
 ) -> bool:
     """Whether cuDNN runs a call. `runs` gives what makes such a call by `triton` or `cudnn` as later ones are made."""
     alike = _alike(call, x, packing, trains)
-    if alike not in DECIDED:
+    decided = DECIDED.get(alike)
+    if decided is None:
         decided = why_not_cudnn(call, x, packing) is None and _decided(kind_of(call, x, packing, trains), runs)
         if decided is None:
             return False
         while len(DECIDED) >= MOST_DECIDED:
-            DECIDED.pop(next(iter(DECIDED)))
+            DECIDED.pop(list(DECIDED)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
         DECIDED[alike] = decided
-    return DECIDED[alike]
+    return decided
 
 
 def _alike(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> object:

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from anyrnn._files import written_aside
+from anyrnn.errors import MissingExtraError
 from anyrnn.sequence.state import StateBase
 
 if TYPE_CHECKING:
+    import os
+
     from typing_extensions import Self
 
 
@@ -34,8 +38,6 @@ class RecurrentState(StateBase):
         >>> state
         RecurrentState(h=[1, 2, 5], c=[1, 2, 5])
     """
-
-    _format, _framework = "torch", "pt"
 
     def detach(self) -> Self:
         """The same numbers; no gradient goes back beyond them."""
@@ -62,8 +64,28 @@ class RecurrentState(StateBase):
         return torch.cat(list(arrays), 1)
 
     @staticmethod
-    def _writable(array: Any) -> Any:
-        return array.detach().clone(memory_format=torch.contiguous_format)  # states may share memory
+    def _write(path: str | os.PathLike[str], arrays: dict[str, Any], metadata: dict[str, str]) -> None:
+        library = _safetensors()
+        apart = {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in arrays.items()}  # may share memory
+        with written_aside(path) as aside:
+            aside.write_bytes(library.torch.save(apart, metadata))
+
+    @staticmethod
+    def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        library = _safetensors()
+        try:
+            with library.safe_open(path, "pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118  (no mapping)
+        except library.SafetensorError as error:
+            raise ValueError(str(error)) from None
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingExtraError('states are saved with safetensors: pip install "anyrnn[torch]"') from error
+    return safetensors
 
 
 pytree.register_pytree_node(

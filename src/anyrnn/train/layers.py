@@ -24,9 +24,9 @@ TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
 def find_layers(options: Options) -> Callable[[int], nn.Module]:
     """What makes the recurrent layers when told D, the features of a step. They take [T, N, D] and give [T, N, S*H] and a state.
 
-    Raises: UsageError for a cell that does not exist, or that torch.nn does not have.
+    Raises: UsageError for a cell that does not exist, or that torch.nn does not have, and for sizes that it has not.
     """
-    make = _torch_layer(options.cell) if options.layers_from == "torch" else _our_layer(options)
+    make = _torch_layer(options) if options.layers_from == "torch" else _our_layer(options)
 
     def build(features: int) -> nn.Module:
         return make(features, options.hidden, options.layers, bidirectional=options.bidirectional)
@@ -34,10 +34,12 @@ def find_layers(options: Options) -> Callable[[int], nn.Module]:
     return build
 
 
-def _torch_layer(name: str) -> Callable[..., nn.Module]:
-    if name not in TORCH_LAYERS:
-        raise UsageError(f"--layers-from torch: torch.nn has no {name!r}; it has {', '.join(TORCH_LAYERS)}")
-    return TORCH_LAYERS[name]
+def _torch_layer(options: Options) -> Callable[..., nn.Module]:
+    if options.cell not in TORCH_LAYERS:
+        raise UsageError(f"--layers-from torch: torch.nn has no {options.cell!r}; it has {', '.join(TORCH_LAYERS)}")
+    if options.sizes:
+        raise UsageError(f"--size {next(iter(options.sizes))}: torch.nn's layers have no further sizes")
+    return TORCH_LAYERS[options.cell]
 
 
 def _our_layer(options: Options) -> Callable[..., nn.Module]:

@@ -92,7 +92,7 @@ def train(
             bar.update()
             ends = step + 1 == options.steps
             record.interrupted = bool(stops) and not ends
-            if processes.leads and (step + 1) % every == 0 and not ends:
+            if processes.leads and ((step + 1) % every == 0 or ends):
                 evaluate(model, dataset.test, record)
             if processes.leads and ((step + 1) % (options.save_every or every) == 0 or ends or stops):
                 checkpoints.save(model, optimiser, record)
@@ -102,7 +102,10 @@ def train(
 
 
 def evaluate(model: Reader, held_out: Sequences, record: Record) -> None:
-    """Read what is held out with the weights after the last step, and add the evaluation to the record if it is not there."""
+    """Read what is held out with the weights after the last step, and add the evaluation to the record if it is not there.
+
+    Raises: DivergedError for a loss that is not finite.
+    """
     if record.evaluations and record.evaluations[-1].step == len(record.losses):
         return
     start = perf_counter()
@@ -114,6 +117,7 @@ def evaluate(model: Reader, held_out: Sequences, record: Record) -> None:
         loss = float(cross_entropy(logits, labels))
         predictions = logits.argmax(dim=1)
     model.train()
+    _check(loss, len(record.losses) - 1, "on what is held out ")
     accuracy = int((predictions == labels).sum()) / len(labels)
     record.evaluations.append(Evaluation(len(record.losses), loss, predictions.numpy(), accuracy))
     record.evaluation_seconds += perf_counter() - start
@@ -125,9 +129,9 @@ def _tensors(some: Sequences) -> tuple[Tensor, Tensor | None, Tensor]:
     return torch.from_numpy(some.inputs), lengths, torch.from_numpy(some.labels)
 
 
-def _check(loss: float, step: int) -> None:
+def _check(loss: float, step: int, where: str = "") -> None:
     if not math.isfinite(loss):
-        raise DivergedError(f"the loss is {loss} at step {step + 1}: training has diverged; try a smaller --lr")
+        raise DivergedError(f"the loss {where}is {loss} at step {step + 1}: training has diverged; try a smaller --lr")
 
 
 def _shown(record: Record) -> str:

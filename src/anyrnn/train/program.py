@@ -49,8 +49,8 @@ def run(options: Options) -> dict[str, Any] | None:
             if record.interrupted:
                 done = f"{len(record.losses)} of {options.steps} steps"
                 print(f"interrupted after {done}: saving what there is in {options.output}", file=sys.stderr)
-            results.save_weights(model, options, described)
             loop.evaluate(model, dataset.test, record)
+            results.save_weights(model, options, described)
             return results.save_summary(model, dataset, options, record)
 
 

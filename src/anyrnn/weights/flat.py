@@ -94,19 +94,9 @@ def _put(layer: Any, values: Mapping[str, Any]) -> None:
     if not hasattr(layer, "named_parameters"):
         layer.parameters.update({name: np.array(value, layer.dtype) for name, value in values.items()})
         return
-    import torch
-    from torch.nn.utils.parametrize import is_parametrized
+    from anyrnn.torch.base import put
 
-    for name in values:
-        if name not in layer._parameters and not is_parametrized(layer, name):
-            raise TypeError(f"{name} is computed by a hook of the module (pruning, weight_norm): what is put there would be lost")
-    with torch.no_grad():
-        for name, value in values.items():
-            parameter = getattr(layer, name)
-            if name in layer._parameters:
-                parameter.copy_(torch.as_tensor(value))
-            else:
-                setattr(layer, name, torch.as_tensor(value).to(parameter))
+    put(layer, values)
 
 
 def initialise(layer: Any, values: Mapping[str, float | Array | Maker], seed: int | None = None) -> None:

@@ -63,7 +63,7 @@ class Listing(tuple[Row, ...]):
         return [asdict(row) | {"hypers": {k: getattr(v, "__name__", v) for k, v in row.hypers.items()}} for row in self]
 
 
-def catalogue(chosen: Cell | str | Iterable[Cell | str] = (), **sizes: int) -> Listing:
+def catalogue(chosen: Cell | str | Iterable[Cell | str] = (), /, **sizes: int) -> Listing:
     """The built-in cells: name, paper, states and number of parameters.
 
     Args:

@@ -92,3 +92,18 @@ def test_calls_that_it_has_not() -> None:
     layer = anyrnn.torch.Recurrent("lstm", 3, 5, zoneout=0.1)
     assert match(layer._modes[True].network) == "cuDNN's dropout draws other numbers"
     assert match(anyrnn.torch.LSTM(3, 5).network.with_all_states) == "cuDNN does not give the states of all steps"
+
+
+@cell
+def gru_with_a_share(x, h, *, share=1.0):  # type: ignore[no-untyped-def]
+    r, z = sigmoid(affine("r", x, h)), sigmoid(affine("z", x, h))
+    n = tanh(affine("n", x) + r * affine("n", h))
+    h = (share - z) * n + z * h
+    return h, State(h=h)
+
+
+def test_numbers_that_are_told_when_a_layer_is_made_decide_too() -> None:
+    made = [anyrnn.torch.Recurrent(gru_with_a_share, 3, 5, share=share) for share in (1.0, 0.5)]
+    assert isinstance(match(made[0].network), Match)
+    assert match(made[1].network) == "the cell is none of cuDNN's four"
+    assert len({layer._modes[False].number for layer in made}) == 2

@@ -45,7 +45,8 @@ def test_float64(cell: str, holds: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def may_be_held(program: Lowered) -> bool:
-    return bool(program.late_terms) and all(term.heads == 1 for term in program.late_terms)
+    terms = [term for kernel in program._kernels for i in kernel.affines for term in program.sum_of(kernel, i).terms]
+    return bool(terms) and all(term.heads == 1 for term in terms)
 
 
 @cell

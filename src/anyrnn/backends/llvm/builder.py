@@ -121,12 +121,11 @@ class Module:
         self,
         name: str,
         parameters: Sequence[tuple[str, str]],
-        returns: str = "void",
         internal: bool = True,
         directs: bool = False,
     ) -> Function:
         """`directs`: its time is that of the functions it calls, so LLVM need not look for good code, which takes longer."""
-        function = Function(self, name, parameters, returns, internal, directs)
+        function = Function(self, name, parameters, internal, directs)
         self.functions.append(function)
         return function
 
@@ -141,20 +140,18 @@ class Module:
 
 
 class Function:
-    """Builds one function. Every method that makes a value takes the name that the value shall carry."""
+    """Builds one function, which returns nothing. Every method that makes a value takes the name that the value shall carry."""
 
     def __init__(
         self,
         module: Module,
         name: str,
         parameters: Sequence[tuple[str, str]],
-        returns: str,
         internal: bool,
         directs: bool,
     ) -> None:
         self.module = module
         self.name = name
-        self.returns = returns
         self.linkage = "internal " if internal else ""
         self.attributes = "nounwind noinline optnone" if directs else "nounwind"
         self._used: dict[str, int] = {}
@@ -167,7 +164,7 @@ class Function:
 
     def __str__(self) -> str:
         body = "\n".join(self.lines)
-        return f"define {self.linkage}{self.returns} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}\n"
+        return f"define {self.linkage}void @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}\n"
 
     # names, blocks, raw text
 
@@ -225,14 +222,10 @@ class Function:
         self.module.declare(full, type, [a.type for a in arguments])
         return self.value(type, f"call {type} @{full}({', '.join(a.typed for a in arguments)})", name)
 
-    def call(self, name: str, arguments: Sequence[Value], returns: str = "void", result: str = "v") -> Value | None:
+    def call(self, name: str, arguments: Sequence[Value]) -> None:
         """Call a function of this module, or a pointer to one."""
         callee = name if name.startswith("%") else f"@{name}"
-        text = f"call {returns} {callee}({', '.join(a.typed for a in arguments)})"
-        if returns == "void":
-            self.line(text)
-            return None
-        return self.value(returns, text, result)
+        self.line(f"call void {callee}({', '.join(a.typed for a in arguments)})")
 
     def compare(self, predicate: str, a: Value, b: Value, name: str = "test") -> Value:
         """`predicate` such as `olt` (floats) or `slt`, `eq` (integers)."""
@@ -338,8 +331,8 @@ class Function:
         self.place(done)
         return [self.phi(first[0].type, [first, second]) for first, second in zip(*found, strict=True)]
 
-    def ret(self, value: Value | None = None) -> None:
-        self.line("ret void" if value is None else f"ret {value.typed}")
+    def ret(self) -> None:
+        self.line("ret void")
 
     def loop(
         self,

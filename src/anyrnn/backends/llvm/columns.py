@@ -16,7 +16,8 @@ Where there are no products, some rows at a time go through all panels.
 Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those
 that the step before used last, where going round would find none.
 
-The pointwise part stands once in the code, whatever the heights of tiles.
+The pointwise part stands in the code once whatever the heights of tiles; twice where registers hold a whole group, for the last
+group may be no whole one.
 """
 
 from __future__ import annotations

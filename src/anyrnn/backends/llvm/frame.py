@@ -339,9 +339,10 @@ class Frame:
             of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
             program = self.program
             read = [buffer for p in program.products for buffer, _ in (p.left, p.right)] + [s.value[0] for s in program.sums]
-            self.header(unit, "flat_before", self._is_flat(direction, of_before, program.before) and whole)
-            flat_after = self._is_flat(direction, of_after, program.after, read)
             at_all_steps = whole and not ends
+            flat_before = whole and (at_all_steps or "y" not in before) and self._is_flat(direction, of_before, program.before)
+            self.header(unit, "flat_before", flat_before)
+            flat_after = self._is_flat(direction, of_after, program.after, read)
             self.flat_after[unit] = flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after)
             self.header(unit, "cotangent_from", begin)
             self.header(unit, "cotangent_to", end)

@@ -2,8 +2,9 @@
 are made in the strip's place, a part of the stack that stays in cache.
 
 A strip is one tile where the second cache gives weights as fast as they are multiplied, unless those of all groups are more than
-it holds: they are cut into pieces then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, and
-processors that multiply vectors of 64 bytes as fast as shorter ones do too, so their strips have many anyway.
+it holds: they are cut into pieces then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so
+their strips have many anyway. Processors that multiply vectors of 64 bytes as fast as shorter ones want more too, if there is
+more than one block.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
@@ -217,15 +218,19 @@ class Products:
         """
         b, tile, machine = self.b, self.shaped.heights[0], self.kernel.machine
         bytes = [BLOCK_FEATURES * alike.kind.feature_bytes(self.element) for alike in self.alike]
-        total = i64(0)
+        total, all_blocks = i64(0), i64(0)
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
             total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
+            all_blocks = b.add(all_blocks, blocks, "all_blocks")
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
         in_pieces = b.binary("and", several, large, "in_pieces")
-        self.in_strips = several if machine.low_tiles or machine.wide else in_pieces
+        self.in_strips = several if machine.low_tiles else in_pieces
+        if machine.wide:  # a single block stays in the first cache whatever the strip is, and tiles' stores are best spread
+            another = b.compare("sgt", all_blocks, i64(1), "another_block")
+            self.in_strips = b.binary("and", several, another, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
         self.fetching = b.select(b.binary("and", in_pieces, enough, "fetching"), i64(1), i64(0), "fetching")
         self.pieces = [

@@ -70,15 +70,7 @@ def why_not(network: Network, dtype: str) -> str | None:
     """Why this backend cannot run a network, or None."""
     if dtype not in ("float32", "float64"):
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
-    plan = network.plan
-    for program in (plan.inference, plan.training, plan.backward):
-        for stages in (program.before, program.body, program.after):
-            for stage in stages:
-                for kernel in stage.kernels:
-                    reason = unsupported(kernel.nodes)
-                    if reason:
-                        return f"the cell uses {reason}"
-    return None
+    return network.plan.why_not(unsupported)
 
 
 def _make_frame(network: Network, shape: Shape) -> Frame:

@@ -212,12 +212,13 @@ def doze() -> float:
 
 
 def get_num_threads() -> int:
-    """How many threads a call runs on (see `set_num_threads`)."""
+    """How many threads calls run on, at the most (see `set_num_threads`)."""
     return default()
 
 
 def set_num_threads(n: int | None) -> None:
-    """Run calls on n threads; None goes back to the default. Results have the same bits for every n.
+    """Run calls of NumPy's layers and of networks at run time on n threads; None goes back to the default, which is what
+    `OMP_NUM_THREADS` says, or all cores that the process may use. Results have the same bits for every n.
 
     Where torch is loaded its setting decides, as the threads are torch's: call `torch.set_num_threads(n)`.
 

@@ -102,11 +102,6 @@ class Lowered:
         return self.sums[id(kernel), node]
 
     @cached_property
-    def late_terms(self) -> tuple[Term, ...]:
-        """The products that are made in the steps."""
-        return tuple(term for kernel in self._kernels for i in kernel.affines for term in self.sum_of(kernel, i).terms)
-
-    @cached_property
     def scatters(self) -> dict[tuple[int, int], Scatter]:
         """By the identity of a kernel of the loop, and the node."""
         by_terms: dict[tuple[object, ...], Scatter] = {}

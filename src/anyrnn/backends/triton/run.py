@@ -41,12 +41,7 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
 
 
 def _why_not_cell(plan: Plan) -> str | None:
-    for program in (plan.inference, plan.training, plan.backward):
-        for kernel in program.kernels:
-            reason = unsupported(kernel.nodes)
-            if reason:
-                return f"the cell uses {reason}"
-    return None
+    return plan.why_not(unsupported)
 
 
 _known_why_not_cell = lru_cache(maxsize=256)(_why_not_cell)

@@ -29,10 +29,16 @@ SEEN: OrderedDict[Hashable, None] = OrderedDict()
 def repeated(key: Hashable, function: Callable[[Sequence[Tensor]], Any], given: Sequence[Tensor]) -> Any:
     """`function(given)`, tensors in tuples and lists. But for numbers it must follow from `key` and the `form` of all given."""
     whole = key, tuple(map(form, given))
-    if whole in TAPES:
-        TAPES.move_to_end(whole)
+    try:
         tape = TAPES[whole]
-        return function(given) if tape is None else tape.call(*given)
+        TAPES.move_to_end(whole)
+    except KeyError:  # or another thread has forgotten it meanwhile
+        return _new(whole, function, given)
+    return function(given) if tape is None else tape.call(*given)
+
+
+def _new(whole: Hashable, function: Callable[[Sequence[Tensor]], Any], given: Sequence[Tensor]) -> Any:
+    """A call that is not known: the second of its kind is watched."""
     if whole not in SEEN or len({id(t) for t in given}) < len(given) or not all(t.numel() for t in given):
         SEEN[whole] = None
         if len(SEEN) > MOST:
