@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from anyrnn import State, Vec, affine, cell, cells, sigmoid, tanh, vector, where
-from anyrnn.ir.check import check_nodes
+from anyrnn.passes.check import check_program
 from anyrnn.passes.compile import plan, with_scans
 from anyrnn.passes.options import with_zoneout
 from anyrnn.passes.plan import Program, Scan
@@ -25,7 +26,11 @@ def scanned(body: Any, which: str = "inference") -> Program | None:
 @pytest.mark.parametrize("name", cells.names())
 def test_which_cells(name: str) -> None:
     made = plan(cells.load(name).trace())
-    found = {which: with_scans(made, which) is not None for which in ("inference", "training", "backward")}
+    programs = {which: with_scans(made, which) for which in ("inference", "training", "backward")}
+    for which, program in programs.items():
+        if program is not None:
+            check_program(program, which)
+    found = {which: program is not None for which, program in programs.items()}
     if name in AFFINE:
         assert all(found.values())
     if name in BY_FEATURE:
@@ -46,8 +51,6 @@ def test_what_is_made_when() -> None:
     assert {"h.factor.h", "h.term"} <= before
     assert {"y"} <= after
     assert {b.role for b in program.buffers if b.name == "h"} == {"history"}
-    for kernel in program.kernels:
-        check_nodes(kernel.nodes, kernel.name)
 
 
 def test_a_complex_state_is_two_that_depend_on_each_other() -> None:
@@ -126,3 +129,18 @@ def test_what_is_not_affine() -> None:
 
     for body in (with_product, squared, gated_by_itself, divided, tested, three_together, of_two_sizes):
         assert scanned(body) is None, body.__name__
+
+
+def test_what_the_checker_sees() -> None:
+    """A coefficient that is made too late, a state that is read before it is scanned, a loop beside scans."""
+    program = scanned(cells.load("mingru"))
+    assert program is not None
+    check_program(program)
+    with pytest.raises(AssertionError, match=r"scan reads 'h\.term' at 0, which nothing has written"):
+        check_program(replace(program, before=(), after=(*program.before, *program.after)))
+    with pytest.raises(AssertionError, match="reads 'h' at 1, which nothing has written"):
+        check_program(replace(program, before=(*program.before, *program.after), after=()))
+    with pytest.raises(AssertionError, match="has a loop beside scans"):
+        check_program(replace(program, body=program.after))
+    with pytest.raises(AssertionError, match=r"has histories \['h'\] of no scan"):
+        check_program(replace(program, scans=()))

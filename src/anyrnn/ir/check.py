@@ -79,9 +79,9 @@ def check_adjoint(adjoint: Adjoint) -> None:
             fail(nodes, parameter, who, f"its gradient is the sum of a value of shape {shape_text(nodes[i].shape)}")
 
 
-def check_nodes(nodes: Sequence[Node], who: str = "graph") -> list[bool]:
-    """Nodes by themselves: inputs come first, arities, shapes by the rules of the op table, the parameter phase kept apart. Gives
-    of each whether it is true or false rather than a number.
+def check_nodes(nodes: Sequence[Node], who: str = "graph", of_samples: bool = False) -> list[bool]:
+    """Nodes by themselves: inputs come first, arities, shapes by the rules of the op table, the parameter phase kept apart, but
+    for what is made of parameters for each sample (`of_samples`). Gives of each whether it is true or false rather than a number.
     """
     known: dict[Node, int] = {}
     truths: list[bool] = []
@@ -100,7 +100,7 @@ def check_nodes(nodes: Sequence[Node], who: str = "graph") -> list[bool]:
         if len(node.shape) > 2 or (len(node.shape) == 2 and node.per_sample):
             fail(nodes, i, who, f"has shape {shape_text(node.shape)}, and matrices are for parameters")
         leaf = node.op in PER_SAMPLE or (node.op in EITHER and node.per_sample)
-        made_per_sample = node.op == "fill" or row.boolean  # may be, of what is alike for all samples
+        made_per_sample = of_samples or node.op == "fill" or row.boolean  # may be, of what is alike for all samples
         if node.per_sample != (leaf or any(nodes[s].per_sample for s in node.inputs)) and not (
             made_per_sample and node.per_sample
         ):

@@ -24,6 +24,7 @@ def check_phase(phase: ParameterPhase, who: str = "parameter phase") -> None:
 
 GIVEN = ("stream", "cotangent")
 WRITTEN = ("output", "state", "saved", "cross", "chunk", "sum")
+SCANNED = "history"
 STEPS, CHUNK = 5, 2
 """What a program is tried on: a rotated loop has a first step, a last one, and some between; the last chunk is not full."""
 
@@ -33,10 +34,13 @@ def check_program(program: Program, who: str = "program") -> None:
     buffers = {b.name: b for b in program.buffers}
     demand(len(buffers) == len(program.buffers), who, "calls two buffers the same")
     for buffer in program.buffers:
-        demand(buffer.role in (*GIVEN, *WRITTEN), who, f"buffer {buffer.name!r} has the unknown role {buffer.role!r}")
+        demand(buffer.role in (*GIVEN, *WRITTEN, SCANNED), who, f"buffer {buffer.name!r} has the unknown role {buffer.role!r}")
         if buffer.role == "sum":
             demand(buffer.dim is not None, who, f"adds up {buffer.name!r}, one number a sample, which several threads make")
             _check_sum(program, buffer.name, who)
+    histories = {b.name for b in program.buffers if b.role == SCANNED}
+    demand(histories == {s for scan in program.scans for s in scan.states}, who, f"has histories {sorted(histories)} of no scan")
+    demand(not program.scans or not (program.body or program.states), who, "has a loop beside scans")
     for state in program.states:
         demand(state in buffers and buffers[state].role == "state", who, f"{state!r} is no buffer of a state")
     demand((program.entry is None) == (program.exit is None), who, "has an entry without an exit, or an exit without an entry")
@@ -70,7 +74,7 @@ def _stages(program: Program) -> Iterable[Stage]:
 
 
 def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
-    truths = check_nodes(kernel.nodes, who)
+    truths = check_nodes(kernel.nodes, who, of_samples=bool(program.scans))
     buffers = {b.name: b for b in program.buffers}
     nodes = kernel.nodes
     products = {s for i in kernel.affines for s in nodes[i].inputs}
@@ -134,11 +138,17 @@ class _Trial:
 
     def run(self) -> None:
         program = self.program
-        begins = range(0, STEPS, CHUNK)
+        chunk = STEPS if program.scans else CHUNK
+        begins = range(0, STEPS, chunk)
         for begin in reversed(begins) if program.reverse else begins:
-            steps = range(begin, min(begin + CHUNK, STEPS))
+            steps = range(begin, min(begin + chunk, STEPS))
             for stage in program.before:
                 self.do(stage, steps)
+            for scan in program.scans:
+                for name in scan.coefficients:
+                    for t in steps:
+                        self.read(name, t, f"{self.who}, scan")
+                self.written |= {(state, slot) for state in scan.states for slot in range(STEPS + 1)}
             for t in reversed(steps) if program.reverse else steps:
                 first = t == (STEPS - 1 if program.reverse else 0)
                 for position, stage in enumerate(program.body):
