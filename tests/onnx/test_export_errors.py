@@ -113,3 +113,9 @@ def test_what_is_for_gradients_alone_is_left_out() -> None:
 
     model = anyrnn.onnx.export(anyrnn.Recurrent(clipped, 3, 5))
     assert "Scan" in [node.op_type for node in model.graph.node]
+
+
+def test_a_whole_model_is_sent_to_torchs_exporter() -> None:
+    model = torch.nn.Sequential(anyrnn.torch.GRU(3, 5))
+    with pytest.raises(TypeError, match=r"got a Sequential.*custom_translation_table=anyrnn\.onnx\.translations\(\)"):
+        anyrnn.onnx.export(model)

@@ -755,7 +755,7 @@ SIGNATURES: dict[Callable[..., Any], str] = {
     keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
     odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
-    odd_hyper: r"'rate' is a hyper-parameter, as it is keyword-only; Vec is for inputs and states",
+    odd_hyper: r"'rate' is keyword-only, and so a hyper-parameter; Vec is for inputs and states",
     state_without_features: r"the size of Vec should be a name, a positive number, or a sum such as 'hidden - 1', got 0",
     input_of_a_sum: r"the size of the input 'x' should be a name, got hidden - 1",
     scalar_input: r"the input 'x' is a vector; annotate it with Vec\(size\), not with Scalar",
@@ -790,6 +790,21 @@ def test_too_few_of_several_states_are_refused() -> None:
 def test_a_matrix_valued_state_is_refused_by_name(size: Any) -> None:
     with pytest.raises(CellError, match=r"matrix-valued and spatial states \(mLSTM, ConvLSTM\) are outside the language"):
         Vec(size)
+
+
+def test_a_matrix_valued_state_in_other_spellings() -> None:
+    with pytest.raises(CellError, match=r"Vec\('hidden\*hidden'\): matrix-valued"):
+        Vec("hidden*hidden")
+    with pytest.raises(CellError, match=r"Vec\('hidden', 'hidden'\): matrix-valued"):
+        Vec("hidden", "hidden")  # type: ignore[arg-type]
+
+
+def test_an_input_behind_the_star() -> None:
+    def late(x, h, *, dt: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match=r"'dt' is keyword-only, and so a hyper-parameter; Step is for .* before the star"):
+        cell(late).trace()
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -1227,5 +1242,7 @@ def test_a_hyper_parameter_without_its_star() -> None:
         h = rate * tanh(affine("n", x, h))
         return h, State(h=h)
 
-    with pytest.raises(CellError, match=r"must return the states h, rate; it returned h \(a hyper-parameter .*: \*, rate=0.1\)"):
+    with pytest.raises(
+        CellError, match=r"must return the states h, rate; it returned h \(a hyper-.*: \*, rate=0.1; .*: rate: Step\(1\)"
+    ):
         cell(mine).trace()

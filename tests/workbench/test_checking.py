@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anyrnn import Scalar, Several, Step, Vec, cell, cells, concat, equal, log, split, sqrt, vector, where
+from anyrnn import Scalar, Several, Step, Vec, cell, cells, concat, equal, log, relu, split, sqrt, vector, where
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, scope, sigmoid, stop_gradient, tanh
 from anyrnn.workbench import check, checking
@@ -293,6 +293,22 @@ def test_a_number_that_doubles(quick_compile: None) -> None:
 
     (fault,) = check(doubling, timed=False).faults
     assert re.search(r"state 't' grows: its norm is over 1e\+06 after 20 steps", fault.what)
+
+
+def test_a_state_that_adds_up(quick_compile: None) -> None:
+    """It may be meant, so all else is looked at too."""
+
+    @cell
+    def adding(x, h, k):  # type: ignore[no-untyped-def]
+        k = k + sigmoid(affine("k", x))
+        h = tanh(affine("h", x, h)) * relu(k) / (1 + relu(k))
+        return h, State(h=h, k=k)
+
+    report = check(adding, timed=False)
+    (fault,) = report.faults
+    assert fault.severity == "warning"
+    assert re.search(r"state 'k' grows: its norm is over 1000 after \d+ steps .*; it adds up, step by step", fault.what)
+    assert report.gradient_error is not None
 
 
 def test_a_state_that_is_nan_after_a_while(quick_compile: None) -> None:

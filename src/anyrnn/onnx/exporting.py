@@ -119,7 +119,13 @@ class Written:
 
 
 def _of_layer(layer: Any, states: bool) -> Written:
-    network, parameters = taken(layer, "export: the layer")
+    try:
+        network, parameters = taken(layer, "export: the layer")
+    except TypeError as error:
+        if not hasattr(layer, "named_modules") or hasattr(layer, "network"):
+            raise
+        whole = "torch.onnx.export(..., dynamo=True, custom_translation_table=anyrnn.onnx.translations())"
+        raise TypeError(f"{error}; models of torch with such layers are exported by {whole}") from None
     dtype = next(iter([array.dtype for array in parameters.values()] or [np.dtype(getattr(layer, "dtype", np.float32))]))
     batch_first = layer.batch_first
     graph, both, count = network.graph, network.merge == "separate", len(network.graph.inputs)

@@ -46,7 +46,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch = importlib.import_module("torch")
         importlib.import_module("anyrnn.torch")  # which defines the operators
     except ImportError as error:
-        message = 'torch.onnx.export needs torch, onnx and onnxscript: pip install "anyrnn[torch,onnx]" onnxscript'
+        message = 'torch.onnx.export needs torch, onnx and onnxscript: pip install "anyrnn[torch,onnx]"'
         raise MissingExtraError(message) from error
     return {torch.ops.anyrnn.forward.default: _forward}
 

@@ -94,7 +94,7 @@ class Recurrent(Layer):
     @property
     def why_whole(self) -> str:
         if self.last:
-            return "it gives the last step alone"
+            return "it gives the last step alone (without last=True it gives each)"
         return "" if self.network.ways == (0,) else "it reads backwards"
 
     def streamed(self, rows: int) -> Callable[..., Array]:

@@ -322,7 +322,8 @@ def _returned(cell: Cell, signature: Signature, returned: Any) -> tuple[Any, Sta
         arguments = cell.function.__code__.co_varnames
         no_state = [name for name in expected if name not in state.values and name in arguments]
         if state.values and no_state and set(state.values) <= set(expected):
-            what += f" (a hyper-parameter stands behind a star: *, {no_state[0]}=0.1)"
+            name = no_state[0]
+            what += f" (a hyper-parameter stands behind a star: *, {name}=0.1; a further input is annotated: {name}: Step(1))"
         raise CellError(what)
     return y, state
 

@@ -25,8 +25,9 @@ class Vec:
     init: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, (str, int, Dim)):
-            raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
+        if not isinstance(self.size, (str, int, Dim)) or isinstance(self.init, str) or "*" in str(self.size):
+            given = repr(self.size) + (f", {self.init!r}" if isinstance(self.init, str) else "")
+            raise CellError(f"Vec({given}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
         _check_size(self.size, "Vec")
         check_number(self.init, "Vec: init")
 
@@ -176,12 +177,12 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
             if parameter.name in LAYER_ARGUMENTS:
                 message = f"hyper-parameter {parameter.name!r} has the name of a layer's argument; give it another name"
                 raise CellError(f"{where}: {message}")
-            if parameter.default is parameter.empty:
-                raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
             if isinstance(note, (Vec, Scalar, Step)):
                 kind = type(note).__name__
-                message = f"{parameter.name!r} is a hyper-parameter, as it is keyword-only; {kind} is for inputs and states"
-                raise CellError(f"{where}: {message}")
+                message = f"is keyword-only, and so a hyper-parameter; {kind} is for inputs and states, which are before the star"
+                raise CellError(f"{where}: {parameter.name!r} {message}")
+            if parameter.default is parameter.empty:
+                raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
             hypers.append((parameter.name, parameter.default))
         elif parameter.kind is parameter.VAR_POSITIONAL and isinstance(note, Several) and inputs:
             count, counted = _count(note, parameters, values, f"{where}: *{parameter.name}"), isinstance(note.count, str)

@@ -24,6 +24,8 @@ STEPS, LARGEST = 1000, 1e3
 """A state whose norm is larger within so many steps of unit noise grows without bound, or nearly so."""
 BOUNDED = 1.2
 """One whose largest norm of the second half is below so many times that of the quarter before it does not grow."""
+LINEAR = 3.0
+"""One whose last norm is below so many times that of half as many steps grows as sums do, which may be meant."""
 STUCK = 1e-6
 """An output that moves less than this with unit noise says nothing of its input."""
 GRADIENT_ERROR = 1e-5
@@ -144,10 +146,13 @@ class Trial:
                 after = f"after {int(over[0]) + 1} steps of unit noise ({self.hidden} features)"
                 what = f"grows: its norm is over {largest:g} {after}" if norm[over[0]] > largest else f"is NaN {after}"
                 bounded = norm[STEPS // 2 :].max() < BOUNDED * norm[STEPS // 4 : STEPS // 2].max()
+                linear = norm[-1] < LINEAR * norm[STEPS // 2 - 1]
                 if bounded:
                     what = f"is large, though it does not grow: {what.removeprefix('grows: ')}"
+                elif linear:
+                    what += "; it adds up, step by step"
                 where = self.graph.nodes[self.graph.output(state.name)].source
-                yield Fault("warning" if bounded else "error", where, f"state {state.name!r} {what}")
+                yield Fault("warning" if bounded or linear else "error", where, f"state {state.name!r} {what}")
                 return
         if self._is_stuck(y) and self._is_stuck(layer(x, **{name: np.round(values) for name, values in further.items()})[0]):
             where, stuck = self.graph.nodes[self.graph.output("y")].source, "it is the same whatever comes in, after a while"
