@@ -25,8 +25,9 @@ class Vec:
     init: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, (str, int, Dim)) or isinstance(self.init, str) or "*" in str(self.size):
-            given = repr(self.size) + (f", {self.init!r}" if isinstance(self.init, str) else "")
+        init: object = self.init
+        if not isinstance(self.size, (str, int, Dim)) or isinstance(init, str) or "*" in str(self.size):
+            given = repr(self.size) + (f", {init!r}" if isinstance(init, str) else "")
             raise CellError(f"Vec({given}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
         _check_size(self.size, "Vec")
         check_number(self.init, "Vec: init")
