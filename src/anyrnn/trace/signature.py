@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features
 from anyrnn.trace.initial import check_number
 from anyrnn.trace.tracer import INPUT
+
+AREA = re.compile(r"[^\W\d]\w*\s*\*\s*[^\W\d]")
+"""A size times a size, in a text."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,8 @@ class Vec:
     init: float = 0.0
 
     def __post_init__(self) -> None:
-        init: object = self.init
-        if not isinstance(self.size, (str, int, Dim)) or isinstance(init, str) or "*" in str(self.size):
-            given = repr(self.size) + (f", {init!r}" if isinstance(init, str) else "")
-            raise CellError(f"Vec({given}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
+        if not isinstance(self.size, (str, int, Dim)) or AREA.search(str(self.size)):
+            raise CellError(f"Vec({self.size!r}): matrix-valued and spatial states (mLSTM, ConvLSTM) are outside the language")
         _check_size(self.size, "Vec")
         check_number(self.init, "Vec: init")
 
