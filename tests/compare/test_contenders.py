@@ -137,3 +137,13 @@ def test_a_cell_is_told_by_its_equations_and_initial_values(settings: Settings, 
         file.write_text(text)
         now = found(settings(cells=f"{file}:mine"))[0].description
         assert {name for name in first if first[name] != now[name]} == {changed} - {"same"}
+
+
+def test_parameters_that_do_not_follow_from_the_features(settings: Any, tmp_path: Path) -> None:
+    file = tmp_path / "leaky.py"
+    file.write_text(
+        "from anyrnn import *\n\n@cell\ndef leaky(x, h: Vec('input')):\n"
+        "    h = sigmoid(vector('a', 'input')) * h + x\n    return h, State(h=h)\n"
+    )
+    with pytest.raises(UsageError, match=r"--equal parameters: .*leaky.* has [0-9]+, however many features it has"):
+        found(settings(cells=f"{file}:leaky,gru", hidden=20, equal="parameters"))

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -109,3 +110,11 @@ def test_torch_has_no_such_layer(options: Callable[..., Options]) -> None:
 def test_torch_has_no_further_sizes(options: Callable[..., Options]) -> None:
     with pytest.raises(UsageError, match=r"--size proj: torch\.nn's layers have no further sizes"):
         find_layers(options(cell="lstm", layers_from="torch", sizes={"proj": 16}))
+
+
+def test_layers_that_a_cell_cannot_have(options: Callable[..., Options], tmp_path: Path) -> None:
+    file = tmp_path / "leaky.py"
+    file.write_text("from anyrnn import *\n\n@cell\ndef leaky(x, h: Vec('input')):\n    return h, State(h=0.9 * h + x)\n")
+    build = find_layers(options(cell=f"{file}:leaky", layers=2, bidirectional=True))
+    with pytest.raises(UsageError, match=r"--cell .*leaky.*the output has 8 features in the first layer and would have 16"):
+        build(8)

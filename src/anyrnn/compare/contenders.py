@@ -173,6 +173,8 @@ def _of_parameters(one: Contender, like: int, options: Options) -> Contender:
     low, high = next_above(1), next_above(2)
     while high.parameters < like:
         low, high = high, next_above(2 * high.hidden)
+        if high.parameters <= low.parameters:
+            raise UsageError(f"--equal parameters: {one.name} has {low.parameters}, however many features it has")
     while True:
         middle = next_above((low.hidden + high.hidden) // 2)
         if not low.hidden < middle.hidden < high.hidden:

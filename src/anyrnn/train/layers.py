@@ -24,12 +24,16 @@ TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {
 def find_layers(options: Options) -> Callable[[int], nn.Module]:
     """What makes the recurrent layers when told D, the features of a step. They take [T, N, D] and give [T, N, S*H] and a state.
 
-    Raises: UsageError for a cell that does not exist, or that torch.nn does not have, and for sizes that it has not.
+    Raises: UsageError for a cell that does not exist, or that torch.nn does not have, and for sizes that it has not; so do they
+    for layers that a cell cannot have.
     """
     make = _torch_layer(options) if options.layers_from == "torch" else _our_layer(options)
 
     def build(features: int) -> nn.Module:
-        return make(features, options.hidden, options.layers, bidirectional=options.bidirectional)
+        try:
+            return make(features, options.hidden, options.layers, bidirectional=options.bidirectional)
+        except ValueError as error:
+            raise UsageError(f"--cell {options.cell}: {error}") from error
 
     return build
 
