@@ -37,8 +37,8 @@ class Journal:
         if other := [
             f"{part} {name}"
             for part in self.run
-            for name in {**run[part], **self.run[part]}
-            if run[part].get(name) != self.run[part].get(name)
+            for name in {**run.get(part, {}), **self.run[part]}
+            if run.get(part, {}).get(name) != self.run[part].get(name)
         ]:
             raise ValueError(f"{self.path} has rows of another run ({', '.join(other)}), which a run without --resume replaces")
         found: dict[Row, list[Result]] = {}

@@ -165,11 +165,13 @@ class _Unstack:
             for s in node.inputs
             if self.nodes[s].shape == node.shape
         ]
-        before = -1
-        while before != (before := sum(map(len, cuts.values()))):  # what is bound to one that got cuts from another has them too
+        changed = True
+        while changed:  # what is bound to one that got cuts from another has them too
+            changed = False
             for i, s in [*reversed(bound), *bound]:
-                if i in cuts or s in cuts:
-                    cuts[i] = cuts[s] = cuts.get(i, set()) | cuts.get(s, set())
+                both = cuts.get(i, set()) | cuts.get(s, set())
+                if both and not cuts.get(i) == cuts.get(s) == both:
+                    cuts[i], cuts[s], changed = both, both, True
         return cuts
 
     def _can_part(self, i: int) -> bool:
