@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -229,6 +230,18 @@ def test_a_full_disk_is_told_in_a_line(arguments: list[str]) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [f"anyrnn {arguments[0]}: error: [Errno 28] No space left on device"]
+
+
+def test_what_an_encoding_has_not_is_escaped() -> None:
+    command, environment = [sys.executable, "-m", "anyrnn", "show", "lstm"], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert rb"\xb7" in done.stdout
+
+
+def test_a_process_without_standard_output() -> None:
+    program = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-m', 'anyrnn', 'show', 'lstm'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_the_command_line_is_light() -> None:

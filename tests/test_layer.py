@@ -457,6 +457,15 @@ def test_an_output_in_the_place_of_anything_that_is_read_is_refused():
             layer.forward_training(x, out=out.reshape(5, 1, 10), memory=memory)
 
 
+def test_a_memory_that_holds_what_is_read_is_refused():
+    layer = anyrnn.Recurrent("rnn_tanh", 10, 5)
+    memory = aligned(layer.reserve_size(5, 1))
+    for of_what, shape in (("x", (5, 1, 10)), ("state", (1, 1, 5))):
+        given = {"x": np.ones((5, 1, 10), np.float32), of_what: memory.view(np.float32)[: np.prod(shape)].reshape(shape)}
+        with pytest.raises(ValueError, match="memory should not share memory with x, the initial states or the parameters"):
+            layer.forward_training(**given, memory=memory)
+
+
 @pytest.mark.parametrize(
     ("strides", "overlaps"),
     [((8, 8, 4), True), ((16, 40, 4), True), ((20, 20, 4), True), ((-20, -80, 4), False), ((40, 20, 4), False)],

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     What the user can mend is told in one line on stderr, and so is what the system refuses; anything else is a defect and keeps
     its traceback.
     """
+    if arguments is None and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding has not
     chosen = _parser().parse_args(arguments)
     try:
         status = int(chosen.run(chosen))
-        sys.stdout.flush()
+        _flush()
         return status
     except (UsageError, MissingExtraError, CellError, UnsupportedError) as error:
         return _complain(chosen, f"error: {error}", WRONG_USAGE)
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(chosen, f"error: {error}")  # a full disk, a folder that is gone: one process alone may meet it
         try:
-            sys.stdout.flush()
+            _flush()
         except OSError:
             _write_no_more()
         return FAILED
@@ -294,6 +297,11 @@ def _write_no_more() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # as it is where the process was started without one
+        sys.stdout.flush()
 
 
 def _complain(chosen: argparse.Namespace, what: str, status: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import anyrnn
 import anyrnn.onnx
@@ -154,6 +155,7 @@ def test_a_layer_without_parameters() -> None:
     def adds(x, h: Vec("input")):  # type: ignore[no-untyped-def, valid-type]
         return h + x, State(h=h + x)
 
-    model = anyrnn.onnx.export(anyrnn.torch.Recurrent(adds, 3, 3))
-    x = normal(4, 2, 3)
-    np.testing.assert_allclose(session(model).run(None, {"x": x})[0], np.cumsum(x, 0), rtol=1e-6)
+    for dtype in (torch.float32, torch.float64):
+        model = anyrnn.onnx.export(anyrnn.torch.Recurrent(adds, 3, 3, dtype=dtype))
+        x = normal(4, 2, 3).astype(str(dtype).removeprefix("torch."))
+        np.testing.assert_allclose(session(model).run(None, {"x": x})[0], np.cumsum(x, 0), rtol=1e-6)

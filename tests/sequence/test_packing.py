@@ -60,24 +60,33 @@ def test_a_reset_begins_a_segment() -> None:
     assert backward == [[3, 1, 0], [2, 4, 0]]
 
 
-def test_a_reset_where_no_step_is_left() -> None:
-    """Its mark at a masked step counts: the state after the sample is the cell's own. Beyond the length it does not."""
-    reset = np.array([[0, 0], [0, 0], [1, 1]], bool)
-    mask = np.array([[1, 1], [1, 1], [0, 0]], bool)
-    own, segment = 2 + 2, 0
-    found = asked(reset=reset, mask=mask).segments((3, 2), batch_first=False)
-    assert found is not None
-    assert found.leave[0].tolist() == [own, own]
-    assert found.leave[1].tolist() == [0, 1]
-    found = asked(reset=reset, lengths=[2, 2]).segments((3, 2), batch_first=False)
-    assert found is not None
-    assert found.leave[0].tolist() == [segment, segment + 1]
+@pytest.mark.parametrize("how", ["mask", "lengths", "joined"])
+def test_a_reset_where_no_step_is_left(how: str) -> None:
+    """Its mark is of no step, whatever says which steps there are; that of a sample without steps neither."""
+    reset = np.array([[0, 1], [0, 1], [1, 1]], bool)
+    mask = np.array([[1, 0], [1, 0], [0, 0]], bool)
+    if how == "joined":
+        found, _, _ = asked(cu_seqlens=[0, 3, 6], reset=reset.T.ravel(), mask=mask.T.ravel()).joined(6)
+    else:
+        which = {"mask": mask} if how == "mask" else {"lengths": [2, 0]}
+        some = asked(reset=reset, **which).segments((3, 2), batch_first=False)
+        assert some is not None
+        found = some
+    segment, given = 0, 1
+    assert places(found) == [(0, 0), (1, 0)]
+    assert [e.tolist() for e in found.enter] == [[0], [0]]
+    assert [e.tolist() for e in found.leave] == [[segment, given + 1]] * 2
 
 
-def test_outputs_are_not_held_across_resets() -> None:
-    reset = np.array([0, 0, 1, 0], bool)[:, None]
-    mask = np.array([1, 1, 0, 1], bool)[:, None]
-    assert segments(mask, reset).held().ravel().tolist() == [0, 2, 3, 1]
+def test_a_reset_at_a_masked_step_is_for_the_next_that_is_there() -> None:
+    """Of four steps the first and the third are not there and have marks."""
+    reset, mask = (np.array(of, bool)[:, None] for of in ([1, 0, 1, 0], [0, 1, 0, 1]))
+    found = segments(mask, reset)
+    own = 1
+    assert places(found) == [(1, 0), (3, 0)]
+    assert [e.tolist() for e in found.enter] == [[own, own], [own, 0]]
+    assert [e.tolist() for e in found.leave] == [[1], [0]]
+    assert found.held().ravel().tolist() == [2, 0, 0, 1]
 
 
 def test_rows_one_after_the_other() -> None:

@@ -194,6 +194,17 @@ def test_further_inputs() -> None:
         module(x, gate=gate, lengths=[1])
 
 
+def test_a_parameter_named_as_an_attribute_of_modules() -> None:
+    @anyrnn.cell
+    def shifted(x, h):  # type: ignore[no-untyped-def]
+        h = anyrnn.tanh(anyrnn.affine("n", x, h) + anyrnn.vector("bias"))
+        return h, anyrnn.State(h=h)
+
+    assert anyrnn.torch.Recurrent(shifted, 3, 5).bias_l0.shape == (5,)
+    with pytest.raises(ValueError, match=r"^RecurrentCell: parameter 'bias' of cell 'shifted' has the name of an attribute"):
+        anyrnn.torch.RecurrentCell(shifted, 3, 5)
+
+
 def test_a_cell_without_parameters() -> None:
     module = anyrnn.torch.RecurrentCell(adding, 3, 3)
     assert torch.equal(module(torch.ones(2, 3), torch.ones(2, 3))[0], torch.full((2, 3), 2.0))

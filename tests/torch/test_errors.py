@@ -219,6 +219,10 @@ def test_a_cell_without_parameters() -> None:
             layer(x(dtype=torch.int64))
     assert "average" in repr(layer)
     assert cells.load(layer.cell) is layer.cell
+    layer = anyrnn.torch.Recurrent(average, D, D, dtype=torch.float64)
+    assert layer.initial_state(2).h.dtype == torch.float64
+    assert layer.float().initial_state(2).h.dtype == torch.float32
+    assert not layer.state_dict()
 
 
 @cell
@@ -386,3 +390,16 @@ def test_random_choices_of_different_steps_are_not_captured(options: dict[str, A
 def test_recording() -> None:
     with pytest.raises(UnsupportedError, match="does not record what kernels do"):
         torch.jit.trace(anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3))
+
+
+def test_a_symbolic_trace_takes_a_layer_whole() -> None:
+    class Whole(torch.fx.Tracer):
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, anyrnn.torch.Recurrent) or super().is_leaf_module(m, module_qualified_name)
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, D), anyrnn.torch.GRU(D, H))
+    graph = Whole().trace(model)
+    given = torch.randn(5, 2, 3)
+    assert torch.equal(torch.fx.GraphModule(model, graph)(given)[0], model(given)[0])
+    with pytest.raises(TypeError, match=r"got Proxy; torch.fx should not trace into it: give it a Tracer whose is_leaf_module"):
+        torch.fx.symbolic_trace(model)

@@ -318,43 +318,41 @@ def some_mask(*sides: int) -> Tensor:
 
 
 def some_resets(*sides: int) -> Tensor:
-    """Also before the first step, at steps that are not there, and where nothing follows."""
+    """Also before the first step, at steps that are not there, where nothing follows, and of a sample without steps."""
     resets = torch.rand(sides) < 0.25
-    resets[0, 2], resets[-1, 3] = True, True
+    resets[0, 2], resets[-1, 3], resets[-1, 1] = True, True, True
     return resets
 
 
 def by_segments(
     layer: Recurrent, x: Tensor, first: Any, more: dict[str, Tensor], there: Tensor, resets: Tensor, padding: Any
 ) -> list[Tensor]:
-    """Every segment of every sample alone: its steps cut out, its first state given or the cell's own. [T, N]"""
+    """Every segment of every sample alone: its steps cut out, its first state given or the cell's own. A reset at a step that is
+    not there is for the next one. [T, N]
+    """
     net = layer.network
     own = [torch.full_like(s[:, :1], spec.init) for s, spec in zip(first, net.graph.states, strict=True)]
     directions = [direction for _, direction in net.units]
     outputs, lasts = [], []
     for n in range(x.shape[1]):
-        parts = resets[:, n].cumsum(0).tolist()
+        kept = there[:, n].nonzero()[:, 0].tolist()
+        resets_before = resets[:, n].cumsum(0)[kept].tolist()
+        parts = [[t for t, k in zip(kept, resets_before, strict=True) if k == part] for part in dict.fromkeys(resets_before)]
         given = [s[:, n : n + 1] for s in first]
         beyond = torch.full((1, net.directions * net.output_size), 0.0 if padding == "last" else padding, dtype=x.dtype)
-        output, ends = [beyond] * len(parts), {}
-        for part in range(parts[-1] + 1):
-            steps = [t for t in range(len(parts)) if parts[t] == part and there[t, n]]
-            enters = torch.tensor([part == (parts[-1] if direction else 0) for direction in directions])[:, None, None]
+        output, ends = [beyond] * len(x), []
+        for number, steps in enumerate(parts):
+            is_end = (number == 0 and resets_before[0] == 0, number == len(parts) - 1)
+            enters = torch.tensor([is_end[direction] for direction in directions])[:, None, None]
             state = [torch.where(enters, a, b) for a, b in zip(given, own, strict=True)]
-            if steps:
-                cut = {name: v[steps, n : n + 1] for name, v in more.items()}
-                y, last = layer(x[steps, n : n + 1], as_given(tuple(state)), **cut)
-                state = tensors_of(last)
-                for k, t in enumerate(steps):
-                    output[t] = y[k]
-                if padding == "last":
-                    for t in range(steps[0], len(parts)):
-                        if parts[t] == part:
-                            output[t] = y[sum(step <= t for step in steps) - 1]
-            ends[part] = state
-        final = [parts[0 if direction else -1] for direction in directions]
+            cut = {name: v[steps, n : n + 1] for name, v in more.items()}
+            y, last = layer(x[steps, n : n + 1], as_given(tuple(state)), **cut)
+            ends.append(tensors_of(last))
+            for k, t in enumerate(steps):
+                output[t : len(x) if padding == "last" else t + 1] = [y[k]] * (len(x) - t if padding == "last" else 1)
+        final = [(ends or [given])[0 if direction else -1] for direction in directions]
         outputs.append(torch.stack(output))
-        lasts.append([torch.stack([ends[p][k][u] for u, p in enumerate(final)]) for k in range(len(first))])
+        lasts.append([torch.stack([state[k][u] for u, state in enumerate(final)]) for k in range(len(first))])
     return [torch.cat(outputs, 1), *(torch.cat(some, 1) for some in zip(*lasts, strict=True))]
 
 

@@ -160,6 +160,11 @@ def mixes_sizes_in_a_product(x, h):
     return h, State(h=h)
 
 
+def multiplies_two_matrices(x, h):
+    h = (matrix("U") @ matrix("V")) @ h  # HERE
+    return h, State(h=h)
+
+
 def mixes_sizes_in_a_bias(x, h):
     h = affine("a", h) + vector("b", "input")  # HERE
     return h, State(h=h)
@@ -559,6 +564,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     returns_a_test: r"state 'h'.* test|test.* state 'h'",
     mixes_sizes: r"add mixes sizes: x \[input\] and h \[hidden\]",
     mixes_sizes_in_a_product: r"a product of W \[hidden, hidden\] with x \[input\] mixes sizes",
+    multiplies_two_matrices: r"U @ V is a product of two matrices, which cells do not have",
     mixes_sizes_in_a_bias: r"add mixes sizes: .* \[hidden\] and b \[input\]",
     makes_a_matrix: r"mul makes a matrix for every sample; matrix-valued states are outside the language",
     multiplies_by_a_vector: r"h \[hidden\] is not a parameter matrix",
@@ -1071,6 +1077,8 @@ def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     assert with_options.values({"rate": 1}) == {"rate": 1.0, "depth": 2}
     with pytest.raises(TypeError, match=r"hyper-parameter 'rate' of cell 'with_options' should be a number, got 'x'"):
         with_options.trace(rate="x")
+    with pytest.raises(TypeError, match="'rate' of cell 'with_options' should be a number, got a Parameter"):
+        with_options.trace(rate=torch.nn.Parameter(torch.tensor(0.25)))
 
 
 def test_other_values_of_a_number_compile_nothing() -> None:

@@ -71,6 +71,14 @@ def test_a_vector_of_another_size_is_refused() -> None:
         weights.unpack(layer, np.zeros(149))
 
 
+@pytest.mark.parametrize("make", [anyrnn.Recurrent, anyrnn.torch.Recurrent], ids=["numpy", "torch"])
+def test_a_layer_without_parameters(make: Any) -> None:
+    layer = make("hgrn", 3, 3, skip_input=True, bias="recurrent")
+    vector = weights.pack(layer)
+    assert tuple(vector.shape) == (0,)
+    weights.unpack(layer, vector)
+
+
 @pytest.mark.parametrize("of_torch", [False, True])
 def test_first_values_of_gates(of_torch: bool) -> None:
     layer: Any = (anyrnn.torch.Recurrent if of_torch else anyrnn.Recurrent)("lstm", 3, 5, 2, bidirectional=True)

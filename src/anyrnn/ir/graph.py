@@ -308,6 +308,9 @@ class Builder:
             rows, columns = self._matrix_shape(matrix, heads)
             if transposed:
                 rows, columns = columns, rows
+            if len(operand.shape) == 2:
+                sides = f"{matrix.label} @ {operand.label} is a product of two matrices"
+                raise CellError(self.located(f"{sides}, which cells do not have; multiply a vector by one after the other"))
             if operand.shape != (columns,):
                 sides = f"{matrix.label} {shape_text(matrix.shape)} with {operand.label} {shape_text(operand.shape)}"
                 raise CellError(self.located(f"a product of {sides} mixes sizes"))

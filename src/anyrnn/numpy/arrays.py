@@ -146,7 +146,7 @@ class Arrays:
             raise ValueError("out should be writable")
         if readable(output) is not output or _overlaps_itself(output):
             raise ValueError(f"out should have its features next to each other and nothing twice, got strides {out.strides}")
-        if any(_share(out, a) for a in taken):
+        if any(share(out, a) for a in taken):
             raise ValueError("out should not share memory with x, the initial states, the parameters or memory")
         return output
 
@@ -180,7 +180,7 @@ def readable(array: Array) -> Array:
     return array if array.strides[-1] == array.itemsize or array.shape[-1] <= 1 else np.ascontiguousarray(array)
 
 
-def _share(a: Array, b: Array) -> bool:
+def share(a: Array, b: Array) -> bool:
     """Whether two arrays have a number in common; where that takes long to find out, whether they may."""
     if not np.may_share_memory(a, b):
         return False

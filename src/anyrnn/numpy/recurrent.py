@@ -16,7 +16,7 @@ from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
-from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable
+from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed import Kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
@@ -257,7 +257,7 @@ class Recurrent(Layer):
                 direction sees across; the given states go to, and the last come from, the ends of the sample. At a step
                 that is not there, it is for the next one that is.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
-                had since a reset (whatever the direction), or zero.
+                had (whatever the direction), or zero.
             return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
                 sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
                 or zero); or `none`, which gives None. The others are not kept.
@@ -305,8 +305,9 @@ class Recurrent(Layer):
         Returns: the output, the last state, and the reserve for `backward`, or for `backward_data` and `backward_weights`. It
         refers to x and to the parameters' arrays, which should stay as they are until then.
 
-        Raises: before any work, what `forward_inference` does; ValueError for a `memory` that is too small or cannot be written,
-        TypeError for a seed that is no integer; UnsupportedError for a `memory_budget` too small, or where no kernels run.
+        Raises: before any work, what `forward_inference` does; ValueError for a `memory` that is too small, cannot be written or
+        holds what is read, TypeError for a seed that is no integer; UnsupportedError for a `memory_budget` too small, or where no
+        kernels run.
         """
         if seed is None:
             seed = int(self._generator.integers(2**63))
@@ -399,7 +400,11 @@ class Recurrent(Layer):
         learned = first is None and network.learned_state
         if learned:
             first = [np.repeat(array, samples, 1) for array in own]
-        read = (*inputs, *(first or ()), *self.parameters.values(), *([memory] if isinstance(memory, np.ndarray) else []))
+        read = [*inputs, *(first or ()), *self.parameters.values()]
+        if isinstance(memory, np.ndarray):
+            if any(share(memory, a) for a in read):
+                raise ValueError("memory should not share memory with x, the initial states or the parameters")
+            read.append(memory)
         of_ends = return_outputs != "all"
         output = arrays.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
@@ -546,7 +551,7 @@ class Recurrent(Layer):
             d_all = batch.cotangents_entering(d_begins)
             if d_through is not None:
                 for d, more in zip(d_all, d_through, strict=True):
-                    d += more
+                    d[:, :-1] += more
             d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
         if self.network.learned_state:
             work.d_own = [d.sum(1) if reserve.learned else np.zeros_like(d[:, 0]) for d in d_first]

@@ -96,14 +96,12 @@ class Batch:
     def leaving(self, last: Sequence[Array], given: Sequence[Array] | None) -> list[Array]:
         """The last states of the samples."""
         given = given or [np.repeat(own, self.samples, 1) for own in self.own]
-        return self._taken([last, given, self.own], self.segments.leave)
+        return self._taken([last, given], self.segments.leave)
 
     def cotangents_leaving(self, d_last: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        """From those of the samples' last states, those of the segments', and those of the given first ones and behind them of
-        `own`.
-        """
+        """From those of the samples' last states, those of the segments', and those of the given first ones."""
         rows = self.packing.rows
-        d_parts = self._given_back(d_last, self.segments.leave, rows + self.samples + 1)
+        d_parts = self._given_back(d_last, self.segments.leave, rows + self.samples)
         return [np.ascontiguousarray(d[:, :rows]) for d in d_parts], [d[:, rows:] for d in d_parts]
 
     def cotangents_entering(self, d_first: Sequence[Array]) -> list[Array]:

@@ -17,6 +17,7 @@ from anyrnn.onnx.writing_network import NODES, Lengths, Nodes, lengths_of, write
 from anyrnn.onnx.writing_nodes import OPSET, Writer, library
 from anyrnn.runtime import Network as Whole
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import as_array
 
 Array = npt.NDArray[Any]
 OLDEST = 15
@@ -126,7 +127,7 @@ def _of_layer(layer: Any, states: bool) -> Written:
             raise
         whole = "torch.onnx.export(..., dynamo=True, custom_translation_table=anyrnn.onnx.translations())"
         raise TypeError(f"{error}; models of torch with such layers are exported by {whole}") from None
-    dtype = next(iter([array.dtype for array in parameters.values()] or [np.dtype(getattr(layer, "dtype", np.float32))]))
+    dtype = next((array.dtype for array in parameters.values()), None) or as_array(layer.initial_state(1).arrays[0]).dtype
     batch_first = layer.batch_first
     graph, both, count = network.graph, network.merge == "separate", len(network.graph.inputs)
     sizes = [shape[0].evaluate(dict(network.sizes)) if shape else 1 for _, shape in graph.inputs]

@@ -227,6 +227,8 @@ class Network:
         return checked_lengths(lengths, steps, rows)
 
     def _states(self, state: Mapping[str, RecurrentState] | None, rows: int) -> Mapping[str, RecurrentState]:
+        if state is not None and not isinstance(state, Mapping):
+            raise TypeError(f"state should be a RecurrentState of each recurrent layer by its name, got a {type(state).__name__}")
         found = dict(state or {})
         unknown = [name for name in found if name not in self.recurrent]
         if unknown:

@@ -55,11 +55,9 @@ class Segments:
     enter: tuple[Integers, Integers]
     """The first state of each segment: of those given for the N samples, then the cell's own."""
     leave: tuple[Integers, Integers]
-    """The last state of each sample: of those of the segments, then those given for the N samples, then the cell's own."""
+    """The last state of each sample: of those of the segments, then those given for the N samples."""
     element: Integers
     """Of each packed row, its place among the steps that are there, sample after sample."""
-    resets: Integers | None
-    """[T, N], how many resets a sample had up to a step; None for none at all."""
 
     @property
     def samples(self) -> int:
@@ -67,22 +65,16 @@ class Segments:
 
     def held(self) -> Integers:
         """For each step of each sample [T, N] the packed row of the latest step that is there; the number of packed rows if there
-        is none since the last reset.
+        is none.
         """
         total = self.packing.total
         row = np.empty(total + 1, np.int64)
         row[self.element], row[total] = np.arange(total), total
         seen, of_sample = np.cumsum(self.there, 0), self.there.sum(0)
-        found = np.where(seen == 0, total, row[np.cumsum(of_sample) - of_sample + seen - 1])
-        if self.resets is not None and total:
-            before = np.append(self.resets[self.packing.step, self.packing.sample], 0)[found]
-            found[before != self.resets] = total
-        return found
+        return np.where(seen == 0, total, row[np.cumsum(of_sample) - of_sample + seen - 1])
 
     def ends(self, direction: int) -> Integers:
-        """Of each sample the packed row of the last step that a direction takes; the number of packed rows if there is none since
-        the last reset.
-        """
+        """Of each sample the packed row of the last step that a direction takes; the number of packed rows if there is none."""
         counts, segment = np.array(self.packing.counts, np.int64), np.arange(self.packing.rows)
         last = segment
         if not direction:
@@ -92,27 +84,29 @@ class Segments:
 
 
 def segments(there: Booleans, resets: Booleans | None = None, order: Integers | None = None) -> Segments:
-    """Of the steps that are there and those before which states begin anew, both [T, N]. Segments of equal lengths are in the
-    order of the samples, or without resets in a given `order` of all samples.
+    """Of the steps that are there and those before which states begin anew, both [T, N]; a reset at a step that is not there is
+    one at the next that is. Segments of equal lengths are in the order of the samples, or without resets in a given `order` of
+    all samples.
     """
     steps, samples = there.shape
     place = np.flatnonzero(there.T.ravel())  # of sample * steps + step
     of_sample = np.count_nonzero(there, 0)
-    counted: Integers | None = None if resets is None else np.cumsum(resets, 0)
-    if counted is None:
+    if resets is None:
         whose = np.flatnonzero(of_sample)
         lengths = of_sample[whose]
         first = np.cumsum(lengths) - lengths
+        is_new = np.zeros(len(whose), np.bool_)
     else:
         sample = np.repeat(np.arange(samples), of_sample)
-        part = counted.T.ravel()[place]
+        part = np.cumsum(resets, 0).T.ravel()[place]
         begins = np.ones(len(place), np.bool_)
         begins[1:] = (sample[1:] != sample[:-1]) | (part[1:] != part[:-1])
         first = np.flatnonzero(begins)
         lengths = np.diff(np.append(first, len(place)))
-        whose = sample[first]
+        whose, is_new = sample[first], part[first] > 0
     if order is None:
         order = np.argsort(-lengths, kind="stable")
+    is_first, is_last = np.diff(whose, prepend=-1)[order] != 0, np.diff(whose, append=-1)[order] != 0
     longest = lengths[order]
     counts = len(order) - np.searchsorted(longest[::-1], np.arange(longest.max(initial=0)), side="right")
     before = np.cumsum(counts) - counts
@@ -121,26 +115,15 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
     whose = whose[order]
     of_row = whose[rank]
     packing = Packing(tuple(counts.tolist()), of_row, place[element] - of_row * steps)
-    if counted is None or not steps:
-        leave = np.arange(len(order), len(order) + samples)
-        leave[whose] = np.arange(len(order))
-        return Segments(packing, there, (whose, whose), (leave, leave), element, counted)
-    which, begin, end = part[first][order], counted[0], counted[-1]
 
-    def entering(part: Integers) -> Integers:
-        """The given state goes into this part of each sample."""
-        return np.where(which == part[whose], whose, samples)
-
-    def leaving(from_part: Integers, to_part: Integers) -> Integers:
-        """A run goes from one part of each sample to another, whose last state is the sample's."""
-        found = len(order) + np.where(from_part == to_part, np.arange(samples), samples)
-        ends = np.flatnonzero(which == to_part[whose])
-        found[whose[ends]] = ends
+    def leaving(of_its_sample: Booleans) -> Integers:
+        """The last state of each sample is that of this segment of its own."""
+        found = np.arange(len(order), len(order) + samples)
+        found[whose[of_its_sample]] = np.flatnonzero(of_its_sample)
         return found
 
-    nothing = np.zeros(samples, np.int64)
-    enter, leaves = (entering(nothing), entering(end)), (leaving(nothing, end), leaving(end, begin))
-    return Segments(packing, there, enter, leaves, element, counted)
+    enter = np.where(is_new[order], samples, whose), np.where(is_last, whose, samples)
+    return Segments(packing, there, enter, (leaving(is_last), leaving(is_first)), element)
 
 
 @dataclass(frozen=True)
@@ -172,14 +155,10 @@ class StepsGiven:
             return mask.T if batch_first and mask.ndim > 1 else mask.reshape(len(mask), -1)
 
         count, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
-        within = None
+        masks = []
         if self.lengths is not None:
-            within = np.arange(count)[:, None] < checked_lengths(self.lengths, count, samples)
-        resets = None
-        if self.reset is not None:
-            resets = by_step(checked_mask(self.reset, "reset", sides))
-            resets = resets if within is None else resets & within
-        masks = [] if within is None else [within]
+            masks.append(np.arange(count)[:, None] < checked_lengths(self.lengths, count, samples))
+        resets = None if self.reset is None else by_step(checked_mask(self.reset, "reset", sides))
         masks += map(by_step, self._masks(sides))
         there = reduce(np.logical_and, masks[1:], masks[0].copy()) if masks else np.ones((count, samples), np.bool_)
         return there, resets if resets is not None and resets.any() else None

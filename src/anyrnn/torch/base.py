@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -162,10 +163,20 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
             for (parameter, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
+                if hasattr(self, name):
+                    what = f"parameter {name!r} of cell {self.cell.name!r} has the name of an attribute that modules have"
+                    raise ValueError(f"{self._label}: {what}; give it another name")
                 tensor = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.trained))
+        if next(self.parameters(), None) is None:
+            self.register_buffer("_nothing", torch.empty(0, device=device, dtype=dtype), persistent=False)
         self.reset_parameters()
         self._put_in_one_buffer()
+
+    @property
+    def _like(self) -> Tensor:
+        """What tells dtype and device: a parameter, or in the place of one."""
+        return next(chain(self.parameters(), self.buffers()))
 
     @property
     def batch_first(self) -> bool:
@@ -324,12 +335,12 @@ class RecurrentBase(Layer, torch.nn.Module):
         """
         if self.why_not_native:
             return "reference"
-        return "triton" if self._on_triton(next(self.parameters(), torch.empty(0))) else "llvm"
+        return "triton" if self._on_triton(self._like) else "llvm"
 
     @property
     def why_not_native(self) -> str | None:
         """Why calls run no native kernels, as the parameters are now; None where they do."""
-        return self._why_not_native(next(self.parameters(), torch.empty(0)))
+        return self._why_not_native(self._like)
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""

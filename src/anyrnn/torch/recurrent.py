@@ -114,7 +114,7 @@ class Recurrent(RecurrentBase):
                 direction sees across; `hx` goes to, and the last states come from, the ends of the sample. At a step
                 that is not there, it is for the next one that is.
             padding: what outputs hold where a sample has no step: a number, or `last` for the output of the latest step that it
-                had since a reset (whatever the direction), or zero.
+                had (whatever the direction), or zero.
             return_outputs: `all`; or `last` for the output [N, directions * H] of the last step that each direction takes of a
                 sample, which of one that reads backwards is its first (a sample without steps has a `padding` that is a number,
                 or zero); or `none`, which gives None. The others are not kept.
@@ -289,7 +289,7 @@ class Recurrent(RecurrentBase):
 
         Raises: TypeError, ValueError for what is no size.
         """
-        own = self._own_states(next(self.parameters(), torch.empty(0)))
+        own = self._own_states(self._like)
         names = self.network.graph.state_names
         if batch_size is None:
             return RecurrentState(names, tuple(s.squeeze(1) for s in own))

@@ -55,7 +55,10 @@ class Tensors:
 
     def no_tensor(self, input: Any) -> Exception:
         """What to raise for an input of another type."""
-        return TypeError(f"{self.label}: input should be a Tensor or a PackedSequence, got {type(input).__name__}")
+        hint = ""
+        if isinstance(input, torch.fx.Proxy):
+            hint = "; torch.fx should not trace into it: give it a Tracer whose is_leaf_module is true of anyrnn's modules"
+        return TypeError(f"{self.label}: input should be a Tensor or a PackedSequence, got {type(input).__name__}{hint}")
 
     def bad_layout(self, tensor: Tensor, who: str) -> Exception:
         """What to raise for a tensor that does not hold all of its numbers at even distances."""

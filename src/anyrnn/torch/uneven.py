@@ -39,7 +39,7 @@ class StatesOfSegments:
 
     def leaving(self, last: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
         """The last states of the samples."""
-        return [self._taken(parts, self.segments.leave) for parts in zip(last, self._given(given), self.own, strict=True)]
+        return [self._taken(parts, self.segments.leave) for parts in zip(last, self._given(given), strict=True)]
 
     def _given(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         return given or [own.expand(-1, self.segments.samples, -1) for own in self.own]

@@ -151,8 +151,8 @@ class Cell:
         values = {**defaults, **hypers}
         for name, default in defaults.items():
             value = values[name]
-            if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-                value = value.item()  # a number of NumPy or torch
+            if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not getattr(value, "requires_grad", False):
+                value = value.item()  # a number of NumPy or torch, unless it is one to be trained
             if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
                 with suppress(OverflowError):
                     value = float(value)

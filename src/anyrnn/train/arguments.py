@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
+
+HIGHEST_RATE = 1e30
 
 
 def positive(text: str) -> int:
@@ -33,11 +34,11 @@ def integer(text: str, at_least: int, below: int) -> int:
 
 
 def rate(text: str) -> float:
-    """A finite number above 0. Raises: ArgumentTypeError."""
+    """A number above 0 that optimisers take. Raises: ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"expected a finite number above 0, got {text}")
+    if not 0 < value <= HIGHEST_RATE:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, up to {HIGHEST_RATE:g}, got {text}")
     return value

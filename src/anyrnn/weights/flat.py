@@ -61,8 +61,8 @@ def pack(layer: Any) -> Any:
         import torch
 
         parameters = {name: getattr(layer, name).detach() for name, _, _, _ in _named(layer)}
-        return torch.cat([parameters[place.name].reshape(-1) for place in places(layer)])
-    return np.concatenate([layer.parameters[place.name].reshape(-1) for place in places(layer)])
+        return torch.cat([parameters[place.name].reshape(-1) for place in places(layer)] or [torch.empty(0)])
+    return np.concatenate([layer.parameters[place.name].reshape(-1) for place in places(layer)] or [np.empty(0, layer.dtype)])
 
 
 def views(layer: Any, vector: Any) -> dict[str, Any]:
