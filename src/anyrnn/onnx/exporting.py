@@ -15,6 +15,7 @@ from anyrnn.numpy.parameters import taken
 from anyrnn.onnx.writing_layers import Call, write_layer
 from anyrnn.onnx.writing_network import NODES, Lengths, Nodes, lengths_of, write_recurrent
 from anyrnn.onnx.writing_nodes import OPSET, Writer, library
+from anyrnn.runtime import Flatten
 from anyrnn.runtime import Network as Whole
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import as_array
@@ -151,7 +152,8 @@ def _of_layer(layer: Any, states: bool) -> Written:
 
 
 def _of_network(network: Whole, states: bool) -> Written:
-    kind, order = network.dtype.name, _sides(network.batch_first)
+    steps = next((layer.steps for layer in network.layers if isinstance(layer, Flatten)), "time")
+    kind, order = network.dtype.name, _sides(network.batch_first, steps)
     inputs = [
         Port(i.name, "int64" if i.size is None else kind, order if i.size is None else (*order, i.size)) for i in network.inputs
     ]
@@ -161,9 +163,9 @@ def _of_network(network: Whole, states: bool) -> Written:
             inputs += _of_states(layer.network, network.dtype, f"{name}_{{}}0")
     outputs: list[Port] = []
     for name in network.outputs:
-        size, steps = network.kinds[name].size, network.kinds[name].steps
-        features = () if size is None else (size,)
-        outputs.append(Port(name, "int64" if size is None else kind, (*(order if steps else ("batch",)), *features)))
+        made = network.kinds[name]
+        size, features = made.size, () if made.size is None else (made.size,)
+        outputs.append(Port(name, "int64" if size is None else kind, (*(order if made.steps else ("batch",)), *features)))
     for name, layer in network.recurrent.items():
         outputs += _of_states(layer.network, network.dtype, f"{name}_{{}}_n")
 
@@ -200,8 +202,8 @@ def _there(writer: Writer, x: str, lengths: Lengths, of_classes: bool) -> str:
     return writer.node("Where", lengths.there, x, writer.constant(0.0), hint="given")
 
 
-def _sides(batch_first: bool) -> tuple[str, str]:
-    return ("batch", "time") if batch_first else ("time", "batch")
+def _sides(batch_first: bool, steps: int | str = "time") -> tuple[int | str, int | str]:
+    return ("batch", steps) if batch_first else (steps, "batch")
 
 
 def _of_states(network: Network, dtype: np.dtype[Any], name: str) -> list[Port]:
