@@ -66,6 +66,7 @@ PARTS = {
     "backends/test_corners.py": 0.25,
     "backends/test_determinism.py": 0.25,
     "backends/test_lengths.py": 0.5,
+    "backends/test_moves.py": 0.5,
     "backends/test_options.py": 0.25,
     "backends/triton/test_cells.py": 0.5,
     "benchmarks/test_gpu.py": 0.5,

@@ -132,6 +132,22 @@ class Program:
             return self.new(f'tanh(matrix("W{number}", "{size}", "{value.size}") @ {value.name})', size, 1.0)
         return self.new(f'tanh(matrix("W{number}", "{value.size}", "{size}").T @ {value.name})', size, 1.0)
 
+    def moved(self) -> Value:
+        """Features in other places: rolled by one, of two values, or of several that are joined for a product or cut again."""
+        value, other = self.any(), self.any()
+        size, number = self.pick(self.sizes()), next(self.counter)
+        first, second = (self.any(size).name for _ in range(2))
+        kind = self.pick(["rolled", "of two", "multiplied", "cut"])
+        if kind == "multiplied":
+            self.lines.append(f"q{number} = concat({value.name}, {other.name})")
+            return self.new(f"tanh({self.affine(size, f'q{number}')})", size, 1.0)
+        if kind == "cut":
+            self.lines.append(f"q{number} = concat({first}, {value.name}, {second})")
+            sizes = f'[1, "{size} - 1", "{value.size} + 1", "{size} - 1"]'
+            return self.new(f"concat(*split(tanh(q{number}), {sizes})[:2])", size, 1.0)
+        parts = [f'split({name}, [1, "{size} - 1"])' for name in ((first, first) if kind == "rolled" else (first, second))]
+        return self.new(f"sin(concat({parts[0]}[1], {parts[1]}[0]))", size, 1.0)
+
     def reduction(self) -> Value:
         value = self.any()
         kind = self.pick(REDUCTIONS)
@@ -173,7 +189,7 @@ def sources(draw: Any, two_stages: bool, reduces: bool, two_sizes: bool) -> str:
     program.values = [Value("x", "input", 4.0)] + [Value(name, size, 1.0) for name, size in states.items()]
     program.values += [Value("t", None, 1.0)] if counts else []
     for _ in range(draw(st.integers(1, 4))):
-        getattr(program, program.pick(["elementwise", "elementwise", "parameter", "product", "product", "choice"]))()
+        getattr(program, program.pick(["elementwise", "elementwise", "parameter", "product", "product", "choice", "moved"]))()
     reduced = program.reduction() if reduces else None
     state, size = program.pick(states.items())
     inner = f"sigmoid({program.affine(size, 'x', state)}) * {state}"

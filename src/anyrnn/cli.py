@@ -251,7 +251,8 @@ def _convert(chosen: argparse.Namespace) -> int:
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
-        convert.save(network, chosen.target, system=chosen.to, layer=chosen.layer, approximate=chosen.approximate)
+        layer = chosen.layer if len(network.layers) > 1 else None
+        convert.save(network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate)
     except InexactError as error:
         raise UsageError(str(error).replace("approximate=True", "--approximate")) from error
     except (ValueError, TypeError) as error:

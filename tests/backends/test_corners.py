@@ -506,3 +506,51 @@ def test_torch_gives_the_same_gradients_on_both_backends(function: Callable[...,
         gradients[backend] = {name: torch.zeros_like(a) if a.grad is None else a.grad for name, a in leaves.items()}
     for name, value in gradients["reference"].items():
         assert_relative(gradients["llvm"][name], value, "llvm float64 against the reference backend", name)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_test_of_parameters_alone_over_several_gates(backend: str) -> None:
+    @anyrnn.cell
+    def switched(x, h):  # type: ignore[no-untyped-def]
+        u = anyrnn.where(anyrnn.vector("v", "2*hidden") > 0, anyrnn.affine("a b", x, h), 0.1)
+        p, q = anyrnn.split(u, 2)
+        h = anyrnn.sigmoid(p) * h + anyrnn.tanh(q)
+        return h, anyrnn.State(h=h)
+
+    layer = anyrnn.Recurrent(switched, 3, 4, seed=0, dtype="float64", backend=backend)
+    x = np.random.default_rng(0).normal(size=(2, 1, 3))
+    w, h = layer.parameters, np.zeros((1, 4))
+    for step in x:
+        u = step @ w["weight_ih_l0"].T + w["bias_ih_l0"] + h @ w["weight_hh_l0"].T + w["bias_hh_l0"]
+        p, q = np.split(np.where(w["v_l0"] > 0, u, 0.1), 2, -1)
+        h = h / (1 + np.exp(-p)) + np.tanh(q)
+    np.testing.assert_allclose(layer(x)[0][-1], h, rtol=1e-12)
+
+
+def test_a_quotient_by_a_large_number_is_no_product() -> None:
+    """Its reciprocal has no full mantissa, and would count as zero."""
+
+    @anyrnn.cell
+    def quotient(x: anyrnn.Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        h = x / 1e38
+        return h, anyrnn.State(h=h)
+
+    y, _ = anyrnn.Recurrent(quotient, 2, 2)(np.array([[[1e38, 2e38]]], np.float32))
+    np.testing.assert_allclose(y.ravel(), [1, 2], rtol=1e-6)
+
+
+def test_a_size_as_a_number() -> None:
+    @anyrnn.cell
+    def scaled(x, h):  # type: ignore[no-untyped-def]
+        h = anyrnn.tanh(anyrnn.affine("n", x, h)) / h.shape[0] + h.shape[0] * h * 0.01
+        return h, anyrnn.State(h=h)
+
+    x = np.ones((2, 1, 3), np.float32)
+    results = [anyrnn.Recurrent(scaled, 3, 4, seed=0, backend=b)(x)[0] for b in ("llvm", "reference")]
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+    layer = anyrnn.Recurrent(scaled, 3, 4, seed=0)
+    w, h = layer.parameters, np.zeros(4)
+    for _ in range(2):
+        u = w["weight_ih_l0"].sum(1) + w["bias_ih_l0"] + w["weight_hh_l0"] @ h + w["bias_hh_l0"]
+        h = np.tanh(u) / 4 + 4 * h * 0.01
+    np.testing.assert_allclose(results[0][-1, 0], h, rtol=1e-5)

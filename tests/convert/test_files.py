@@ -1,5 +1,6 @@
 """Networks from files of all kinds, and to them."""
 
+import os
 import re
 
 import h5py
@@ -9,6 +10,7 @@ import safetensors.torch
 import torch
 
 import anyrnn
+import anyrnn.onnx
 from anyrnn import cell, convert, runtime, weights
 from anyrnn.cli import main
 from anyrnn.convert.recurrent import stacks
@@ -252,6 +254,42 @@ def test_a_network_of_ones_own_is_converted_though_nothing_runs_it(tmp_path, cap
     assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--check"]) == 1
     assert "not compared: " in capsys.readouterr().out
     assert (tmp_path / "b.onnx").exists()
+
+
+def test_one_layer_of_a_network_is_written_on_the_command_line(tmp_path, capsys):
+    layer = anyrnn.Recurrent("gru", 3, 5, seed=0)
+    dense = runtime.Dense("d", ["first"], np.ones((2, 5), np.float32))
+    runtime.Network(3, [runtime.Recurrent.of("first", ["x"], layer), dense]).save(tmp_path / "a.safetensors")
+    convert.save(runtime.load(tmp_path / "a.safetensors"), tmp_path / "a.onnx")
+    for source in ("a.safetensors", "a.onnx"):
+        asked = ["convert", str(tmp_path / source), str(tmp_path / "a.npz"), "--to", "torch"]
+        assert main(asked) != 0
+        assert "(--layer): first" in capsys.readouterr().err
+        assert main([*asked, "--layer", "second"]) != 0
+        assert "no recurrent layer 'second'; there are: first" in capsys.readouterr().err
+        assert main([*asked, "--layer", "first"]) == 0
+        with np.load(tmp_path / "a.npz") as found:
+            assert all(np.array_equal(found[name], array) for name, array in layer.parameters.items())
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--layer", "first"]) != 0
+    assert "a network is written whole" in capsys.readouterr().err
+
+
+def test_arrays_behind_a_prefix_are_those_of_the_layer_that_is_written(tmp_path):
+    arrays = anyrnn.weights.write("keras", anyrnn.Recurrent("gru", 3, 5, seed=0).parameters, "gru")
+    np.savez(tmp_path / "a.npz", other=np.ones(3, np.float32), **{f"net/{name}": array for name, array in arrays.items()})
+    asked = ["convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--from", "keras", "--cell", "gru", "--layer", "net"]
+    assert main([*asked, "--to", "torch"]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["a.safetensors", "a.onnx", "a.npz"])
+def test_a_pipe_is_not_waited_for(name, tmp_path, capsys):
+    os.mkfifo(tmp_path / name)
+    for command in (["inspect"], ["convert", str(tmp_path / "b.safetensors")]):
+        assert main([command[0], str(tmp_path / name), *command[1:]]) != 0
+        assert "not a regular file" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="not a regular file"):
+        anyrnn.onnx.read(tmp_path / name)
 
 
 def test_a_link_is_written_through(tmp_path):

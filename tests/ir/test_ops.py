@@ -180,11 +180,6 @@ def test_llvm_declines_an_op_that_it_does_not_know(monkeypatch: pytest.MonkeyPat
     assert unsupported([Node("floor", (0,), (HIDDEN,))]) == "the op floor"
 
 
-@pytest.mark.parametrize("name", ["slice", "concat"])
-def test_llvm_declines_features_that_cannot_be_taken_apart(name: str) -> None:
-    assert name in (unsupported([Node(name, (0,), (HIDDEN,))]) or "")
-
-
 def test_sizes_are_written_as_fractions() -> None:
     hidden = Dim.of("hidden")
     assert str(hidden * 2 / 3 + 1) == "2*hidden/3 + 1"

@@ -11,7 +11,7 @@ import torch
 import anyrnn
 import anyrnn.onnx
 import anyrnn.torch
-from anyrnn import State, Vec, cell, exp, runtime
+from anyrnn import State, Vec, cell, exp, runtime, softplus
 from anyrnn.onnx.writing_layers import FUNCTIONS, LAYERS
 from anyrnn.runtime.functions import FUNCTIONS as RUNTIME_FUNCTIONS
 from anyrnn.runtime.layers import LAYERS as RUNTIME_LAYERS
@@ -99,11 +99,25 @@ def test_networks_are_written_in_the_opset_that_is_asked_for(opset: int) -> None
     check(whole(np.float32, False), given, LENGTHS, opset=opset)
 
 
+@pytest.mark.parametrize(("dtype", "opset"), [(np.float32, 18), (np.float64, 15), (np.float64, 18), (np.float64, 22)])
 @pytest.mark.parametrize("function", sorted(RUNTIME_FUNCTIONS))
-def test_every_activation_runs_in_onnxruntime(function: str) -> None:
+def test_every_activation_runs_in_onnxruntime(function: str, dtype: Any, opset: int) -> None:
     assert sorted(FUNCTIONS) == sorted(RUNTIME_FUNCTIONS)
-    network = runtime.Network(4, [runtime.Activation("y", ["x"], function)])
-    check(network, {"x": 3 * normal(6, 3, 4)})
+    weight = np.eye(4, dtype=dtype)
+    network = runtime.Network(4, [runtime.Dense("d", ["x"], weight), runtime.Activation("y", ["d"], function)])
+    check(network, {"x": 3 * normal(6, 3, 4, dtype=dtype)}, opset=opset)
+
+
+@pytest.mark.parametrize("opset", [15, 18, 22])
+def test_the_softplus_of_a_cell_is_exact_in_float64(opset: int) -> None:
+    @cell
+    def plus(x: Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        h = softplus(x)
+        return h, State(h=h)
+
+    x = np.array([-800.0, -40.0, -1e-9, 0.0, 1e-9, 30.0, 800.0]).reshape(-1, 1, 1)
+    found = session(anyrnn.onnx.export(anyrnn.Recurrent(plus, 1, 1, dtype="float64"), opset=opset)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, np.logaddexp(0, x), rtol=1e-14, atol=0)
 
 
 def test_what_stands_beyond_the_lengths_has_no_effect() -> None:

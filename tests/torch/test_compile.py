@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,55 @@ def test_export() -> None:
     program = torch.export.export(layer, (x,), dynamic_shapes=({0: batch, 1: steps},))
     for shape in [(N, T, D), (2, 9, D)]:
         assert torch.equal(program.module()(draw(*shape))[0], layer(draw(*shape))[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd.*:UserWarning")
+@pytest.mark.parametrize(("strict", "lengths"), [(True, None), (False, None), (False, [3, 5])])
+def test_an_exported_program_has_gradients(strict: bool, lengths: list[int] | None) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.below, self.rnn, self.head = torch.nn.Linear(3, D), anyrnn.torch.LSTM(D, H, 2), torch.nn.Linear(H, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(self.rnn(self.below(x), lengths=lengths)[0])
+            return found
+
+    model, x = Model(), draw(5, 2, 3)
+    program = torch.export.export(model, (x,), strict=strict).module()
+    gradients = []
+    for call in (program, model):
+        names, parameters = zip(*call.named_parameters(), strict=True)
+        gradients.append(dict(zip(names, torch.autograd.grad(call(x).cos().sum(), parameters), strict=True)))
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[1].items():
+        torch.testing.assert_close(gradients[0][name], gradient)
+
+
+def test_an_exported_program_takes_a_state() -> None:
+    layer, x = anyrnn.torch.LSTM(D, H), draw(T, N, D)
+    state = anyrnn.torch.RecurrentState(("h", "c"), (draw(1, N, H), draw(1, N, H)))
+    program = torch.export.export(layer, (x, state)).module()
+    (y, last), (expected, expected_last) = program(x, state), layer(x, state)
+    assert torch.equal(y, expected)
+    assert all(torch.equal(a, b) for a, b in zip(last, expected_last, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_package_of_aotinductor(tmp_path: Path) -> None:
+    layer, x = anyrnn.torch.LSTM(D, H).eval(), draw(T, N, D)
+    with torch.no_grad():
+        program = torch.export.export(layer, (x,))
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "a.pt2"))
+        assert torch.equal(torch._inductor.aoti_load_package(package)(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm_layernorm"])
+def test_a_dtype_without_kernels_that_was_never_called(kind: str) -> None:
+    layer, x = anyrnn.torch.Recurrent(kind, D, H, dtype=torch.bfloat16), draw(T, N, D).bfloat16()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x)[0], layer(x)[0])
 
 
 def test_options_and_all_states() -> None:

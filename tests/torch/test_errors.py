@@ -13,7 +13,7 @@ import torch
 import anyrnn.torch
 from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
 from anyrnn.torch import base
-from anyrnn.trace.language import affine, concat, exp, mean, softplus, tanh, vector
+from anyrnn.trace.language import affine, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
 
 D, H = 4, 7
@@ -189,13 +189,13 @@ def test_an_explicit_backend_that_cannot_run() -> None:
         layer(x(dtype=torch.bfloat16))
 
     @anyrnn.cell
-    def two_parts(x, h, p: Vec("other")):
-        h, p = tanh(affine("h", x, h)), tanh(affine("p", x, p, size="other"))
-        return concat(p, h), anyrnn.State(h=h, p=p)
+    def beside(x, h):
+        h = tanh(affine("h", x, h, v=vector("v")))
+        return h, anyrnn.State(h=h)
 
-    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses concat"):
-        anyrnn.torch.Recurrent(two_parts, D, H, backend="llvm", other=3)(x())
-    assert anyrnn.torch.Recurrent(two_parts, D, H, other=3).backend_name == "reference"
+    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses a product of parameters alone"):
+        anyrnn.torch.Recurrent(beside, D, H, backend="llvm")(x())
+    assert anyrnn.torch.Recurrent(beside, D, H).backend_name == "reference"
 
 
 def test_a_cell_without_parameters() -> None:
@@ -337,12 +337,12 @@ def test_states_that_count_steps_in_dtypes_that_cannot(dtype: torch.dtype, limit
     assert bounded(x(dtype=dtype))[0].dtype == dtype
 
 
-FIXED = {"bidirectional": True, "num_layers": 2, "hidden_size": 7, "input_size": 7, "bias": False, "options": {}}
+FIXED = {"bidirectional": True, "num_layers": 2, "hidden_size": 7, "input_size": 7, "bias": False, "options": {}, "proj_size": 2}
 
 
 @pytest.mark.parametrize("name", FIXED)
 def test_what_is_fixed_when_a_layer_is_made(name: str) -> None:
-    for layer in (anyrnn.torch.GRU(3, 5), anyrnn.torch.GRUCell(3, 5)):
+    for layer in (anyrnn.torch.GRU(3, 5), anyrnn.torch.GRUCell(3, 5), anyrnn.torch.LSTM(3, 5, proj_size=4)):
         if hasattr(layer, name):
             with pytest.raises(AttributeError, match=f"{name} is fixed when a layer is made"):
                 setattr(layer, name, FIXED[name])

@@ -18,6 +18,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.trace.language import (
     affine,
     apply,
+    clip_gradient,
     concat,
     exp,
     matrix,
@@ -162,6 +163,11 @@ def mixes_sizes_in_a_product(x, h):
 
 def multiplies_two_matrices(x, h):
     h = (matrix("U") @ matrix("V")) @ h  # HERE
+    return h, State(h=h)
+
+
+def bounds_a_number_by_vectors(x, h):
+    h = h + total(clip_gradient(mean(h), 0.0, vector("b")))  # HERE
     return h, State(h=h)
 
 
@@ -565,6 +571,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     mixes_sizes: r"add mixes sizes: x \[input\] and h \[hidden\]",
     mixes_sizes_in_a_product: r"a product of W \[hidden, hidden\] with x \[input\] mixes sizes",
     multiplies_two_matrices: r"U @ V is a product of two matrices, which cells do not have",
+    bounds_a_number_by_vectors: r"clip_gradient: its bounds have more features than the result of div, whose gradient they bound",
     mixes_sizes_in_a_bias: r"add mixes sizes: .* \[hidden\] and b \[input\]",
     makes_a_matrix: r"mul makes a matrix for every sample; matrix-valued states are outside the language",
     multiplies_by_a_vector: r"h \[hidden\] is not a parameter matrix",
@@ -1068,6 +1075,30 @@ def test_a_number_in_an_array_without_axes(order: Any) -> None:
     assert cell_of(np.array(0.5)).nodes == cell_of(0.5).nodes
     with pytest.raises(CellError, match="is a bool"):
         cell_of(np.array(True))
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [("rank", "has the name of a hyper-parameter; give it another name$"),
+     ("num_layers", "has the name of a layer's argument; give it another name$"),
+     ("hidden_size", "has the name of a layer's argument; give it another name, or 'hidden'$")],
+)  # fmt: skip
+def test_sizes_that_no_layer_could_be_given(size: str, says: str) -> None:
+    def named(x, h, p, *, rank=3):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h, p))
+        return h, State(h=h, p=p)
+
+    named.__annotations__["p"] = Vec(size)
+    with pytest.raises(CellError, match=rf"^{re.escape(__file__)}:\d+: size '{size}' {says}"):
+        cell(named).trace()
+
+
+def test_a_step_called_self() -> None:
+    def named(x, h, self: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match="per-step input 'self' has the name of a call's argument"):
+        cell(named)
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:

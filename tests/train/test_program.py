@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from anyrnn import datasets
+from anyrnn._files import held
 from anyrnn.train import loop, results
 from anyrnn.train.errors import DivergedError, UsageError
 from anyrnn.train.options import DEFAULTS, Options
@@ -73,6 +74,14 @@ def test_what_a_file_cannot_keep_is_refused_before_any_work(
     with pytest.raises(UsageError, match="--cell lstm: a file cannot keep this network: a network of more than 1 layers"):
         run(options(layers=2))
     assert not options().output.exists()
+
+
+def test_one_training_at_a_time_in_a_folder(options: Callable[..., Options]) -> None:
+    chosen = options(steps=2)
+    chosen.output.mkdir(parents=True)
+    with held(chosen.output), pytest.raises(UsageError, match="another training is at work there"):
+        run(chosen)
+    assert run(chosen)["interrupted"] is False
 
 
 def test_too_large_a_batch(options: Callable[..., Options]) -> None:

@@ -142,7 +142,7 @@ def test_features_that_move_do_not_go_their_own_way() -> None:
         h = 0.9 * concat(last, most) + x
         return tanh(h), State(h=h)
 
-    assert check(rotating, timed=False).limits == ["0 forward, 0 backward"]
+    assert check(rotating, timed=False).limits == ["1 forward, 1 backward"]
 
 
 def test_what_limits_a_cell() -> None:

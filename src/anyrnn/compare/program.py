@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyrnn._files import held, written_aside
+from anyrnn._files import written_aside
 from anyrnn.compare.options import Options
 from anyrnn.errors import MissingExtraError
-from anyrnn.train.errors import UsageError
-from anyrnn.train.output import check_folder
+from anyrnn.train.output import check_folder, holding
 from anyrnn.train.program import limited_threads
 from anyrnn.train.requirements import ALWAYS, FOR_DATASET, need
 
@@ -58,21 +55,10 @@ def run(options: Options) -> Comparison:
     with limited_threads(options.threads):
         found = contenders.find(options, task)
         descriptions = {one.name: one.description for one in found}
-        with _held(options.output):
+        with holding(options.output, "comparison"):
             record = open_record(options.output, protocol(options, task), descriptions)
             rates = make_runs(options, found, record)
             return _finish(options, task, record, rates)
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Raises: UsageError while another process compares cells there: each would write its own runs over the other's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with held(folder):
-            yield
-    except BlockingIOError:
-        raise UsageError(f"--output {folder}: another comparison is at work there; wait for it, or give another folder") from None
 
 
 def _finish(options: Options, task: Task, record: Record, rates: Mapping[str, float]) -> Comparison:

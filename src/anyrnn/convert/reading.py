@@ -39,7 +39,8 @@ def load(
         system: how the arrays are laid out, one of `anyrnn.weights.systems()`; by default as the container, or the names of the
             arrays, say.
         cell: which cell the arrays are of, where they do not tell.
-        layer: the prefix of the recurrent layer that is wanted, where there are several or other arrays beside it.
+        layer: the recurrent layer that is wanted: its prefix, where there are arrays of several or others beside it; a whole
+            network, which comes whole, has to have one that is called so.
         layers, bidirectional: of a recurrent layer whose arrays do not tell (all but torch's).
         sizes: of its cell, `{"input": 3, "hidden": 5}`, for flat vectors alone, which do not tell them.
         backend: as of `anyrnn.Recurrent`.
@@ -52,17 +53,17 @@ def load(
     told: dict[str, Any] = {"system": system, "cell": cell, "layer": layer, "sizes": sizes}
     told |= {"layers": None if layers == 1 else layers, "bidirectional": bidirectional or None}
     if kind == "onnx":
-        _refuse(path, "an ONNX file", told)
-        return _of_onnx(path, backend)
+        _refuse(path, "an ONNX file", told | {"layer": None})
+        return _with_layer(path, _of_onnx(path, backend), layer)
     arrays, metadata, _ = files.load(path)
     if kind == "keras" and metadata["config"] is not None:
         from anyrnn.convert import keras
 
-        _refuse(path, "a whole Keras model", told)
-        return keras.load(path, backend=backend)
+        _refuse(path, "a whole Keras model", told | {"layer": None})
+        return _with_layer(path, keras.load(path, backend=backend), layer)
     if kind == "safetensors" and FORMAT in metadata and system in (None, weights.OURS):
-        _refuse(path, "a whole network", {**told, "system": None})
-        return runtime.load(path, backend=backend)
+        _refuse(path, "a whole network", told | {"system": None, "layer": None})
+        return _with_layer(path, runtime.load(path, backend=backend), layer)
     if kind == "mxnet" and any("_unfused" in name for name in arrays):
         system = system or "gluon"
     system = system or OWN_SYSTEM.get(kind) or ("torch" if stacks(arrays) else None)
@@ -88,6 +89,13 @@ def _refuse(path: Path, what: str, told: Mapping[str, Any]) -> None:
     wrong = [name for name, value in told.items() if value is not None]
     if wrong:
         raise ValueError(f"{path}: {what} says by itself how it is made; {', '.join(wrong)} cannot be told of it")
+
+
+def _with_layer(path: Path, network: Network, wanted: str | None) -> Network:
+    """A network that has the recurrent layer that is wanted. Raises: ValueError."""
+    if wanted is not None and wanted not in network.recurrent:
+        raise ValueError(f"{path}: no recurrent layer {wanted!r}; there are: {', '.join(network.recurrent) or 'none'}")
+    return network
 
 
 def _of_onnx(path: Path, backend: str) -> Network:

@@ -32,13 +32,16 @@ def save(
         network: a network at run time.
         target: a path; its suffix says which container.
         system: whose arrays are written, one of `anyrnn.weights.systems()`.
-        layer: the recurrent layer whose arrays are written, where the network is more than that.
+        layer: the recurrent layer whose arrays are written, where the network is more than that; a whole network has none.
         approximate: leave out numbers that the system has no place for.
 
     Raises: OSError; ValueError for suffixes and systems that cannot hold the network; InexactError for numbers that the system
         has no place for; MissingExtraError where a library is needed to write the file.
     """
     suffix = Path(target).suffix.lower()
+    whole = {".onnx": "onnx", ".safetensors": weights.OURS}
+    if layer is not None and suffix in whole and system in (None, whole[suffix]):
+        raise ValueError(f"{target}: a network is written whole; a layer's arrays are for a system (--to) or a file of arrays")
     if suffix == ".onnx" and system in (None, "onnx"):
         from anyrnn import onnx
 

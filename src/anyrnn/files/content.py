@@ -32,6 +32,19 @@ Source = str | os.PathLike[str] | bytes | Content
 """A path, or what is in a file."""
 
 
+def regular(source: str | os.PathLike[str]) -> Path:
+    """The path of a file that may be opened: opening a folder says so, but opening a pipe waits for ever, and a device may have
+    no end.
+
+    Raises: OSError; ValueError for what is no regular file.
+    """
+    path = Path(source)
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ValueError(f"{path}: not a regular file")
+    return path
+
+
 def content(source: Source) -> Content:
     """All bytes of a file, in one read.
 
@@ -41,10 +54,7 @@ def content(source: Source) -> Content:
         return source
     if isinstance(source, bytes):
         return Content("the bytes", np.frombuffer(source, np.uint8).copy())
-    path = Path(source)
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder says so; opening a pipe waits for ever
-        raise ValueError(f"{path}: not a regular file")
+    path = regular(source)
     with path.open("rb", buffering=0) as file:
         data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
         view, done = data.data, 0

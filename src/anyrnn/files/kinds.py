@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anyrnn.files import archive, flax, hdf5, keras, limits, mxnet, npy, npz, pt, safetensors
-from anyrnn.files.content import Array, Content, content
+from anyrnn.files.content import Array, Content, content, regular
 from anyrnn.files.hdf5_parts import MAGIC as HDF5
 
 SUFFIXES = {
@@ -37,9 +37,10 @@ def kind(path: str | os.PathLike[str]) -> str:
 
     An HDF5 file that is laid out as Keras does is "keras". Files with other suffixes are known by their first bytes alone.
 
-    Raises: OSError; ValueError for pickles, for a name and first bytes that disagree, and where neither says anything.
+    Raises: OSError; ValueError for pickles, for a name and first bytes that disagree, where neither says anything, and for what
+    is no regular file.
     """
-    with Path(path).open("rb") as file:
+    with regular(path).open("rb") as file:
         first, size = file.read(32), os.fstat(file.fileno()).st_size
     found = _kind(Path(path), first, size)
     if found == "hdf5":

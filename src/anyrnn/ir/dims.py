@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from math import lcm
 
 
@@ -15,6 +14,13 @@ class Dim:
     """A linear form over named sizes; the empty name stands for one."""
 
     terms: tuple[tuple[str, Fraction], ...] = ()
+    _in_integers: tuple[tuple[tuple[str, int], ...], int] = field(init=False, repr=False, compare=False)
+    """The terms times a whole number, and that number: a call of a new shape asks for a hundred values."""
+
+    def __post_init__(self) -> None:  # and not later, since torch.compile cannot make a cached property
+        whole = lcm(*[factor.denominator for _, factor in self.terms])
+        parts = tuple([(name, factor.numerator * (whole // factor.denominator)) for name, factor in self.terms])
+        object.__setattr__(self, "_in_integers", (parts, whole))
 
     @staticmethod
     def of(size: str | int | Dim) -> Dim:
@@ -32,6 +38,8 @@ class Dim:
         return Dim(tuple(sorted((n, f) for n, f in total.items() if f)))
 
     def __mul__(self, factor: int | Fraction) -> Dim:
+        if not isinstance(factor, (int, Fraction)):
+            return NotImplemented  # of a traced value, which makes it a number
         return Dim(tuple((n, f * factor) for n, f in self.terms) if factor else ())
 
     __rmul__ = __mul__
@@ -51,12 +59,6 @@ class Dim:
     def names(self) -> set[str]:
         """The named sizes it depends on."""
         return {name for name, _ in self.terms if name}
-
-    @cached_property
-    def _in_integers(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """The terms times a whole number, and that number: a call of a new shape asks for a hundred values."""
-        whole = lcm(*[factor.denominator for _, factor in self.terms])
-        return tuple((name, factor.numerator * (whole // factor.denominator)) for name, factor in self.terms), whole
 
     def evaluate(self, sizes: Mapping[str, int], least: int = 0) -> int:
         """Its value. Raises ValueError when that is not a whole number, `least` or above."""
@@ -147,7 +149,9 @@ def cover_once(ranges: Sequence[tuple[Dim, Dim]], size: Dim) -> bool:
     ends = {offset: offset + length for offset, length in ranges}
     position = Dim()
     for _ in ranges:
-        position = ends.get(position, position)
+        if position not in ends:
+            return False
+        position = ends[position]
     return position == size and len(ends) == len(ranges)
 
 

@@ -215,7 +215,7 @@ class Builder:
         return self.symbol(self.add(Node("constant", (), (), (float(value),), False, "", self.source)))
 
     def lift(self, value: Any, who: str = "a value") -> Symbol:
-        """A symbol of this builder from a symbol or a number, which may stand in a NumPy array without axes."""
+        """A symbol of this builder from a symbol, a size or a number, which may stand in a NumPy array without axes."""
         from anyrnn.ir.symbol import Symbol
 
         if type(value).__module__ == "numpy" and value.shape == ():
@@ -226,6 +226,8 @@ class Builder:
                     self.located(f"{who} belongs to another trace; a cell may only use what it was given or made itself")
                 )
             return value
+        if isinstance(value, Dim):
+            return self.size(value)
         if isinstance(value, NUMBERS) and not isinstance(value, bool):
             try:
                 return self.constant(float(value))

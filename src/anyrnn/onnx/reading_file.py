@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.errors import MissingExtraError
+from anyrnn.files.content import regular
 
 Array = npt.NDArray[Any]
 Source = bytes | str | os.PathLike[str] | Any
@@ -151,7 +152,7 @@ def read_model(source: Source) -> Model:
     else:
         if not isinstance(source, bytes):
             folder = Path(source).parent
-            source = Path(source).read_bytes()
+            source = regular(source).read_bytes()
         proto = onnx.ModelProto()
         try:
             proto.ParseFromString(source)

@@ -109,6 +109,20 @@ def _gelu(writer: Writer, x: str) -> str:
     return writer.node("Mul", x, writer.node("Sigmoid", writer.node("Mul", writer.constant(1.5957691216057308), inner)))
 
 
+def _elu(writer: Writer, x: str) -> str:
+    if writer.dtype != np.float64:  # for which onnxruntime has no such node, as of those below
+        return writer.node("Elu", x)
+    zero = writer.constant(0.0)
+    below = writer.node("Sub", writer.node("Exp", writer.node("Min", x, zero)), writer.constant(1.0), hint="below")
+    return writer.node("Where", writer.node("Greater", x, zero), x, below)
+
+
+def _softsign(writer: Writer, x: str) -> str:
+    if writer.dtype != np.float64:
+        return writer.node("Softsign", x)
+    return writer.node("Div", x, writer.node("Add", writer.constant(1.0), writer.node("Abs", x)))
+
+
 def _hard_sigmoid(writer: Writer, x: str) -> str:
     line = writer.node("Add", writer.node("Mul", x, writer.constant(1 / 6)), writer.constant(0.5))
     return writer.node("Max", writer.node("Min", line, writer.constant(1.0)), writer.constant(0.0))
@@ -119,7 +133,7 @@ def _by(op: str, **attributes: Any) -> Callable[[Writer, str], str]:
 
 
 FUNCTIONS: dict[str, Callable[[Writer, str], str]] = {
-    "elu": _by("Elu"),
+    "elu": _elu,
     "exp": _by("Exp"),
     "gelu_tanh": _gelu,
     "hard_sigmoid": _hard_sigmoid,
@@ -128,8 +142,8 @@ FUNCTIONS: dict[str, Callable[[Writer, str], str]] = {
     "sigmoid": _by("Sigmoid"),
     "silu": _silu,
     "softmax": _by("Softmax", axis=-1),
-    "softplus": _by("Softplus"),
-    "softsign": _by("Softsign"),
+    "softplus": Writer.softplus,
+    "softsign": _softsign,
     "tanh": _by("Tanh"),
 }
 """Of activation layers."""

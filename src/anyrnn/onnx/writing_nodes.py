@@ -172,6 +172,17 @@ class Writer:
         """To the graph's dtype."""
         return self.node("Cast", value, hint="number", to=ELEMENT_TYPES[self.dtype.name])
 
+    def softplus(self, x: str, hint: str = "softplus") -> str:
+        """log(1 + exp(x)); of float64 by arithmetic, as onnxruntime has no such node for it."""
+        if self.dtype != np.float64:
+            return self.node("Softplus", x, hint=hint)
+        small = self.node("Exp", self.node("Neg", self.node("Abs", x)))
+        whole = self.node("Add", self.constant(1.0), small)
+        rest = self.node("Sub", whole, self.constant(1.0), hint="rest")  # what the sum has of the small one: no digit is lost
+        exact = self.node("Div", self.node("Mul", self.node("Log", whole), small), rest, hint="exact")
+        log = self.node("Where", self.node("Equal", rest, self.constant(0.0)), small, exact, hint="log")
+        return self.node("Add", self.node("Max", x, self.constant(0.0)), log, hint=hint)
+
     def expanded(self, array: Array, like: str, axis: int, of_like: int, hint: str) -> str:
         """An array whose `axis` of length one is as long as that of another value."""
         count = self.node("Shape", like, hint="count", start=of_like, end=of_like + 1)

@@ -279,6 +279,10 @@ def _by(op: str, steps: Steps, i: int, values: list[str]) -> str:
     return steps.writer.node(op, *values, hint=steps.hint(i))
 
 
+def _softplus(steps: Steps, i: int, values: list[str]) -> str:
+    return steps.writer.softplus(values[0], steps.hint(i))
+
+
 def _same(steps: Steps, i: int, values: list[str]) -> str:
     return values[0]
 
@@ -321,10 +325,11 @@ SPELLED: dict[str, Spelling] = {
         for op, of_onnx in (
             ("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("neg", "Neg"), ("maximum", "Max"),
             ("minimum", "Min"), ("abs", "Abs"), ("sign", "Sign"), ("floor", "Floor"), ("sqrt", "Sqrt"), ("exp", "Exp"),
-            ("log", "Log"), ("tanh", "Tanh"), ("sigmoid", "Sigmoid"), ("softplus", "Softplus"), ("relu", "Relu"),
+            ("log", "Log"), ("tanh", "Tanh"), ("sigmoid", "Sigmoid"), ("relu", "Relu"),
             ("sin", "Sin"), ("cos", "Cos"), ("less", "Less"), ("equal", "Equal"), ("where", "Where"),
         )
     },
+    "softplus": _softplus,
     "stop_gradient": _same,
     "clip_gradient": _same,
     "norm": _same,

@@ -8,7 +8,7 @@ from anyrnn.ir.check import check_nodes, demand, fail
 from anyrnn.ir.dims import Dim, Shape, shape_text
 from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.parameters import CONSTANTS, ParameterPhase
-from anyrnn.passes.plan import Kernel, Program, Stage
+from anyrnn.passes.plan import MOVES, Kernel, Program, Stage
 
 
 def check_phase(phase: ParameterPhase, who: str = "parameter phase") -> None:
@@ -77,7 +77,7 @@ def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
     truths = check_nodes(kernel.nodes, who, of_samples=bool(program.scans))
     buffers = {b.name: b for b in program.buffers}
     nodes = kernel.nodes
-    products = {s for i in kernel.affines for s in nodes[i].inputs}
+    elsewhere = {s for i in kernel.affines for s in nodes[i].inputs} | kernel.moved
     inside = reachable(nodes, [s for n in nodes if n.row.kind == "reduction" for s in n.inputs])
     for i, node in enumerate(nodes):
         if node.row.kind == "leaf" and node.op not in ("load", "parameter", *CONSTANTS):
@@ -95,7 +95,9 @@ def _check_kernel(program: Program, kernel: Kernel, who: str) -> None:
                 fail(nodes, i, who, "is a product among scalars")
             if any(nodes[operand].op != "load" for _, operand, _, _ in affine_parts(node)[0]):
                 fail(nodes, i, who, "multiplies what does not stand in memory")
-        if not node.per_sample or (node.op == "load" and i in products):
+        if node.op in MOVES and any(nodes[s].per_sample and nodes[s].op not in ("load", "fill", *MOVES) for s in node.inputs):
+            fail(nodes, i, who, "moves what does not stand in memory")
+        if not node.per_sample or (node.op in ("load", "fill", *MOVES) and i in elsewhere):
             continue
         if kernel.dim is None:
             if node.shape and i not in inside:
@@ -195,6 +197,6 @@ class _Trial:
 def _needed_whole(kernel: Kernel) -> list[Node]:
     """The loads of which a kernel needs every feature."""
     nodes = kernel.nodes
-    operands = {v for i in kernel.affines for _, v, _, _ in affine_parts(nodes[i])[0]}
+    operands = {v for i in kernel.affines for _, v, _, _ in affine_parts(nodes[i])[0]} | kernel.moved
     summed = reachable(nodes, [s for n in nodes if n.row.kind == "reduction" for s in n.inputs])
     return [nodes[i] for i in sorted(operands | summed) if nodes[i].op == "load"]

@@ -1,9 +1,10 @@
 """Where the values of a step can be made: before the loop, in it or after it, and in which of its stages.
 
-A product needs every feature of its operand; a reduction needs every feature of its argument. Where columns are split over
-threads, each such need is a barrier, so a stage begins there. `level` is the stage in which a value can be made, column by
-column; `whole` is the stage at whose start a thread can have all its features: the next stage for what a product or a costly op
-made, the same stage for cheap arithmetic on what is whole already (a thread computes it again rather than waits).
+A product needs every feature of its operand; a reduction needs every feature of its argument, and what moves features needs
+others than its own. Where columns are split over threads, each such need is a barrier, so a stage begins there. `level` is the
+stage in which a value can be made, column by column; `whole` is the stage at whose start a thread can have all its features: the
+next stage for what a product or a costly op made, the same stage for cheap arithmetic on what is whole already (a thread computes
+it again rather than waits).
 
 What depends on no state, and is needed whole, is made before the steps (hoisted); what no state depends on, and needs
 something whole, is made after them (sunk). Both are done for a chunk of steps at once.
@@ -12,6 +13,7 @@ something whole, is made after them (sunk). Both are done for a chunk of steps a
 from __future__ import annotations
 
 from anyrnn.ir.graph import Node, affine_parts, reachable
+from anyrnn.passes.plan import MOVES
 from anyrnn.passes.step import Step
 
 BEFORE, LOOP, AFTER = "before", "loop", "after"
@@ -58,7 +60,14 @@ class Levels:
         """The inputs of which a node needs every feature."""
         if node.op == "affine":
             return [operand for _, operand, _, _ in affine_parts(node)[0]]
+        if node.op in MOVES:  # one of another is made with it
+            inner = (self.needs_whole(self.nodes[s]) if self.nodes[s].op in MOVES else [s] for s in node.inputs)
+            return [s for some in inner for s in some if self.is_elsewhere(s)]
         return list(node.inputs) if node.row.kind == "reduction" else []
+
+    def is_elsewhere(self, i: int) -> bool:
+        """Whether what moves a value's features reads them from memory: one number for all of them is the same anywhere."""
+        return self.nodes[i].per_sample and self.nodes[i].op != "fill"
 
     def _regions(self) -> dict[int, str]:
         region = {i: LOOP for i in self.live if self.nodes[i].per_sample}
@@ -103,19 +112,19 @@ class Levels:
             inside = [s for s in node.inputs if self.region.get(s) == region and self.nodes[s].op != "load"]
             level = max((self.level[s] for s in inside), default=0)
             for s in self.needs_whole(node):
-                if s in inside:
+                if self.region.get(s) == region and self.nodes[s].op != "load":
                     level = max(level, self._whole_for(node, s))
             self.level[i] = level
             self.effort[i] = 1 + sum(self.effort[s] for s in inside if self.level[s] == level and self.nodes[s].shape)
             if node.op == "load" or node.shape == ():
                 self.whole[i] = level
-            elif node.op in ("affine", "slice", "concat") or node.row.costly or self.effort[i] > RECOMPUTED_OPS:
+            elif node.op in ("affine", *MOVES) or node.row.costly or self.effort[i] > RECOMPUTED_OPS:
                 self.whole[i] = level + 1
             else:
                 self.whole[i] = max((self.whole[s] for s in inside), default=0)
 
     def _whole_for(self, node: Node, operand: int) -> int:
-        """A product reads its operand from memory, so whatever is computed must have been stored a stage before."""
-        if node.op == "affine" and self.nodes[operand].op != "load":
+        """Products, and what moves features, read from memory, so whatever is computed must have been stored a stage before."""
+        if node.op in ("affine", *MOVES) and self.nodes[operand].op != "load":
             return self.level[operand] + 1
         return self.whole[operand]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node, affine_parts
 
+MOVES = ("slice", "concat")
+"""Ops that make features of features that stand elsewhere: what they read stands in memory, as products' operands do."""
 Store = tuple[int, str, int]
 """(node of the kernel, buffer, how many steps later than the current one)"""
 
@@ -51,6 +54,21 @@ class Kernel:
     def affines(self) -> list[int]:
         return [i for i, n in enumerate(self.nodes) if n.op == "affine"]
 
+    @property
+    def moved(self) -> set[int]:
+        """The operands of all that moves features."""
+        return {s for n in self.nodes if n.op in MOVES for s in n.inputs}
+
+
+def places(nodes: Sequence[Node], node: Node) -> list[tuple[Dim, Dim]]:
+    """Of the operand of a slice, which of its features comes first, and how many come; of each operand of a join, which feature
+    its first one becomes, and how many it has.
+    """
+    if node.op == "slice":
+        return [node.attributes]
+    sizes = [nodes[s].shape[0] for s in node.inputs]
+    return list(zip(accumulate(sizes, initial=Dim()), sizes, strict=False))
+
 
 def beyond_kernels(nodes: Sequence[Node], spelled: Container[str]) -> str | None:
     """What of a kernel's nodes a backend with spellings for some ops cannot run, or None."""
@@ -59,8 +77,6 @@ def beyond_kernels(nodes: Sequence[Node], spelled: Container[str]) -> str | None
             continue
         if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
             return "a product of parameters alone beside others"
-        if node.op in ("slice", "concat"):
-            return f"{node.op} of features that cannot be taken apart"
         if node.row.kind == "elementwise" and node.op not in spelled and node.op != "choose":
             return f"the op {node.op}"
     return None
@@ -159,12 +175,13 @@ class Program:
         return tuple(b.name for b in self.buffers if b.role == "output")
 
     def is_pointwise(self, buffer: str) -> bool:
-        """Whether no product and no gradient's sum reads a buffer as it stands."""
+        """Whether no product, no gradient's sum and nothing that moves features reads a buffer as it stands."""
         read = {b for p in self.products for b, _ in (p.left, p.right)} | {s.value[0] for s in self.sums}
         for kernel in self.kernels:
             for i in kernel.affines:
                 operands = (operand for _, operand, _, _ in affine_parts(kernel.nodes[i])[0])
                 read |= {kernel.nodes[operand].attributes[0] for operand in operands}
+            read |= {kernel.nodes[i].attributes[0] for i in kernel.moved if kernel.nodes[i].op == "load"}
         return buffer not in read
 
     def is_sum(self, buffer: str) -> bool:

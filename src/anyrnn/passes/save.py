@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from anyrnn.ir.graph import Builder, Node, reachable
 from anyrnn.ir.ops import same_value
 from anyrnn.passes.adjoint import Adjoint
+from anyrnn.passes.plan import MOVES
 
 INFINITE = 1000
 
@@ -63,7 +64,7 @@ def choose_saves(adjoint: Adjoint) -> Saves:
             return 0, set()
         if node.shape == () and not node.row.boolean:
             return 0, {index}
-        if node.row.kind in ("linear", "reduction", "leaf") or node.op in ("slice", "concat"):
+        if node.row.kind in ("linear", "reduction", "leaf") or (node.op in MOVES and not memory.keys() >= set(node.inputs)):
             return INFINITE, set()
         of_operands = [costs[s] for s in node.inputs]
         total = int(node.row.costly) + sum(ops for ops, _ in of_operands)

@@ -36,6 +36,9 @@ def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[N
     return kept, {int(name): index for name, index in outputs}
 
 
+SMALLEST = 2.0**-126
+"""The smallest number of float32 with a full mantissa: a reciprocal below it counts as zero in kernels."""
+
 Rewrite = Callable[[Builder, Node, list[Symbol], Mapping[int, int]], Symbol | None]
 
 
@@ -99,7 +102,10 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
     if node.op == "add" and builder.nodes[inputs[1].index].op == "neg":
         return inputs[0] - builder.symbol(builder.nodes[inputs[1].index].inputs[0])
     if node.op == "div" and node.shape and not inputs[1].shape and inputs[0].shape:
-        return inputs[0] * (1.0 / numbers[1] if numbers[1] else 1.0 / inputs[1])
+        if numbers[1] is None:
+            return inputs[0] * (1.0 / inputs[1])
+        if SMALLEST <= abs(numbers[1]) <= 1 / SMALLEST:
+            return inputs[0] * (1.0 / numbers[1])
     return None
 
 
@@ -226,7 +232,7 @@ class _Unstack:
 
     def _part(self, node: Node, i: int, offset: Dim, size: Dim) -> Symbol:
         builder = self.builder
-        if not node.per_sample:
+        if not node.per_sample and not node.row.boolean:  # a test is made again, of parts of what it compares
             return self._rows(self.whole(i), offset, size)
         if node.op == "fill":
             return builder.fill(self.whole(node.inputs[0]), size)

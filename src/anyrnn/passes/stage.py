@@ -13,7 +13,7 @@ from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Node
 from anyrnn.passes.late import make_late
 from anyrnn.passes.levels import AFTER, BEFORE, LOOP, Levels, carried
-from anyrnn.passes.plan import Buffer, GradientProduct, GradientSum, Kernel, Program, Stage, Store
+from anyrnn.passes.plan import MOVES, Buffer, GradientProduct, GradientSum, Kernel, Program, Stage, Store
 from anyrnn.passes.rotate import rotate
 from anyrnn.passes.step import Step
 
@@ -186,6 +186,8 @@ class Stager(Levels):
         """Whether the kernel that works at a place on columns (or on scalars) reads node s from memory. A test is made again."""
         if self.nodes[s].row.boolean:
             return False
+        if reader.op in MOVES:
+            return self.is_elsewhere(s) and self.nodes[s].op not in MOVES
         if reader.op == "affine" or (self.nodes[s].shape == () and columns):
             return True
         return self.place(s) != place and not self.recomputed(s)

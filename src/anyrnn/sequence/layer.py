@@ -11,7 +11,7 @@ from anyrnn.sequence.options import OPTIONS
 
 DEFAULTS = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False, "backend": "auto"}
 DEFAULTS |= {"memory_budget": None, "dtype": "float32"}
-FIXED = ("cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "options", "nonlinearity")
+FIXED = ("cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "options", "nonlinearity", "proj_size")
 """Attributes that calls do not look at again, beside `OPTIONS`."""
 
 

@@ -117,7 +117,7 @@ class StateBase(ABC):
 
     def given_to(self, names: tuple[str, ...], who: str) -> tuple[Any, ...]:
         """Its arrays, for a layer whose cell has states of these names. Raises: ValueError for another cell's."""
-        if self.names != names:
+        if tuple(self.names) != names:
             ours, theirs = ", ".join(names), ", ".join(self.names)
             raise ValueError(f"{who} should be the state of a cell with {ours}, got that of one with {theirs}")
         return self.arrays

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.interpreted import interpreted
 from anyrnn.torch.kernels import run_backward, run_forward
-from anyrnn.torch.operators import as_arguments
+from anyrnn.torch.operators import LIBRARY, Counts, as_arguments, as_packing
 from anyrnn.torch.plain import direct, is_batch, is_plain
 from anyrnn.torch.rows import Scatter, taken
 
@@ -323,7 +323,8 @@ def call_network(
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
-    if not transformed and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))):
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
+    if not transformed and (is_exporting() or not differentiated):  # an exported operator has its derivative with it
         if is_plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
             given = (packing, number, False, plain_sources, frozen, scatter)
             output, last, _ = run_forward(inputs, first, sources, seed, *given)
@@ -331,11 +332,50 @@ def call_network(
             output, last, _ = torch.ops.anyrnn.forward(inputs, first, sources, seed, *as_arguments(packing), number, False)
             output = output if scatter is None else scatter.put(output)
         return output, last
+    return _differentiable(number, inputs, first, sources, seed, packing, scatter, of_step)
+
+
+def _differentiable(
+    number: int,
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    packing: Packing | None,
+    scatter: Scatter | None = None,
+    of_step: bool = False,
+) -> tuple[Tensor, Sequence[Tensor]]:
     make = Shape if is_compiling() or packing is not None else known_shape
     shape = make(number, len(inputs), len(first), seed is not None, packing, scatter, of_step)
     seeds = () if seed is None else (seed,)
-    if transformed:
+    if are_functorch_transforms_active():
         output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)
     else:
         output, *last = Plain.apply(shape, *inputs, *first, *sources, *seeds)
     return output, last
+
+
+def _differentiable_operator(
+    inputs: Tensors,
+    first: Tensors,
+    sources: Tensors,
+    seed: Tensor | None,
+    counts: Counts,
+    places: Tensor | None,
+    number: int,
+    keep: bool,
+) -> tuple[Tensor, Sequence[Tensor], Tensor]:
+    """The operator where autograd sees it: in exported programs, which keep no autograd function."""
+    first, sources = first or [], sources or []  # AOTInductor's packages give None for an empty list
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
+    if differentiated and not is_exporting():
+        output, last = _differentiable(number, inputs, first, sources, seed, as_packing(counts, places))
+        return output, last, output.new_empty(0, dtype=torch.uint8)
+    with torch._C._AutoDispatchBelowAutograd():
+        found: tuple[Tensor, Sequence[Tensor], Tensor] = torch.ops.anyrnn.forward(
+            inputs, first, sources, seed, counts, places, number, keep
+        )
+    return found
+
+
+LIBRARY.impl("forward", _differentiable_operator, "Autograd")

@@ -252,7 +252,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         names = [self._named(network, n, unit) for unit in network.units for n in network.sources]
         shapes = [shape for layer, _ in network.units for shape in network.source_shapes(layer)]
         # made now, since torch.compile cannot make a cached property
-        _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call
+        _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call, network.graph.counters
         phase = Phase(network) if network.plan.phase.computed else None
         return Mode(network, with_all_states, draws, self._handles(network, with_all_states), phase, names, shapes)
 

@@ -1,4 +1,6 @@
-"""The torch operators behind the modules: `anyrnn::forward` and `anyrnn::backward`, functional, with no autograd of their own."""
+"""The torch operators behind the modules: `anyrnn::forward` and `anyrnn::backward`, functional. The first has a derivative, see
+`autograd`.
+"""
 
 from __future__ import annotations
 

@@ -92,6 +92,10 @@ pytree.register_pytree_node(
     RecurrentState,
     lambda state: (list(state.arrays), state.names),
     lambda arrays, names: RecurrentState(names, tuple(arrays)),
+    flatten_with_keys_fn=lambda state: (
+        [(pytree.GetAttrKey(name), array) for name, array in zip(state.names, state.arrays, strict=True)],
+        state.names,
+    ),
     serialized_type_name="anyrnn.torch.RecurrentState",
     to_dumpable_context=list,
     from_dumpable_context=tuple,

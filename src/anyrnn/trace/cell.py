@@ -15,7 +15,7 @@ from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.initial import Maker, check_init
-from anyrnn.trace.signature import Place, Signature, names_of, place, signature_of
+from anyrnn.trace.signature import LAYER_ARGUMENTS, Place, Signature, names_of, place, signature_of
 from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 
@@ -285,9 +285,15 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         _check_init(cell, tracer)
     numbers = tuple(name for name, value in hypers.items() if isinstance(value, float))
     warnings = tuple(tracer.warnings)
-    return ir.Graph(
+    graph = ir.Graph(
         tuple(tracer.nodes), outputs, tuple(inputs), signature.states, tracer.parameters(), numbers, cell.name, warnings
     )
+    for name in graph.size_names:
+        if name in {*LAYER_ARGUMENTS, *hypers, "self"}:
+            other = "a hyper-parameter" if name in hypers else "a layer's argument"
+            fix = f", or {name.removesuffix('_size')!r}" if name in ("hidden_size", "input_size") else ""
+            raise CellError(f"{place(cell.function)}: size {name!r} has the name of {other}; give it another name{fix}")
+    return graph
 
 
 @contextmanager

@@ -224,7 +224,11 @@ def _parts(tracer: Tracer, value: Symbol, parts: int | Sequence[Size]) -> list[D
 
 
 def concat(*values: Symbol) -> Symbol:
-    """The features of several vectors, one after the other."""
+    """The features of several vectors, one after the other.
+
+    For a product of several, `affine("n", x, h)` is the same as one of `concat(x, h)` and faster: x is multiplied before the
+    steps, and nothing is joined.
+    """
     tracer = current("concat")
     vectors = [tracer.number(tracer.lift(value, "what concat joins"), "what concat joins") for value in values]
     for vector in vectors:
@@ -343,8 +347,13 @@ def stop_gradient(a: Any) -> Symbol:
 
 
 def clip_gradient(a: Any, low: Any, high: Any) -> Symbol:
-    """The same value, whose gradient is clipped to [low, high]."""
-    return apply("clip_gradient", a, low, high)
+    """The same value, whose gradient is clipped to [low, high]: numbers, or vectors of the value's features."""
+    made = apply("clip_gradient", a, low, high)
+    value = made.builder.symbol(made.builder.nodes[made.index].inputs[0])
+    if made.shape != value.shape:
+        message = f"clip_gradient: its bounds have more features than {value.label}, whose gradient they bound"
+        raise CellError(made.builder.located(message))
+    return made
 
 
 def equal(a: Any, b: Any) -> Symbol:

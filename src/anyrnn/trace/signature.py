@@ -155,7 +155,7 @@ LAYER_ARGUMENTS = frozenset(
 """What layers of any cell take, in every front-end."""
 CALL_ARGUMENTS = frozenset(
     [
-        *("x", "input", "hx", "state", "out", "memory", "seed"),
+        *("self", "x", "input", "hx", "state", "out", "memory", "seed"),
         *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states"),
     ]
 )

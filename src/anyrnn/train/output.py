@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from anyrnn._files import held
 from anyrnn.train.errors import UsageError
+
+
+@contextmanager
+def holding(folder: Path, work: str) -> Iterator[None]:
+    """Meanwhile no other process works in the folder, which is made, and is gone again if nothing is in it. Raises: UsageError
+    while one does: each would write its own files over the other's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(folder))
+        except BlockingIOError:
+            message = f"--output {folder}: another {work} is at work there; wait for it, or give another folder"
+            raise UsageError(message) from None
+        stack.callback(_without_nothing, folder)
+        yield
+
+
+def _without_nothing(folder: Path) -> None:
+    with suppress(OSError):  # unless there is something in it
+        folder.rmdir()
 
 
 def check_folder(folder: Path, files: Iterable[str]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from anyrnn import datasets
 from anyrnn.train.errors import UsageError
 from anyrnn.train.options import Options
+from anyrnn.train.output import holding
 from anyrnn.train.requirements import require
 
 
@@ -35,9 +36,11 @@ def run(options: Options) -> dict[str, Any] | None:
     dataset = _load(options)
     if options.batch > len(dataset.train):
         raise UsageError(f"--batch {options.batch}: there are only {len(dataset.train)} training {dataset.of}")
-    with limited_threads(options.threads), joined() as processes:
+    with limited_threads(options.threads), joined() as processes, ExitStack() as alone:
         if options.batch < processes.count:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
+        if processes.leads:
+            alone.enter_context(holding(options.output, "training"))
         model = build(layers, dataset, options)
         described = results.description(model, dataset, options)
         checkpoints = checkpoint.of_run(model, dataset, options)

@@ -20,6 +20,7 @@ from anyrnn.torch import gpu
 from tests.backends.triton.together import run_together
 from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
+from tests.moving_cells import CELLS
 
 KIND = "random cells, float64"
 QUICK = ("rnn_tanh", "gru_before", "lru", "cfc")
@@ -98,6 +99,19 @@ def test_programs_that_share_the_features(cell: Any, scatters: bool, order: str,
     assert_agree(found, expected, KIND, str(cell), 1.0, None)
     assert {(b.columns, bool(b.holds)) for b in chosen} == {(3, True)}
     assert any(b.scatters for b in chosen) == scatters
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("cell", [pytest.param(c, marks=slow if k > 1 else ()) for k, c in enumerate(CELLS)], ids=str)
+def test_cells_that_move_features(cell: Any, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other programs, too."""
+    run_together(monkeypatch, "random")
+    chosen = hold_weights(monkeypatch, features=16) if holds else []
+    shape = shape_for(cell, 5, 42)
+    found, expected = (run(make(cell, backend, **shape), 4, 18, with_state=True) for backend in ("triton", "reference"))
+    assert_agree(found, expected, KIND, str(cell), 1.0, None)
+    assert any(b.columns > 1 for b in chosen) is holds
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

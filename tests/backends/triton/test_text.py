@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import anyrnn.torch
-from anyrnn import State, affine, cell, cells, concat, split, tanh
+from anyrnn import State, affine, cell, cells, tanh, vector
 from anyrnn.backends import quick
 from anyrnn.backends.triton import memory, products, unit
 from anyrnn.backends.triton import run as of_run
@@ -53,14 +53,13 @@ def test_every_op_is_spelled() -> None:
 
 def test_what_cannot_be_run_is_refused() -> None:
     @cell
-    def halves(x, h):  # type: ignore[no-untyped-def]
-        a, b = split(h, 2)
-        h = tanh(affine("h", x) + concat(b, a))
+    def beside(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("h", x, h, v=vector("v")))
         return h, State(h=h)
 
     x = torch.zeros(3, 2, 4)
-    module = anyrnn.torch.Recurrent(halves, 4, 6, backend="triton")
-    with pytest.raises(UnsupportedError, match="the cell uses slice of features that cannot be taken apart"):
+    module = anyrnn.torch.Recurrent(beside, 4, 6, backend="triton")
+    with pytest.raises(UnsupportedError, match="the cell uses a product of parameters alone beside others"):
         module(x)
 
 

@@ -31,19 +31,21 @@ from anyrnn.backends.llvm.emitter import (
     Key,
     Lanes,
     added_to,
+    first_lanes,
     is_callers,
     lanes_left,
     load_lanes,
     store_lanes,
 )
 from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.moves import moved
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import turned
 from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.graph import reachable
-from anyrnn.passes.plan import Program
+from anyrnn.passes.plan import MOVES, Program
 
 ROWS_TOGETHER = 16
 """Where there are no products, all panels of so many rows are done before those of others, and rows are fetched so many rows
@@ -74,8 +76,8 @@ class ColumnKernel(Emitter):
         self.features = self.size(shaped.kernel.dim)
         self.accumulator_of = {a.node: k for k, a in enumerate(shaped.accumulators)}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in shaped.kernel.stores)))
-        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
-        read |= {i for i, _, _ in shaped.kernel.stores}
+        read = {s for i in self.needed if self.nodes[i].op not in ("affine", *MOVES) for s in self.nodes[i].inputs}
+        read |= {i for i, _, _ in shaped.kernel.stores} | {s for s in shaped.kernel.moved if self.nodes[s].op == "fill"}
         self.pointwise_needs = [i for i in self.needed if i in read or self.nodes[i].op == "affine"]
         self.emit()
 
@@ -100,6 +102,9 @@ class ColumnKernel(Emitter):
             near = [key for key in touched if key not in far]
             fetches = Fetches(self, far, near, shaped.inits, self.hoisting, shaped.width, shaped.heights[0])
             self.products = Products(self, shaped, self.hoisting, fetches, self.tiles)
+        self.moved_bases = sorted({self.nodes[s].attributes for s in self.kernel.moved if self.nodes[s].op == "load"})
+        for key in self.moved_bases:
+            self.locate(*key)
         if self.program.reverse:
             added = self.word(self.layout.header("add_outputs"), "add_outputs")
             outputs = self.program.outputs
@@ -235,6 +240,8 @@ class ColumnKernel(Emitter):
                     at = b.at(address, feature, e.type)
                     found[i] = b.load(e.vector, at, name) if some is None else b.masked_load(e.vector, at, some.mask, name)
         starts = [{key: self.panel_at(key, panel, row) for key in self.pointwise_bases} for panel in panels]
+        there = [first_lanes(b, b.sub(self.features, f, "left"), e.lanes) for f in features] if self.kernel.moved else []
+        rows_from = {key: self.panel_at(key, i64(0), row) for key in self.moved_bases}
         count = len(self.shaped.accumulators)
         sums_at = [[self.products.sum_at(a, k, sums) for a in range(count)] if sums else [] for k in panels_of_group]
         loop = b.loop("row_of_tile", 0, height)
@@ -243,6 +250,7 @@ class ColumnKernel(Emitter):
             {key: self.row_at(key, at, row_here, loop.index) for key, at in start.items() if not self.program.is_sum(key[0])}
             for start in starts
         ]
+        rows_here = {key: self.row_at(key, at, row_here, loop.index) for key, at in rows_from.items()}
         for place in places:
             for key in self.to_fetch_ahead:
                 b.prefetch(self.advance(place[key], b.mul(self.row_bytes[key], ROWS_TOGETHER), "ahead"), level=2)
@@ -259,6 +267,8 @@ class ColumnKernel(Emitter):
                     found[i] = self.load(node.attributes, places[k][node.attributes], lanes[k])
                 elif i in self.spread:
                     found[i] = self.spread[i]
+                elif node.op in MOVES:
+                    found[i] = moved(self, i, features[k], there[k], found, rows_here)
                 elif node.per_sample:
                     operands = [found[s] for s in node.inputs]
                     found[i] = self.elementwise(node, self.label(i), operands, features[k], row_here)

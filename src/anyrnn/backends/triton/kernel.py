@@ -25,7 +25,7 @@ from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.ir.philox import kind_of
-from anyrnn.passes.plan import Kernel
+from anyrnn.passes.plan import MOVES, Kernel, places
 
 if TYPE_CHECKING:
     from anyrnn.backends.triton.text import Writer
@@ -231,8 +231,32 @@ class KernelText:
             self.say(f"{self.label(i)} = {self.load(*node.attributes)}")
         elif not node.per_sample:
             self.say(f"{self.label(i)} = {self.number(i)}")
+        elif node.op in MOVES:
+            self.say(f"{self.label(i)} = {self.moved(i, 'feature', 'inside')}")
         else:
             self.say(f"{self.label(i)} = {self.elementwise(i)}")
+
+    def moved(self, i: int, feature: str, there: str) -> str:
+        """Some features of a slice, of a join of several vectors, or of what these are made of, where they are `there`."""
+        node = self.nodes[i]
+        if node.op == "fill":
+            return self.label(i)
+        if node.op == "slice":
+            [(start, _)] = places(self.nodes, node)
+            return self.moved(node.inputs[0], f"{feature} + {self.use(self.writer.size(start))}", there)
+        if node.op == "concat":
+            made = "0.0"
+            for operand, (start, size) in zip(node.inputs, places(self.nodes, node), strict=True):
+                at = f"{feature} - {self.use(self.writer.size(start))}"
+                inside = f"{there} & ({at} >= 0) & ({at} < {self.use(self.writer.size(size))})"
+                made = f"tl.where({inside}, {self.moved(operand, at, inside)}, {made})"
+            return made
+        if not node.per_sample:
+            return f"tl.load({self.use(self.writer.weight(node.attributes[0]))} + {feature}, mask={there}, other=0.0).to(COMPUTE)"
+        mask = self.masks.get(node.attributes)
+        there = f"{there} & {mask}" if mask else there
+        at = f"{self.places[node.attributes]} + {feature}"
+        return f"tl.load({at}, mask={there}, other=0.0{self.way_to(node.attributes[0])}).to(COMPUTE)"
 
     # kernels of columns
 
@@ -249,8 +273,8 @@ class KernelText:
         self.say(f"inside = there & (feature < {features})")
         for i in affines:
             self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
-        read = {s for i in self.needed if self.nodes[i].op != "affine" for s in self.nodes[i].inputs}
-        read |= {i for i, _, _ in self.kernel.stores}
+        read = {s for i in self.needed if self.nodes[i].op not in ("affine", *MOVES) for s in self.nodes[i].inputs}
+        read |= {i for i, _, _ in self.kernel.stores} | {s for s in self.kernel.moved if self.nodes[s].op == "fill"}
         values = [i for i in self.needed if i in read and self.nodes[i].op != "affine"]
         own = self.own_values()
         for i in filter(own.__contains__, values):
@@ -275,7 +299,7 @@ class KernelText:
         for i in self.needed:
             node = self.nodes[i]
             others = node.op == "load" and node.attributes[0] in self.writer.numbers_made
-            if node.op != "affine" and not others and found.issuperset(node.inputs):
+            if node.op not in ("affine", *MOVES) and not others and found.issuperset(node.inputs):
                 found.add(i)
         return found
 
