@@ -265,7 +265,7 @@ PROBES: dict[str, tuple[Any, Callable[..., Any], str | None]] = {
     "multiplicative_lstm": (multiplicative_lstm, plain_multiplicative_lstm, None),
     "highway": (highway, plain_highway, None),
     "scrn": (scrn, plain_scrn, None),
-    "clockwork": (clockwork, plain_clockwork, "concat"),
+    "clockwork": (clockwork, plain_clockwork, None),
     "slstm": (slstm, plain_slstm, None),
     "lru": (lru, plain_lru, None),
     "fastgrnn": (fastgrnn, plain_fastgrnn, None),

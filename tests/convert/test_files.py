@@ -262,12 +262,13 @@ def test_one_layer_of_a_network_is_written_on_the_command_line(tmp_path, capsys)
     runtime.Network(3, [runtime.Recurrent.of("first", ["x"], layer), dense]).save(tmp_path / "a.safetensors")
     convert.save(runtime.load(tmp_path / "a.safetensors"), tmp_path / "a.onnx")
     for source in ("a.safetensors", "a.onnx"):
+        (name,) = convert.load(tmp_path / source).recurrent
         asked = ["convert", str(tmp_path / source), str(tmp_path / "a.npz"), "--to", "torch"]
         assert main(asked) != 0
-        assert "(--layer): first" in capsys.readouterr().err
+        assert f"(--layer): {name}" in capsys.readouterr().err
         assert main([*asked, "--layer", "second"]) != 0
-        assert "no recurrent layer 'second'; there are: first" in capsys.readouterr().err
-        assert main([*asked, "--layer", "first"]) == 0
+        assert f"no recurrent layer 'second'; there are: {name}" in capsys.readouterr().err
+        assert main([*asked, "--layer", name]) == 0
         with np.load(tmp_path / "a.npz") as found:
             assert all(np.array_equal(found[name], array) for name, array in layer.parameters.items())
     assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--layer", "first"]) != 0
@@ -275,7 +276,7 @@ def test_one_layer_of_a_network_is_written_on_the_command_line(tmp_path, capsys)
 
 
 def test_arrays_behind_a_prefix_are_those_of_the_layer_that_is_written(tmp_path):
-    arrays = anyrnn.weights.write("keras", anyrnn.Recurrent("gru", 3, 5, seed=0).parameters, "gru")
+    arrays = anyrnn.weights.write("keras", anyrnn.Recurrent("gru", 3, 5, seed=0).parameters, "gru", 1)
     np.savez(tmp_path / "a.npz", other=np.ones(3, np.float32), **{f"net/{name}": array for name, array in arrays.items()})
     asked = ["convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--from", "keras", "--cell", "gru", "--layer", "net"]
     assert main([*asked, "--to", "torch"]) == 0

@@ -178,6 +178,23 @@ def test_an_exported_program_has_gradients(strict: bool, lengths: list[int] | No
         torch.testing.assert_close(gradients[0][name], gradient)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_exported_program_of_lengths_is_not_compiled_with_gradients() -> None:
+    class Ragged(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = anyrnn.torch.GRU(D, H)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.rnn(x, lengths=[3, 5])[0]
+            return found
+
+    x = draw(5, 2, D)
+    program = torch.export.export(Ragged(), (x,), strict=False).module()
+    with pytest.raises(Exception, match="cannot be compiled with gradients"):
+        torch.compile(program, backend="aot_eager")(x).sum().backward()
+
+
 def test_an_exported_program_takes_a_state() -> None:
     layer, x = anyrnn.torch.LSTM(D, H), draw(T, N, D)
     state = anyrnn.torch.RecurrentState(("h", "c"), (draw(1, N, H), draw(1, N, H)))

@@ -256,6 +256,29 @@ def test_the_bits_of_each_sample_alone(layers: int) -> None:
             assert all(map(torch.equal, [s[:, n] for s in last], states))
 
 
+@anyrnn.cell
+def read_often(x, h):  # type: ignore[no-untyped-def]
+    """A state that other ops read before the only product does."""
+    spread = anyrnn.mean((h - anyrnn.mean(h)) * (h - anyrnn.mean(h)))
+    h = anyrnn.tanh(anyrnn.affine("n", x, h) - spread) * (1 + anyrnn.mean(h))
+    return h, anyrnn.State(h=h)
+
+
+@pytest.mark.parametrize("cell", [read_often, "sgu", "gru_before", "mgu"], ids=str)
+def test_the_bits_of_each_samples_gradients_alone(cell: Any) -> None:
+    torch.manual_seed(0)
+    layer, x, lengths = Recurrent(cell, 8, 8), torch.randn(12, 40, 8), [12] * 3 + [11] + [12] * 36
+    assert layer.network.held_has_its_bits is (cell in ("gru_before", "mgu"))
+
+    def gradient(x: torch.Tensor, **call: Any) -> torch.Tensor:
+        leaf = x.clone().requires_grad_()
+        return torch.autograd.grad(layer(leaf, **call)[0].cos().sum(), leaf)[0]
+
+    together = gradient(x, lengths=lengths)
+    for n, length in enumerate(lengths[:6]):
+        assert torch.equal(together[:length, n], gradient(x[:length, n : n + 1])[:, 0])
+
+
 def test_second_derivatives() -> None:
     layer, (x, mask) = Recurrent("gru", 3, 4, dtype=torch.float64), nearly_full()
     found = []

@@ -103,6 +103,20 @@ class Network:
         """The same, with a further input that says whether a sample has a step (see `with_held_states`)."""
         return replace(self, graph=with_held_states(simplify(self.graph)))
 
+    @cached_property
+    def held_has_its_bits(self) -> bool:
+        """Whether gradients have the same bits with `held`, which adds up what comes of other ops before what comes of products.
+        So does the step itself, where there is little to add, or there are several products, which are one then, or one that is
+        made first, so that its cotangent is the last.
+        """
+        nodes = self.plan.graph.nodes
+        for leaf in (i for i, node in enumerate(nodes) if node.op in ("input", "state")):
+            readers = [(i, node.op == "affine") for i, node in enumerate(nodes) for s in node.inputs if s == leaf]
+            others, products = ([i for i, is_product in readers if is_product is kind] for kind in (False, True))
+            if len(others) > 1 and len(products) == 1 and products[0] > others[0]:
+                return False
+        return True
+
     @property
     def merges(self) -> bool:
         """Whether the outputs of both directions are made one, feature by feature."""

@@ -18,6 +18,7 @@ from torch._C import _are_functorch_transforms_active as are_functorch_transform
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
 
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.interpreted import interpreted
@@ -369,13 +370,33 @@ def _differentiable_operator(
     first, sources = first or [], sources or []  # AOTInductor's packages give None for an empty list
     differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     if differentiated and not is_exporting():
-        output, last = _differentiable(number, inputs, first, sources, seed, as_packing(counts, places))
+        if places is None or is_plain(places):
+            output, last = _differentiable(number, inputs, first, sources, seed, as_packing(counts, places))
+        else:
+            output, *last = Refused.apply((seed, counts, places, number), len(inputs), len(first), *inputs, *first, *sources)
         return output, last, output.new_empty(0, dtype=torch.uint8)
     with torch._C._AutoDispatchBelowAutograd():
         found: tuple[Tensor, Sequence[Tensor], Tensor] = torch.ops.anyrnn.forward(
             inputs, first, sources, seed, counts, places, number, keep
         )
     return found
+
+
+class Refused(torch.autograd.Function):
+    """The operator of a program that is taken apart, for samples of different steps, which stand in a tensor that says nothing
+    then: no gradient can be made a part of another program.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: tuple[Any, ...], inputs: int, first: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        parts = tensors[:inputs], tensors[inputs : inputs + first], tensors[inputs + first :]
+        output, last, _ = torch.ops.anyrnn.forward(*map(list, parts), *call, False)
+        return output, *last
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        what = "a program that was exported with lengths, masks or resets cannot be compiled with gradients: compile the layer"
+        raise UnsupportedError(f"anyrnn: {what}")
 
 
 LIBRARY.impl("forward", _differentiable_operator, "Autograd")

@@ -278,7 +278,7 @@ class Recurrent(RecurrentBase):
             return given, weight, True, self._labelled(uneven.in_joined_rows, given, which)
         batched = tensors.check_input(given, weight)
         usual = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
-        may_hold = usual and self._kernels_run(weight)
+        may_hold = usual and self._kernels_run(weight) and self.network.held_has_its_bits
         return given, weight, batched, self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
 
     def initial_state(self, batch_size: int | None = None) -> RecurrentState:
