@@ -23,7 +23,7 @@ from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.interpreted import interpreted
 from anyrnn.torch.kernels import run_backward, run_forward
-from anyrnn.torch.operators import LIBRARY, Counts, as_arguments, as_packing
+from anyrnn.torch.operators import LIBRARY, Counts, as_arguments, as_packing, run_operator
 from anyrnn.torch.plain import direct, is_batch, is_plain
 from anyrnn.torch.rows import Scatter, taken
 
@@ -375,6 +375,8 @@ def _differentiable_operator(
         else:
             output, *last = Refused.apply((seed, counts, places, number), len(inputs), len(first), *inputs, *first, *sources)
         return output, last, output.new_empty(0, dtype=torch.uint8)
+    if direct(*inputs, *first, *sources):  # nobody looks on
+        return run_operator(inputs, first, sources, seed, counts, places, number, keep)
     with torch._C._AutoDispatchBelowAutograd():
         found: tuple[Tensor, Sequence[Tensor], Tensor] = torch.ops.anyrnn.forward(
             inputs, first, sources, seed, counts, places, number, keep

@@ -46,7 +46,7 @@ def as_packing(counts: Counts, places: Tensor | None) -> Packing | None:
 
 
 @torch.no_grad()  # which nothing around an operator without an autograd of its own sees to
-def _forward_kernel(
+def run_operator(
     inputs: Tensors,
     first: Tensors,
     sources: Tensors,
@@ -87,7 +87,7 @@ def _backward_kernel(
 
 
 for device in ("CPU", "CUDA"):
-    LIBRARY.impl("forward", _forward_kernel, device)
+    LIBRARY.impl("forward", run_operator, device)
     LIBRARY.impl("backward", _backward_kernel, device)
 
 
