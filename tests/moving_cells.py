@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from anyrnn import State, Vec, affine, cell, concat, cos, matrix, mean, norm, sigmoid, sin, softplus, split, tanh, total, vector
+from anyrnn import (
+    State,
+    Vec,
+    affine,
+    cell,
+    concat,
+    cos,
+    exp,
+    matrix,
+    mean,
+    norm,
+    sigmoid,
+    sin,
+    softplus,
+    split,
+    tanh,
+    total,
+    vector,
+)
 
 
 @cell
@@ -68,4 +86,12 @@ def whole_and_in_parts(x, h):  # type: ignore[no-untyped-def]
     return h, State(h=h)
 
 
-CELLS = (halves, rotated, joined, two_sizes, thirds, given, whole_and_in_parts)
+@cell
+def computed_beside(x, h):  # type: ignore[no-untyped-def]
+    """The same, beside a matrix that is computed of a parameter."""
+    n = tanh(affine("n", x) + exp(-exp(matrix("W"))) @ h)
+    u = affine("g", x)
+    return tanh(u) * n + 0.5 * mean(split(u, 2)[0]), State(h=n)
+
+
+CELLS = (halves, rotated, joined, two_sizes, thirds, given, whole_and_in_parts, computed_beside)

@@ -23,7 +23,7 @@ each = pytest.mark.parametrize("cell", CELLS, ids=str)
 STRUCTURES: list[dict[str, Any]] = [
     {"num_layers": 2, "bidirectional": True},
     {"num_layers": 2, "residual": True},
-    {"reverse": True},
+    {"reverse": True, "weight_dropout": 0.3, "zoneout": 0.2, "learned_state": True},
 ]
 PAIRS = [(c, s) for c in CELLS for s in STRUCTURES if not (s.get("residual") and c.name in ("two_sizes", "thirds"))]
 """Those of an output that has not the size of the input have no residual layers."""
@@ -49,11 +49,20 @@ def test_in_layers_and_over_samples_of_different_lengths(cell: Any, structure: d
     d_y = None
     for backend in ("llvm", "reference"):
         layer = anyrnn.Recurrent(cell, 12, 12, seed=0, dtype="float64", backend=backend, **sizes, **structure)
-        y, last, reserve = layer.forward_training(x, **call)
+        y, last, reserve = layer.forward_training(x, seed=3, **call)
         d_y = np.cos(y) if d_y is None else d_y
         d_x, d_first, gradients = layer.backward(reserve, d_y)
         many = [*(last if isinstance(last, tuple) else [last]), *(d_first if isinstance(d_first, tuple) else [d_first])]
-        results.append([y, layer(x, **call)[0], d_x, *many, *gradients.values()])
+        results.append(
+            [
+                y,
+                layer(x, **call)[0],
+                d_x,
+                *many,
+                *gradients.values(),
+                *layer.backward_weights(layer.backward_data(reserve, d_y)[2]).values(),
+            ]
+        )
     for found, expected in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 

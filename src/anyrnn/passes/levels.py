@@ -60,9 +60,14 @@ class Levels:
         """The inputs of which a node needs every feature."""
         if node.op == "affine":
             return [operand for _, operand, _, _ in affine_parts(node)[0]]
-        if node.op in MOVES:  # one of another is made with it
-            inner = (self.needs_whole(self.nodes[s]) if self.nodes[s].op in MOVES else [s] for s in node.inputs)
-            return [s for some in inner for s in some if self.is_elsewhere(s)]
+        if node.op in MOVES:
+            found: list[int] = []
+            for s in node.inputs:
+                if self.nodes[s].op in MOVES:  # which is made with it
+                    found += self.needs_whole(self.nodes[s])
+                elif self.is_elsewhere(s):
+                    found.append(s)
+            return found
         return list(node.inputs) if node.row.kind == "reduction" else []
 
     def is_elsewhere(self, i: int) -> bool:
@@ -109,11 +114,11 @@ class Levels:
             node = self.nodes[i]
             if self.region.get(i) != region:
                 continue
-            inside = [s for s in node.inputs if self.region.get(s) == region and self.nodes[s].op != "load"]
-            level = max((self.level[s] for s in inside), default=0)
-            for s in self.needs_whole(node):
-                if self.region.get(s) == region and self.nodes[s].op != "load":
-                    level = max(level, self._whole_for(node, s))
+            inside, whole = (
+                [s for s in some if self.region.get(s) == region and self.nodes[s].op != "load"]
+                for some in (node.inputs, self.needs_whole(node))
+            )
+            level = max([0, *(self.level[s] for s in inside), *(self._whole_for(node, s) for s in whole)])
             self.level[i] = level
             self.effort[i] = 1 + sum(self.effort[s] for s in inside if self.level[s] == level and self.nodes[s].shape)
             if node.op == "load" or node.shape == ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -59,15 +59,18 @@ class Kernel:
         """The operands of all that moves features."""
         return {s for n in self.nodes if n.op in MOVES for s in n.inputs}
 
+    def read_in_place(self, needed: Iterable[int]) -> set[int]:
+        """Of what some nodes read, and of what is stored, that whose features become the same features: neither operands of
+        products nor what is moved, unless that is one number for all features.
+        """
+        nodes = self.nodes
+        read = {s for i in needed if nodes[i].op not in ("affine", *MOVES) for s in nodes[i].inputs}
+        return read | {i for i, _, _ in self.stores} | {s for s in self.moved if nodes[s].op == "fill"}
 
-def places(nodes: Sequence[Node], node: Node) -> list[tuple[Dim, Dim]]:
-    """Of the operand of a slice, which of its features comes first, and how many come; of each operand of a join, which feature
-    its first one becomes, and how many it has.
-    """
-    if node.op == "slice":
-        return [node.attributes]
-    sizes = [nodes[s].shape[0] for s in node.inputs]
-    return list(zip(accumulate(sizes, initial=Dim()), sizes, strict=False))
+
+def joined_at(nodes: Sequence[Node], node: Node) -> list[Dim]:
+    """Which feature of a join the first one of each operand becomes, and how many features it has."""
+    return list(accumulate((nodes[s].shape[0] for s in node.inputs), initial=Dim()))
 
 
 def beyond_kernels(nodes: Sequence[Node], spelled: Container[str]) -> str | None:

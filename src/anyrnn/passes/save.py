@@ -55,6 +55,11 @@ def choose_saves(adjoint: Adjoint) -> Saves:
         kept[index] = name if name not in taken else f"{name}_{index}"
         memory[index] = (kept[index], 0)
 
+    def can_be_moved(index: int) -> bool:
+        """What stands in memory, or is moved from there itself."""
+        node = graph.nodes[index]
+        return index in memory or not node.per_sample or (node.op in MOVES and all(map(can_be_moved, node.inputs)))
+
     costs: list[tuple[int, set[int]]] = []
 
     def cost(index: int) -> tuple[int, set[int]]:
@@ -64,7 +69,7 @@ def choose_saves(adjoint: Adjoint) -> Saves:
             return 0, set()
         if node.shape == () and not node.row.boolean:
             return 0, {index}
-        if node.row.kind in ("linear", "reduction", "leaf") or (node.op in MOVES and not memory.keys() >= set(node.inputs)):
+        if node.row.kind in ("linear", "reduction", "leaf") or (node.op in MOVES and not all(map(can_be_moved, node.inputs))):
             return INFINITE, set()
         of_operands = [costs[s] for s in node.inputs]
         total = int(node.row.costly) + sum(ops for ops, _ in of_operands)

@@ -12,11 +12,11 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from anyrnn.ir.dims import Dim, cover_once
 from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable, users
 from anyrnn.ir.symbol import Symbol
+from anyrnn.passes.plan import joined_at
 
 
 def simplify(graph: Graph) -> Graph:
@@ -197,7 +197,7 @@ class _Unstack:
 
     def _joined(self, node: Node, offset: Dim, size: Dim) -> list[int] | None:
         """The operands of a concat that make up some of its features; None where these begin or end within one."""
-        starts = list(accumulate((self.nodes[s].shape[0] for s in node.inputs), initial=Dim()))
+        starts = joined_at(self.nodes, node)
         if offset not in starts or offset + size not in starts:
             return None
         return list(node.inputs[starts.index(offset) : starts.index(offset + size)])

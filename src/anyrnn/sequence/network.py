@@ -16,6 +16,7 @@ from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan, plan
 from anyrnn.passes.options import with_all_states, with_held_states
+from anyrnn.passes.plan import MOVES
 from anyrnn.passes.simplify import simplify
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
@@ -105,15 +106,20 @@ class Network:
 
     @cached_property
     def held_has_its_bits(self) -> bool:
-        """Whether gradients have the same bits with `held`, which adds up what comes of other ops before what comes of products.
-        So does the step itself, where there is little to add, or there are several products, which are one then, or one that is
-        made first, so that its cotangent is the last.
+        """Whether results have the same bits with `held`, which adds up what comes to a state or an input of other ops than
+        products before the rest. Not where features move, whose stages are others then; nor where the step itself may add up in
+        another order: three terms or more, of which some but not all are of other ops, unless the last one is that of the only
+        product.
         """
-        nodes = self.plan.graph.nodes
-        for leaf in (i for i, node in enumerate(nodes) if node.op in ("input", "state")):
-            readers = [(i, node.op == "affine") for i, node in enumerate(nodes) for s in node.inputs if s == leaf]
+        graph = self.plan.graph
+        if any(node.op in MOVES and node.per_sample for node in graph.nodes):
+            return False
+        for leaf in (i for i, node in enumerate(graph.nodes) if node.op in ("input", "state")):
+            readers = [(i, node.op == "affine") for i, node in enumerate(graph.nodes) for s in node.inputs if s == leaf]
             others, products = ([i for i, is_product in readers if is_product is kind] for kind in (False, True))
-            if len(others) > 1 and len(products) == 1 and products[0] > others[0]:
+            shown = any(i == leaf for _, i in graph.outputs)
+            product_is_last = len(products) == 1 and products < others and not shown
+            if (shown or products) and shown + len(others) + bool(products) > 2 and not product_is_last:
                 return False
         return True
 

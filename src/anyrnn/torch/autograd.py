@@ -324,8 +324,7 @@ def call_network(
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
-    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
-    if not transformed and (is_exporting() or not differentiated):  # an exported operator has its derivative with it
+    if not transformed and (is_exporting() or not _is_differentiated(inputs, first, sources)):  # it has its derivative with it
         if is_plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
             given = (packing, number, False, plain_sources, frozen, scatter)
             output, last, _ = run_forward(inputs, first, sources, seed, *given)
@@ -334,6 +333,10 @@ def call_network(
             output = output if scatter is None else scatter.put(output)
         return output, last
     return _differentiable(number, inputs, first, sources, seed, packing, scatter, of_step)
+
+
+def _is_differentiated(*arguments: Tensors) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for tensors in arguments for t in tensors)
 
 
 def _differentiable(
@@ -366,14 +369,21 @@ def _differentiable_operator(
     number: int,
     keep: bool,
 ) -> tuple[Tensor, Sequence[Tensor], Tensor]:
-    """The operator where autograd sees it: in exported programs, which keep no autograd function."""
+    """The operator where autograd sees it: in exported programs, which keep no autograd function. Where a derivative is asked for
+    it keeps what that needs by itself, whatever `keep` says, and gives no reserve.
+    """
     first, sources = first or [], sources or []  # AOTInductor's packages give None for an empty list
-    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
-    if differentiated and not is_exporting():
+    last: Sequence[Tensor]
+    if forward_ad._current_level >= 0 and (places is None or is_plain(places)):
+        output, *last = interpreted(number, inputs, first, sources, seed, as_packing(counts, places))
+        return output, last, output.new_empty(0, dtype=torch.uint8)
+    if _is_differentiated(inputs, first, sources) and not is_exporting():
         if places is None or is_plain(places):
             output, last = _differentiable(number, inputs, first, sources, seed, as_packing(counts, places))
         else:
-            output, *last = Refused.apply((seed, counts, places, number), len(inputs), len(first), *inputs, *first, *sources)
+            output, *last = WithoutGradient.apply(
+                (seed, counts, places, number), len(inputs), len(first), *inputs, *first, *sources
+            )
         return output, last, output.new_empty(0, dtype=torch.uint8)
     if direct(*inputs, *first, *sources):  # nobody looks on
         return run_operator(inputs, first, sources, seed, counts, places, number, keep)
@@ -384,7 +394,7 @@ def _differentiable_operator(
     return found
 
 
-class Refused(torch.autograd.Function):
+class WithoutGradient(torch.autograd.Function):
     """The operator of a program that is taken apart, for samples of different steps, which stand in a tensor that says nothing
     then: no gradient can be made a part of another program.
     """

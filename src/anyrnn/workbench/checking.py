@@ -218,8 +218,7 @@ def limits(graph: Graph) -> list[str]:
     """How many all-feature dependencies follow each other in a step, and which they are."""
     made = plan(graph)
     forward, backward = made.inference.stages, made.backward.stages
-    moves = any(node.per_sample and node.op in ("slice", "concat") for node in graph.nodes)
-    own_way = "" if forward or moves else ": each feature goes its own way through the steps"
+    own_way = "" if forward else ": each feature goes its own way through the steps"
     return [f"{forward} forward, {backward} backward{own_way}", *chain(graph)]
 
 

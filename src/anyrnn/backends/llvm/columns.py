@@ -76,8 +76,7 @@ class ColumnKernel(Emitter):
         self.features = self.size(shaped.kernel.dim)
         self.accumulator_of = {a.node: k for k, a in enumerate(shaped.accumulators)}
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in shaped.kernel.stores)))
-        read = {s for i in self.needed if self.nodes[i].op not in ("affine", *MOVES) for s in self.nodes[i].inputs}
-        read |= {i for i, _, _ in shaped.kernel.stores} | {s for s in shaped.kernel.moved if self.nodes[s].op == "fill"}
+        read = shaped.kernel.read_in_place(self.needed)
         self.pointwise_needs = [i for i in self.needed if i in read or self.nodes[i].op == "affine"]
         self.emit()
 

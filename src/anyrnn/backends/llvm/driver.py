@@ -34,7 +34,7 @@ from anyrnn.backends.llvm.tiles import Tiles
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.ops import RANDOM
 from anyrnn.passes.parameters import Weight
-from anyrnn.passes.plan import MOVES, GradientProduct, Kernel, Program, Stage, places
+from anyrnn.passes.plan import GradientProduct, Kernel, Program, Stage, joined_at
 
 LEAST_ROWS = 4
 """A thread's rows at the least, of groups of panels that are left when all threads have as many."""
@@ -118,7 +118,10 @@ class Driver:
     def _layout(self) -> Layout:
         kernels = [*self.shaped_kernels(), *(k for s in self.all_stages() for k in s.kernels)]
         dims = [*self._dims(), *(n.attributes[0] for k in kernels for n in k.nodes if n.op == "size")]
-        dims += [dim for k in kernels for n in k.nodes if n.op in MOVES for place in places(k.nodes, n) for dim in place]
+        for kernel in kernels:  # where features that move begin, and how many there are
+            for node in kernel.nodes:
+                dims += node.attributes if node.op == "slice" else joined_at(kernel.nodes, node) if node.op == "concat" else []
+            dims += [dim for i in kernel.moved for dim in kernel.nodes[i].shape]
         self.dims = tuple({str(d): d for d in sorted(dims, key=str)}.values())
         buffers = [b.name for b in self.program.buffers] + [i.buffer for i in self.inits]
         buffers += [name(s) for s in self.program.states for name in (first_of, last_of)]

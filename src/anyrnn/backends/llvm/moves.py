@@ -10,23 +10,24 @@ from collections.abc import Mapping
 
 from anyrnn.backends.llvm.builder import Value, i64
 from anyrnn.backends.llvm.emitter import Emitter, Key, lane_numbers
-from anyrnn.passes.plan import places
+from anyrnn.passes.plan import joined_at
 
 
 def moved(kernel: Emitter, i: int, first: Value, there: Value, values: Mapping[int, Value], rows: Mapping[Key, Value]) -> Value:
-    """The features of a value from `first` on in a row, in lanes that are `there`. `values` has those that are the same for all
-    features, `rows` says where the row stands in the first panel of buffers.
+    """The features of a value from `first` on in a row, in lanes that are `there`; what other lanes hold nobody may use. `values`
+    has those that are the same for all features, `rows` says where the row stands in the first panel of buffers.
     """
     b, node = kernel.b, kernel.nodes[i]
     if node.op == "fill":
         return values[i]
     if node.op == "slice":
-        [(start, _)] = places(kernel.nodes, node)
-        return moved(kernel, node.inputs[0], b.add(first, kernel.size(start), "first"), there, values, rows)
+        start, _ = node.attributes
+        return moved(kernel, node.inputs[0], b.add(first, kernel.size(start), "of_whole"), there, values, rows)
     if node.op == "concat":
         found = None
-        for operand, (start, size) in zip(node.inputs, places(kernel.nodes, node), strict=True):
-            at = b.sub(first, kernel.size(start), "first")
+        for operand, start in zip(node.inputs, joined_at(kernel.nodes, node), strict=False):
+            (size,) = kernel.nodes[operand].shape
+            at = b.sub(first, kernel.size(start), "of_part")
             inside = b.binary("and", there, _between(kernel, at, kernel.size(size)), "inside")
             value = moved(kernel, operand, at, inside, values, rows)
             found = value if found is None else b.select(inside, value, found, kernel.label(i))
@@ -44,7 +45,7 @@ def _between(kernel: Emitter, first: Value, end: Value) -> Value:
 
 
 def _read(kernel: Emitter, i: int, first: Value, there: Value, rows: Mapping[Key, Value]) -> Value:
-    """The same of what stands in memory."""
+    """Features from `first` on of what stands in memory, in lanes that are `there`; nothing else is read."""
     b, e, node, name = kernel.b, kernel.element, kernel.nodes[i], kernel.label(i)
     if not node.per_sample:
         weight = kernel.pointer(kernel.layout.weight(node.attributes[0]), name)

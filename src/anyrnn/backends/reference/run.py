@@ -318,14 +318,16 @@ def _parameter_gradients(
 def through_parameter_phase(
     network: Network, unit: tuple[int, int], parameters: Arrays, d_sources: Arrays, randomness: Randomness | None
 ) -> dict[str, Any]:
-    """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name."""
+    """Gradients of a unit's parameters from those of its sources (see `Network.sources`), by name. That of a parameter that steps
+    read as it is counts once, however many of its rows they read by themselves.
+    """
     if not parameters:
         return {}
     layer = unit[0]
     number = next(iter(parameters.values())).dtype.type
     sizes = network.layer_sizes(layer)
-    d_weights = {weight.node: _rows(weight, d_sources, sizes) for weight in network.plan.phase.weights}
-    d_parameters = {name: np.zeros_like(a) for name, a in parameters.items()}
+    d_weights = {weight.node: d_sources[weight.source] for weight in network.plan.phase.computed}
+    d_parameters = {name: np.array(d_sources[name]) if name in d_sources else np.zeros_like(a) for name, a in parameters.items()}
     interpreter = Interpreter(np, number, sizes, None if randomness is None else randomness.at(*unit, 0))
     _parameter_gradients(network, interpreter, parameter_values(network, number, parameters), d_weights, d_parameters)
     return d_parameters

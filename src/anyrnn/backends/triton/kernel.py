@@ -25,7 +25,7 @@ from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable
 from anyrnn.ir.philox import kind_of
-from anyrnn.passes.plan import MOVES, Kernel, places
+from anyrnn.passes.plan import MOVES, Kernel, joined_at
 
 if TYPE_CHECKING:
     from anyrnn.backends.triton.text import Writer
@@ -242,12 +242,12 @@ class KernelText:
         if node.op == "fill":
             return self.label(i)
         if node.op == "slice":
-            [(start, _)] = places(self.nodes, node)
+            start, _ = node.attributes
             return self.moved(node.inputs[0], f"{feature} + {self.use(self.writer.size(start))}", there)
         if node.op == "concat":
             made = "0.0"
-            for operand, (start, size) in zip(node.inputs, places(self.nodes, node), strict=True):
-                at = f"{feature} - {self.use(self.writer.size(start))}"
+            for operand, start in zip(node.inputs, joined_at(self.nodes, node), strict=False):
+                at, (size,) = f"{feature} - {self.use(self.writer.size(start))}", self.nodes[operand].shape
                 inside = f"{there} & ({at} >= 0) & ({at} < {self.use(self.writer.size(size))})"
                 made = f"tl.where({inside}, {self.moved(operand, at, inside)}, {made})"
             return made
@@ -273,8 +273,7 @@ class KernelText:
         self.say(f"inside = there & (feature < {features})")
         for i in affines:
             self.say_first(i, self.writer.lowered.sum_of(self.kernel, i))
-        read = {s for i in self.needed if self.nodes[i].op not in ("affine", *MOVES) for s in self.nodes[i].inputs}
-        read |= {i for i, _, _ in self.kernel.stores} | {s for s in self.kernel.moved if self.nodes[s].op == "fill"}
+        read = self.kernel.read_in_place(self.needed)
         values = [i for i in self.needed if i in read and self.nodes[i].op != "affine"]
         own = self.own_values()
         for i in filter(own.__contains__, values):
