@@ -223,3 +223,9 @@ def test_what_cannot_be():
             call(module.initial_state())
     with pytest.raises(ValueError, match=r"expected states of one cell, got those of \[\['h', 'c'\], \['h'\]\]"):
         RecurrentState.concatenate([state, anyrnn.torch.GRU(3, 4).initial_state(5)])
+
+
+def test_names_in_a_list() -> None:
+    layer, x = anyrnn.Recurrent("lstm", 3, 4, seed=0), np.ones((2, 1, 3), np.float32)
+    ones = tuple(np.ones((1, 1, 4), np.float32) for _ in range(2))
+    assert np.array_equal(layer(x, anyrnn.RecurrentState(["h", "c"], ones))[0], layer(x, ones)[0])

@@ -270,10 +270,18 @@ def old_output(x: anyrnn.Vec("hidden"), h):  # type: ignore[no-untyped-def, vali
     return h, anyrnn.State(h=anyrnn.tanh(0.5 * h + h * x))
 
 
-@pytest.mark.parametrize("cell", [read_often, old_output, "sgu", "gru_before", "mgu", "sru"], ids=str)
+@anyrnn.cell
+def moving(x: anyrnn.Vec("hidden"), c):  # type: ignore[no-untyped-def, valid-type]
+    """Features that are read in other places."""
+    v = anyrnn.tanh(anyrnn.norm(anyrnn.tanh(anyrnn.matrix("W") @ c)))
+    a, b = anyrnn.split(c, 2)
+    return v, anyrnn.State(c=anyrnn.tanh(0.5 * c + anyrnn.concat(b, a) + x))
+
+
+@pytest.mark.parametrize("cell", [read_often, old_output, moving, "sgu", "gru_before", "mgu", "sru"], ids=str)
 def test_the_bits_of_each_samples_gradients_alone(cell: Any) -> None:
     torch.manual_seed(0)
-    layer, x, lengths = Recurrent(cell, 8, 8), torch.randn(12, 40, 8), [12] * 3 + [11] + [12] * 36
+    layer, x, lengths = Recurrent(cell, 12, 12), torch.randn(12, 40, 12), [12] * 3 + [11] + [12] * 36
     assert layer.network.held_has_its_bits is (cell in ("mgu", "sru"))
 
     def gradient(x: torch.Tensor, **call: Any) -> torch.Tensor:

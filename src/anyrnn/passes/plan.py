@@ -69,7 +69,7 @@ class Kernel:
 
 
 def joined_at(nodes: Sequence[Node], node: Node) -> list[Dim]:
-    """Which feature of a join the first one of each operand becomes, and how many features it has."""
+    """Which feature of a join the first one of each operand becomes, and behind these how many features it has."""
     return list(accumulate((nodes[s].shape[0] for s in node.inputs), initial=Dim()))
 
 

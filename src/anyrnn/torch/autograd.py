@@ -324,7 +324,7 @@ def call_network(
     if forward_ad._current_level >= 0 and not transformed:  # in forward mode
         output, *last = interpreted(number, inputs, first, sources, seed, packing)
         return output, last
-    if not transformed and (is_exporting() or not _is_differentiated(inputs, first, sources)):  # it has its derivative with it
+    if not transformed and (is_exporting() or not _is_differentiated(inputs, first, sources)):  # an exported operator has its own
         if is_plain(*inputs, *first) if plain_sources else direct(*inputs, *first, *sources):
             given = (packing, number, False, plain_sources, frozen, scatter)
             output, last, _ = run_forward(inputs, first, sources, seed, *given)
@@ -333,6 +333,10 @@ def call_network(
             output = output if scatter is None else scatter.put(output)
         return output, last
     return _differentiable(number, inputs, first, sources, seed, packing, scatter, of_step)
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _is_differentiated(*arguments: Tensors) -> bool:
@@ -374,7 +378,7 @@ def _differentiable_operator(
     """
     first, sources = first or [], sources or []  # AOTInductor's packages give None for an empty list
     last: Sequence[Tensor]
-    if forward_ad._current_level >= 0 and (places is None or is_plain(places)):
+    if forward_ad._current_level >= 0 and any(map(_has_tangent, (*inputs, *first, *sources))):
         output, *last = interpreted(number, inputs, first, sources, seed, as_packing(counts, places))
         return output, last, output.new_empty(0, dtype=torch.uint8)
     if _is_differentiated(inputs, first, sources) and not is_exporting():
