@@ -13,9 +13,10 @@ from anyrnn.train.errors import UsageError
 
 @contextmanager
 def holding(folder: Path, work: str) -> Iterator[None]:
-    """Meanwhile no other process works in the folder, which is made, and is gone again if nothing is in it. Raises: UsageError
-    while one does: each would write its own files over the other's.
+    """Meanwhile no other process works in the folder. One that had to be made is gone again if nothing is in it. Raises:
+    UsageError while one does: each would write its own files over the other's.
     """
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -23,7 +24,8 @@ def holding(folder: Path, work: str) -> Iterator[None]:
         except BlockingIOError:
             message = f"--output {folder}: another {work} is at work there; wait for it, or give another folder"
             raise UsageError(message) from None
-        stack.callback(_without_nothing, folder)
+        if is_new:
+            stack.callback(_without_nothing, folder)
         yield
 
 
