@@ -23,7 +23,8 @@ from anyrnn.backends.llvm.walk import Source, Walk
 
 GROUP_BYTES = 128
 """Of a row of the right side, what is multiplied at once. A block's rows of it are 16 KB, so that they stay in the first level of
-cache, beside those of a panel of the left side, while that panel's tiles are multiplied.
+cache, beside those of a panel of the left side, while that panel's tiles are multiplied. Wide processors, whose first level holds
+half as much again, multiply 192 bytes.
 """
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
 """Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 256
@@ -56,10 +57,10 @@ def left_heights(machine: Machine, lanes: int, vectors: int) -> tuple[int, ...]:
 
 
 def group_of(machine: Machine) -> int:
-    """How many panels of the right side are multiplied at once; of more than four, registers would hold the sums of too few rows.
-    Where no more than half of a group are left, those are.
+    """How many panels of the right side are multiplied at once, at the most: groups are as even as can be. Of more than four,
+    registers would hold the sums of too few rows.
     """
-    return min(4, GROUP_BYTES // machine.vector_bytes)
+    return 3 if machine.wide else min(4, GROUP_BYTES // machine.vector_bytes)
 
 
 def panels_of(b: Function, lanes: int, first: Value, size: Value) -> tuple[Value, Value]:
@@ -93,7 +94,7 @@ class Outer:
         self.side_by_side = b.value(PTR, side_by_side, "side_by_side")
         """the group's rows, [row][panel][lane]"""
         self.panel0, self.panels = panels_of(b, element.lanes, self.left0 if of_block else i64(0), self.size)
-        self.right_panel0, right_panels = panels_of(b, element.lanes, self.right0 if of_block else i64(0), self.depth)
+        self.right_panel0, self.right_panels = panels_of(b, element.lanes, self.right0 if of_block else i64(0), self.depth)
         self.walk = Walk(b, block, layout, t0, t1)
         self.left = Source(self.walk, left_words, left_later, element.panel_row, "left")
         self.right = Source(self.walk, right_words, right_later, None, "right")
@@ -108,7 +109,7 @@ class Outer:
         # read in place of memory that was never written, which the system would have to map twice
         self.zeros = b.load(PTR, b.at(block, layout.header("zeros"), I64), "zeros")
         task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
-        self.task(task.index, groups_of(b, machine, right_panels), b.compare("eq", task.index, bundle.index, "begins"))
+        self.task(task.index, groups_of(b, machine, self.right_panels), b.compare("eq", task.index, bundle.index, "begins"))
         for opened in (task, part, loop, bundle):
             b.end(opened)
         b.ret()
@@ -117,7 +118,9 @@ class Outer:
         """One task; `begins`: it is the first of its bundle."""
         b, lanes = self.b, self.element.lanes
         panel, group, is_first = self._place(task, groups)
-        right_panel = b.mul(group, self.group, "right_panel")
+        right_panel = b.binary("sdiv", b.mul(group, self.right_panels), groups, "right_panel")
+        end_panel = b.binary("sdiv", b.mul(b.add(group, 1), self.right_panels), groups, "end_panel")
+        vectors = b.sub(end_panel, right_panel, "vectors")
         if self.of_block:
             panel, right_panel = b.add(panel, self.panel0, "panel"), b.add(right_panel, self.right_panel0, "right_panel")
         # where a panel's first row and column are in the gradient: before it, where a block begins within a panel
@@ -138,12 +141,7 @@ class Outer:
             fits = b.binary("and", fits, b.compare("sge", self.column0, i64(0), "begun"), "fits")
         with b.only_if(b.binary("or", is_first, begins, "is_new"), "copy"):
             b.either(fits, lambda: self.copy(None), lambda: self.copy([self._lanes(v) for v in range(self.group)]))
-        half = self.group // 2
-        b.either(
-            b.compare("sle", self.columns, i64(half * lanes), "is_half"),
-            lambda: self.products(half),
-            lambda: self.products(self.group),
-        )
+        self.products_of(vectors, self.group)
 
     def _place(self, task: Value, groups: Value) -> tuple[Value, Value, Value]:
         """The panel of the left side and the group of the right side of a task, and whether it is a group's first: some panels by
@@ -182,8 +180,16 @@ class Outer:
         following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, self.group * e.panel_row, "i8", "to")]
         b.end(run, b.end(row, following)[1:])
 
+    def products_of(self, vectors: Value, most: int) -> None:
+        """The products with a group of so many vectors, `most` at the most."""
+        if most == 1:
+            self.products(1)
+        else:
+            is_most = self.b.compare("eq", vectors, i64(most), "is_most")
+            self.b.either(is_most, lambda: self.products(most), lambda: self.products_of(vectors, most - 1))
+
     def products(self, vectors: int) -> None:
-        """The products with the first so many vectors of the group, behind which there are no columns."""
+        """The products with a group of so many vectors."""
         b, lanes = self.b, self.element.lanes
         features = b.sub(self.features, self.skipped) if self.of_block else self.features
         masks = [(self._full(v), self._lanes(v)) for v in range(vectors)]
