@@ -33,6 +33,43 @@ def test_what_rests_is_bounded() -> None:
     assert sum(map(len, recycler.rest)) == 3 * LARGE
 
 
+def test_an_eighth_of_the_machines_memory_may_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_memory, "_memory_of_machine", lambda: 8 * 2 * LARGE)
+    recycler = Recycler()
+    arrays = [recycler.array(LARGE) for _ in range(4)]
+    arrays.clear()
+    assert sum(map(len, recycler.rest)) == 2 * LARGE
+
+
+SMAPS = Path("/proc/self/smaps")
+
+
+def may_be_taken(address: int) -> int:
+    """Bytes of the mapping around an address that the system may take without asking."""
+    inside = False
+    for line in SMAPS.read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            first, end = (int(x, 16) for x in name.split("-"))
+            inside = first <= address < end
+        elif inside and name == "LazyFree:":
+            return int(rest[0]) * 1024
+    return 0
+
+
+@pytest.mark.skipif(not SMAPS.exists() or "LazyFree" not in SMAPS.read_text(), reason="a system that does not say")
+@pytest.mark.parametrize("crowded", [False, True])
+def test_the_system_may_take_what_rests_beside_a_gigabyte(crowded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_memory, "SURELY_KEPT", LARGE - 1 if crowded else LARGE)
+    recycler = Recycler()
+    array = recycler.array(LARGE)
+    array[:] = 1
+    address = array.ctypes.data
+    before = may_be_taken(address)
+    del array
+    assert (may_be_taken(address) - before > LARGE // 2) == crowded
+
+
 def test_a_new_block_comes_in_place_of_resting_ones() -> None:
     recycler = Recycler()
     arrays = [recycler.array(LARGE) for _ in range(4)]
@@ -126,7 +163,7 @@ for _ in range(60):
     print(getrusage(RUSAGE_SELF).ru_minflt - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert sum(int(faults) > 300 for faults in done.stdout.split()[30:]) <= 3  # seldom after the first calls
+    assert sum(int(faults) > 300 for faults in done.stdout.split()[30:]) < 15  # now and then; without, in nearly all calls
 
 
 @pytest.mark.parametrize("hidden", [8, 256])

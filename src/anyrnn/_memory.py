@@ -72,15 +72,25 @@ _c.malloc.argtypes = [ctypes.c_size_t]
 _c.free.argtypes = [ctypes.c_void_p]
 
 
+def _memory_of_machine() -> int:
+    """Bytes; a guess where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+    except (AttributeError, OSError, ValueError):
+        return 2**33
+
+
 class Recycler:
     """Large blocks that are used again when the array on them is gone.
 
     The C library gives every block above 32 MB back to the system at once, and touching it anew for each training step costs a
-    tenth of the step. What rests here is at most `bytes` in all, and a new block comes in place of resting ones.
+    tenth of the step, of gigabytes a third. What rests here is at most `bytes` in all (by default an eighth of the machine's
+    memory), and a new block comes in place of resting ones. Of what rests beside a gigabyte the system may take the pages when it
+    is short of memory.
     """
 
-    def __init__(self, bytes: int = 2**30) -> None:
-        self.bytes = bytes
+    def __init__(self, bytes: int | None = None) -> None:
+        self.bytes = _memory_of_machine() // 8 if bytes is None else bytes
         self.rest: list[mmap.mmap] = []
         self.lock = ForkedLock(threading.RLock)  # a finalizer may run while the same thread holds it
 
@@ -113,11 +123,16 @@ class Recycler:
 
     def _give(self, block: mmap.mmap) -> None:
         with self.lock.now:
+            if hasattr(mmap, "MADV_FREE") and sum(map(len, self.rest)) + len(block) > SURELY_KEPT:
+                with suppress(OSError):  # a kernel without it
+                    block.madvise(mmap.MADV_FREE)
             self.rest.append(block)
             while sum(map(len, self.rest)) > self.bytes:
                 self.rest.pop(0)
 
 
+SURELY_KEPT = 2**30
+"""Bytes. To say that pages may be taken costs some 50 us, and writing them anew a little."""
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 """A forked child gets a copy; Python's default is to share."""
 LARGE = 4 * 2**20

@@ -4,6 +4,7 @@ they fetch ahead: no bit depends on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -80,3 +81,15 @@ def test_what_is_fetched_ahead_changes_no_bit(cell: str, monkeypatch: pytest.Mon
         assert [name in text for text in texts] == [False, True]
     for name, value in found[0].items():
         assert np.array_equal(found[1][name], value), name
+
+
+def test_each_tile_of_a_strip_fetches_for_its_own_rows() -> None:
+    """From the same place on in the table of what the pointwise part touches, whatever the tile before has fetched."""
+    plan = fitting("lstm", 3, 20, 33, 70).network.plan
+    for which in ("training", "backward"):
+        text = run.write_code(plan, which, "float32").text
+        (products_of_strips,) = re.findall(r"^define internal void @products_.*?^}", text, re.MULTILINE | re.DOTALL)
+        loops = re.findall(r"^tile\.body.*?^tile\.exit", products_of_strips, re.MULTILINE | re.DOTALL)
+        assert loops
+        for loop in loops:
+            assert "store i64 %cursor" in loop

@@ -206,10 +206,10 @@ class _Products:
         places = self._places(blocks.index, starts)
         values = [block.first, self.sums, *(before for before, _ in places)]
         names = ["first", "tile", *("before" for _ in places)]
-        fetched = b.load(I64, self.fetches, "fetched")
+        cursor = b.load(I64, self.fetches, "cursor")
         for begin, end, height in tiles:
             tile = b.loop("tile", begin, end, height, list(zip(names, values, strict=True)))
-            b.store(fetched, self.fetches)  # each tile fetches its own rows
+            b.store(cursor, self.fetches)  # each tile fetches for its own rows
             first, sums, *befores = tile.values
             all_sums = [b.at(sums, kind.sum_at(e, a, k), "i8", "sum_at") for a in range(kind.count) for k in range(kind.width)]
             here = [Place(*each) for each in zip(all_sums, befores, (apart for _, apart in places), strict=True)]
