@@ -24,7 +24,7 @@ from anyrnn.backends.llvm.walk import Source, Walk
 GROUP_BYTES = 128
 """Of a row of the right side, what is multiplied at once. A block's rows of it are 16 KB, so that they stay in the first level of
 cache, beside those of a panel of the left side, while that panel's tiles are multiplied. Wide processors, whose first level holds
-half as much again, multiply 192 bytes.
+half as much again (but for those before Ice Lake, where nothing was timed), multiply 192 bytes.
 """
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
 """Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 256
