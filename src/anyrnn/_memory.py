@@ -84,9 +84,9 @@ class Recycler:
     """Large blocks that are used again when the array on them is gone.
 
     The C library gives every block above 32 MB back to the system at once, and touching it anew for each training step costs a
-    tenth of the step, of gigabytes a third of its forward pass. What rests here is at most `bytes` in all (by default an eighth of the
-    machine's memory), and a new block comes in place of resting ones. Of what rests beside a gigabyte the system may take the pages when it
-    is short of memory.
+    tenth of the step, of gigabytes a third of its forward pass. What rests here is at most `bytes` in all (by default an eighth
+    of the machine's memory), and a new block comes in place of resting ones. Of what rests beside a gigabyte the system may take
+    the pages when it is short of memory.
     """
 
     def __init__(self, bytes: int | None = None) -> None:
