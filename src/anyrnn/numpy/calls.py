@@ -224,6 +224,7 @@ def _backward_natively(
         more=strides_of_units(d_more),
         ends=reserve.ends,
         windows=windows,
+        no_first=reserve.first is None,
     )
     cotangents = [*([] if d_y is None else [d_y]), *(d_last or ())]
     work.arrays = [*reserve.inputs, *cotangents, *d_first, *d_more, *d_inputs, *reserve.sources]

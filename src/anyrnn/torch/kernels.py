@@ -220,12 +220,13 @@ def backward_key(
     x: Tensor,
     packing: Packing | None,
     scatter: Scatter | None,
+    no_first: bool,
     wanted: Sequence[bool],
     absent: Sequence[bool],
     strides: Sequence[tuple[int, ...]],
 ) -> tuple[object, ...]:
     """Of backward calls that one frame runs."""
-    return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, *wanted, *absent, *strides)
+    return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, no_first, *wanted, *absent, *strides)
 
 
 def run_backward(
@@ -276,7 +277,7 @@ def run_backward(
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call.summed, sources) if wanted[2] else []
     absent = [d is None for d in cotangents]
-    key = backward_key(number, x, packing, scatter, wanted, absent, strides)
+    key = backward_key(number, x, packing, scatter, not first, wanted, absent, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     further = () if scatter is None else (scatter.places.further,)
@@ -301,6 +302,7 @@ def run_backward(
             call.ends,
             call.windows(x, packing),
             scatter is not None,
+            not first,
         )
         if shape.windows:
             first = [readable(t) for t in first]
@@ -345,14 +347,14 @@ class RepeatBackward:
 
 
 def repeat_backward(
-    number: int, x: Tensor, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
+    number: int, x: Tensor, no_first: bool, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
 ) -> RepeatBackward | None:
     """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`;
-    `of_step`: gradients have no sides of steps and units.
+    `no_first`: first states were not given; `of_step`: gradients have no sides of steps and units.
     """
     call, given = CALLS[number], [d for d in cotangents if d is not None]
     strides, absent = [t.stride() for t in (x, *given)], [d is None for d in cotangents]
-    pool = llvm.POOLS.get(backward_key(number, x, None, None, wanted, absent, strides))
+    pool = llvm.POOLS.get(backward_key(number, x, None, None, no_first, wanted, absent, strides))
     if pool is None or any(stride[-1] != 1 for stride in strides):
         return None
     steps, rows, features = x.shape

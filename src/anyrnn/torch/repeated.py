@@ -206,7 +206,7 @@ class TrainingRepeat:
             if isinstance(self.forward, taped.Repeat):
                 backward = taped.repeat_backward(self.forward.number, *self.parts(saved[:-1]), saved[-1], given, kinds)
             else:
-                backward = kernels.repeat_backward(self.forward.number, x, given, kinds, of_step)
+                backward = kernels.repeat_backward(self.forward.number, x, not self.first, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
                 self.known[(wanted, *[d is None for d in cotangents])] = like, backward
         return found

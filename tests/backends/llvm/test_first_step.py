@@ -1,5 +1,5 @@
 """A state that is not given is zero in the first step, and its products are not made: what is packed beside the weights says
-what they would give.
+what they would give, and to the gradients of weights they would add nothing.
 """
 
 import pytest
@@ -7,7 +7,8 @@ import torch
 
 import anyrnn.torch
 from anyrnn import State, Vec, cell, cells
-from anyrnn.backends.llvm import run
+from anyrnn.backends.llvm import run, target
+from anyrnn.backends.llvm.driver import Driver
 from anyrnn.passes.compile import plan
 from anyrnn.trace.language import affine, tanh
 
@@ -58,3 +59,52 @@ def test_a_state_that_begins_with_another_value_is_multiplied():
 @pytest.mark.parametrize(("which", "skips"), [("inference", True), ("training", True), ("backward", False)])
 def test_which_programs_do_not_multiply_zeros(which, skips):
     assert ("is_zero" in run.write_code(plan(cells.load("lstm").trace()), which, "float32").text) == skips
+
+
+def gradients(module: torch.nn.Module, x: torch.Tensor, first: object, like: torch.Tensor) -> list[torch.Tensor]:
+    """Of the parameters."""
+    module.zero_grad()
+    module(x, first)[0].backward(like)
+    return [p.grad.clone() for p in module.parameters()]
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(1, 3), (1, 200), (2, 5), (29, 7), (8, 40), (3, 1030), (1030, 1)])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_gradients_are_those_of_zeros_that_are_given(name, bidirectional, steps, rows):
+    """One step, and more; one block of steps of a gradient's sum, and more; one chunk, and more; also of repeated calls."""
+    torch.manual_seed(0)
+    module = getattr(anyrnn.torch, name)(5, 19, 2, bidirectional=bidirectional, dtype=torch.float64)
+    x, like = torch.randn(steps, rows, 5).double(), torch.randn(steps, rows, 19 * (1 + bidirectional)).double()
+    zeros = torch.zeros(2 * (1 + bidirectional), rows, 19).double()
+    given = gradients(module, x, zeros if name == "GRU" else (zeros, zeros), like)
+    for _ in range(4):
+        torch.testing.assert_close(gradients(module, x, None, like), given, rtol=0, atol=0)
+
+
+def test_gradients_of_a_state_that_begins_with_another_value():
+    torch.manual_seed(0)
+    modules = [anyrnn.torch.Recurrent(begins_at_one, 3, 37, backend=backend) for backend in ("llvm", "reference")]
+    modules[1].load_state_dict(modules[0].state_dict())
+    x, like = torch.randn(1, 2, 3), torch.randn(1, 2, 37)
+    torch.testing.assert_close(*[gradients(module, x, None, like) for module in modules])
+
+
+def test_the_first_steps_rows_are_left_out_of_gradients():
+    """Where their products would be of NaN and zero, the only numbers that tell."""
+    module = anyrnn.torch.RNN(3, 19)
+    x, like = torch.randn(1, 2, 3), torch.full((1, 2, 19), torch.nan)
+    of_input, of_states, *_ = gradients(module, x, None, like)
+    assert of_input.isnan().all()
+    assert (of_states == 0).all()
+    assert gradients(module, x, torch.zeros(1, 2, 19), like)[1].isnan().all()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh"])
+def test_one_steps_backward_pass_packs_no_recurrent_weights(name):
+    """Only between steps are they read, and where gradients of first states are wanted."""
+    made = plan(cells.load(name).trace())
+    driver = Driver(made.backward, made.phase.weights, made.summed, {}, run.element("float32"), target.machine(), keeps=False)
+    late = driver.of_turn()
+    weights = {weight.split("[")[0] for pack in driver.matrices if pack.name in late for weight, _ in pack.weights}
+    assert weights == {"weight_hh"}

@@ -28,6 +28,7 @@ HEADER = (
     "flat_after",
     "hoist",
     "gradients",
+    "no_first",
     "block_steps",
     "skip_steps",
     "kept",
@@ -55,6 +56,7 @@ columns: 1 when columns are split over threads, 0 when rows are
 flat_before, flat_after: 1 when all rows of a chunk follow each other in the caller's arrays used before (after) the steps
 hoist: 1 when input products are made before the steps
 gradients: 1 when weight gradients are wanted
+no_first: 1 in a backward call when the forward one was given no first states
 block_steps: steps of a block of the gradients' sums
 skip_steps: 1 when only the gradients' sums are to be made, of what an earlier call left
 kept: 0 when weights are to be packed; else they may be left from an earlier call, see `ends.CHECKED` and `TRUSTED`

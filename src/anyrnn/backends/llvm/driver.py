@@ -87,6 +87,8 @@ class Driver:
         self.hoisting = self._hoisting()
         self.shapes = {w.name: w.shape for w in weights}
         self.sums = group_sums(program, self.shapes)
+        self.zeros_first = {(state, 0) for state, value in state_values.items() if not value}
+        """what is zero in the first step if the caller gave no first states"""
         self.matrices, self.biases, self.inits = (
             tuple(shaper.packs.values()),
             tuple(shaper.biases.values()),
@@ -183,6 +185,7 @@ class Driver:
         self.ends = Ends(
             thread, self.program, self.copies, self.matrices, self.biases, self.sums, frozenset(self.summed), self.state_values
         )
+        needed = b.binary("or", b.compare("sgt", thread.steps, i64(1)), self._exit_wanted(), "turn_wanted")
         self.draws = Draws(thread, self.program.choices, each_step=not self.program.reverse)
         self.claims = Claims(thread)
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
@@ -193,7 +196,7 @@ class Driver:
         count = b.binary("sdiv", b.add(thread.steps, b.sub(thread.chunk, 1)), thread.chunk, "chunks")
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
-            self.ends.weights_in()
+            self.ends.weights_in(self.of_turn(), needed)
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
@@ -282,12 +285,28 @@ class Driver:
         """What is left to be done for rows whose last step is t, and their last states. `waited`: all threads are done."""
         thread, b = self.thread, self.b
         if self.program.exit is not None:
-            with b.only_if(self.any_given(last_of(state) for state in self.program.states), "exit"):
+            with b.only_if(self._exit_wanted(), "exit"):
                 self.call_kernels(self.program.exit, b.sub(t, 1), rows)
                 thread.stage_barrier()
         elif not waited:
             thread.stage_barrier()
         self.ends.states_out(t, rows)
+
+    def _exit_wanted(self) -> Value:
+        return self.any_given(last_of(state) for state in self.program.states)
+
+    def of_turn(self) -> set[str]:
+        """The packs that a rotated loop reads between steps and after the last alone."""
+        program = self.program
+        if program.exit is None:
+            return set()
+        stages = [*program.before, *filter(None, [program.entry]), *program.body[1:], *program.after]
+        others, turning = (self._packs_of(some) for some in (stages, [program.body[0], program.exit]))
+        return turning - others
+
+    def _packs_of(self, stages: Iterable[Stage]) -> set[str]:
+        kernels = (kernel for stage in stages for kernel in stage.kernels if kernel.dim is not None)
+        return {operand.pack for kernel in kernels for operand in self.shaped[id(kernel)].operands}
 
     def call_kernels(self, stage: Stage, t: Value, rows: tuple[Value, Value], in_loop: bool = False) -> None:
         """A stage for some rows of one step. `in_loop`: it stands between barriers, where threads wait for each other at all."""
@@ -380,6 +399,7 @@ class Driver:
 
     def add_gradients(self, t0: Value, t1: Value) -> None:
         b, thread = self.b, self.thread
+        later_start = b.select(b.compare("ne", thread.header("no_first"), i64(0)), b.maximum(t0, 1), t0, "from_step")
         for product, name in zip(self.program.products, self.outer_names, strict=True):
             rows, columns = self.shapes[product.weight]
             tasks = b.mul(thread.groups(columns, group_of(self.machine)), thread.groups(rows, 1), "tasks")
@@ -387,11 +407,12 @@ class Driver:
             for buffer, later in (product.left, product.right):
                 sides += [b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words"), i64(later)]
             gradient, row_bytes, adds = self.ends.gradient(product.weight)
+            from_step = later_start if product.right in self.zeros_first else t0
             if product.heads > 1:
-                self.add_blocks(name, product, [thread.block, t0, t1, *sides], gradient, row_bytes, i64(int(adds)))
+                self.add_blocks(name, product, [thread.block, from_step, t1, *sides], gradient, row_bytes, i64(int(adds)))
                 continue
             sizes = [row_bytes, thread.size(rows), thread.size(columns), i64(int(adds))]
-            arguments = [thread.block, t0, t1, *sides, gradient, *sizes]
+            arguments = [thread.block, from_step, t1, *sides, gradient, *sizes]
             if product.weight in self.summed:  # other terms are added to the same numbers, by whom they belong to
                 self._add_outer(name, arguments, thread.share(tasks, "tasks"))
                 continue

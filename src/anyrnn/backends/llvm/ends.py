@@ -4,7 +4,7 @@ are gradients go to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of, last_of
@@ -33,18 +33,18 @@ class Ends:
     summed: frozenset[str]
     state_values: dict[str, float]
 
-    def weights_in(self) -> None:
-        """Pack the weights, but not those that are left from an earlier call."""
+    def weights_in(self, late: Container[str], needed: Value) -> None:
+        """Pack the weights, but not those that are left from an earlier call, and `late` packs only if they are `needed`."""
         thread, b = self.thread, self.thread.b
         kept = thread.header("kept")
         with b.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
             checked = b.compare("eq", kept, i64(CHECKED), "checked")
             for pack in self.matrices:
-                if pack.stands is None:
-                    self._pack(pack, checked)
-                    continue
-                stands = b.compare("eq", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "stands")
-                with b.only_if(b.binary("xor", stands, Value("true", "i1")), "pack"):
+                wanted = needed if pack.name in late else Value("true", "i1")
+                if pack.stands is not None:
+                    packed = b.compare("ne", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "packed")
+                    wanted = b.binary("and", wanted, packed, "wanted")
+                with b.only_if(wanted, "pack"):
                     self._pack(pack, checked)
         if self.biases:
             with b.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):

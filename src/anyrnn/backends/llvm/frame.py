@@ -65,6 +65,8 @@ class Shape:
     """of which a training call keeps some; one without an output does some of them again, for a backward call"""
     anywhere: bool = False
     """the output's rows stand anywhere: a table says, of each packed row, how many rows further than packed"""
+    no_first: bool = False
+    """of a backward call: its forward call was given no first states"""
     packed: bool = False
     """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
 
@@ -350,6 +352,7 @@ class Frame:
             bits = (1 << k for k, buffer in enumerate(program.outputs) if again.get(buffer))
             self.header(unit, "add_outputs", sum(bits) if backward else 0)
             self.header(unit, "gradients", int(shape.gradients))
+            self.header(unit, "no_first", int(shape.no_first))
 
     def _more_place(self, k: int, unit: int) -> Place:
         """Where a unit's part stands of what steps give beside the output."""

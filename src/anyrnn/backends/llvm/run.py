@@ -45,7 +45,7 @@ def element(dtype: str) -> Element:
 def write_code(plan: Plan, which: str, dtype: str) -> Code:
     """The text of `inference`, `training` or `backward` of a plan."""
     program: Program = getattr(plan, which)
-    values = {s.name: s.init for s in plan.graph.states} if which != "backward" else {}
+    values = {s.name: s.init for s in plan.graph.states}
     keeps = which == "inference"
     return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine(), keeps).code()
 

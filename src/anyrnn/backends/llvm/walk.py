@@ -23,10 +23,11 @@ class Walk:
         b = self.b
         first = b.binary("sdiv", self.t0, self.block_steps, "first_block")
         count = b.sub(b.binary("sdiv", b.add(self.t1, b.sub(self.block_steps, 1)), self.block_steps), first, "blocks")
-        loop = b.loop(name, 0, count)
+        loop = b.loop(name, 0, count, once=True)
         index = b.sub(b.add(first, b.sub(count, 1)), loop.index, "block_index")
-        start = b.mul(index, self.block_steps, "block_start")
-        stop = b.minimum(b.add(start, self.block_steps), self.t1, "block_end")
+        whole = b.mul(index, self.block_steps, "whole_block")
+        start = b.maximum(whole, self.t0, "block_start")
+        stop = b.minimum(b.add(whole, self.block_steps), self.t1, "block_end")
         newest = b.compare("eq", stop, self.steps, "newest")
         return loop, start, stop, newest
 
