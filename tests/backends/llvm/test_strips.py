@@ -43,15 +43,17 @@ def solve(cell: str, sizes: tuple[int, ...], dtype: type) -> Results:
 def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [solve(cell, sizes, dtype) for sizes in SIZES]
     ways = (
-        (False, False, -1, 1, 48, 1, 3),
-        (False, False, -1, 2**15, 16, 2, 1),
-        (True, False, -1, 1, 16, 8, 16),
-        (False, True, 2**23, 1, 48, 8, 16),
-        (False, False, 2**23, 1, 48, 8, 16),
+        (False, False, False, -1, 1, 48, 1, 3),
+        (False, False, False, -1, 2**15, 16, 2, 1),
+        (True, False, False, -1, 1, 16, 8, 16),
+        (False, True, False, 2**23, 1, 48, 8, 16),
+        (False, True, True, 2**23, 1, 48, 8, 16),
+        (False, False, False, 2**23, 1, 48, 8, 16),
     )
-    for low, wide, large, piece, most, groups, panels in ways:
+    for low, wide, of_a_block, large, piece, most, groups, panels in ways:
         monkeypatch.setattr(target.Machine, "low_tiles", low)
         monkeypatch.setattr(target.Machine, "wide", wide)
+        monkeypatch.setattr(target, "STRIPS_OF_A_BLOCK", {target.machine().cpu} if of_a_block else set())
         monkeypatch.setattr(products, "LARGE_BYTES", large)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(tiles, "STRIP_ROWS", most)
@@ -93,3 +95,13 @@ def test_each_tile_of_a_strip_fetches_for_its_own_rows() -> None:
         assert loops
         for loop in loops:
             assert "store i64 %cursor" in loop
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_whether_strips_need_another_block_of_weights(pays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one block, how high strips are is a figure of the processor."""
+    monkeypatch.setattr(target.Machine, "low_tiles", False)
+    monkeypatch.setattr(target.Machine, "wide", True)
+    monkeypatch.setattr(target, "STRIPS_OF_A_BLOCK", {target.machine().cpu} if pays else set())
+    text = run.write_code(fitting("indrnn", 3, 20, 33, 70).network.plan, "inference", "float32").text
+    assert ("another_block" in text) == (not pays)

@@ -1,408 +1,36 @@
-"""The words of a call of a whole network, made once for a shape of call and used for many calls; and the memory it works in.
-
-A call differs from the last one of its shape in addresses only. So Python writes the addresses of the caller's arrays and of the
-scratch memory into one small array, and the native code begins by adding their offsets and putting them into the argument
-blocks.
-"""
+"""The words of a call, made once for a shape of call and used for many calls, one at a time; and running it."""
 
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
-from anyrnn.backends.llvm.block import CHOICE, first_of, last_of
+from anyrnn.backends.llvm.block import CHOICE
+from anyrnn.backends.llvm.call_shape import Shape
 from anyrnn.backends.llvm.driver import Code
-from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
-from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
-from anyrnn.backends.llvm.fold import folded
-from anyrnn.backends.llvm.memory import Arena, Packed, Scratch
-from anyrnn.backends.llvm.split import Work
-from anyrnn.backends.llvm.stack import BARRIERS_BYTES, STACK, STACK_WORDS
-from anyrnn.backends.llvm.unit import Unit
+from anyrnn.backends.llvm.extent import BEFORE, TABLES
+from anyrnn.backends.llvm.memory import Packed, Scratch
+from anyrnn.backends.llvm.words import Words
 from anyrnn.ir.philox import Randomness, threshold
-from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.windows import Windows
-
-Strides = tuple[int, int]
-"""Of a sequence: bytes from step to step and from row to row; the latter twice where steps have different rows, one after the
-other. Of states: from unit to unit and from row to row. Features lie
-next to each other."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
-    cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
-
-    The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), the
-    table of rows where the output has one, sources of every unit, their gradients if wanted, the reserve if there is one.
-    """
-
-    which: str
-    dtype: str
-    extent: Extent
-    inputs: tuple[Strides, ...]
-    output: Strides | None
-    first: tuple[Strides | None, ...]
-    last: tuple[Strides | None, ...]
-    output_steps: tuple[int, int] = (0, 0)
-    d_inputs: tuple[Strides | None, ...] = ()
-    gradients: bool = False
-    more: tuple[tuple[int, int, int], ...] = ()
-    """bytes from unit to unit, from step to step and from row to row"""
-    ends: bool = False
-    """the output has only the last step that each direction takes; then its strides are from row to row, twice"""
-    windows: Windows | None = None
-    """of which a training call keeps some; one without an output does some of them again, for a backward call"""
-    anywhere: bool = False
-    """the output's rows stand anywhere: a table says, of each packed row, how many rows further than packed"""
-    no_first: bool = False
-    """of a backward call: its forward call was given no first states"""
-    packed: bool = False
-    """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array begins: offset bytes from base number `base`; with its strides."""
-
-    base: int
-    offset: int
-    strides: Strides
-
-    def shifted(self, bytes: int) -> Place:
-        return Place(self.base, self.offset + bytes, self.strides)
-
-
-class Frame:
+class Frame(Words):
     """Used by one call at a time. `entry` and `entry_keeping_lock` call the native code with an address."""
 
     def __init__(
         self, network: Network, shape: Shape, code: Code, entry: Callable[[int], None], entry_keeping_lock: Callable[[int], None]
     ) -> None:
-        self.network, self.shape = network, shape
-        self.program: Program = getattr(network.plan, shape.which)
-        self.element = code.element
-        scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
-        self.units = [
-            Unit(network, shape.which, code, unit, shape.extent, shape.windows, shape.packed, scratch, reserve, fixed, packed)
-            for unit in network.units
-        ]
-        backward = shape.which == "backward"
-        self.order = sorted(range(len(self.units)), key=lambda u: (-network.units[u][0] if backward else 0, u))
-        self.starts = self._block_starts()
-        self.table: dict[int, tuple[int, int]] = {}
-        """by word, (base, offset): what the native code puts into the blocks"""
-        self._number_bases()
-        between = self._between(scratch, reserve)
-        nowhere = self._nowhere(scratch)
-        again = shape.which == "training" and shape.output is None
-        self.discarded = self._discarded(scratch) if again else None
-        self.seconds: list[tuple[int, str, Place | None]] = []
-        """of second directions the unit, the gradient that they add to the first one's, and where that stands"""
-        self.beside = self._beside(scratch)
-        barriers = fixed.take(BARRIERS_BYTES)
-        self.own_bytes = scratch.bytes
-        self.packed_bytes = packed.bytes if any(unit.in_packed for unit in self.units) else 0
-        self.kept = 0
-        self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
-        self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self.tables = {direction: shape.extent.tables(direction > 0) for direction in network.ways}
-        """by direction, see `extent`"""
-        self.table_at = {direction: self._table_addresses(tables) for direction, tables in self.tables.items()}
-        placed = shape.extent.rows if shape.extent.counts is None else shape.extent.total
-        self.places = {direction: np.zeros((placed, 2), np.int64) for direction in network.ways}
-        """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
-        self._fill_stack(barriers)
-        self._fill_units()
-        self._fill_sequences(between, nowhere)
-        self._fill_states()
-        self._fill_sources()
-        self._finish()
-        at_once = self._at_once() and (self.beside is not None or folded(self.program) is None)
-        self.work = self._work(network.directions if at_once else 1)
-        self.entry = entry_keeping_lock if self.work.alone(kept=False) < split.LONG else entry
-        self.short = self.work.alone(kept=False) < split.PIECE
-        self.stack("chunk_to", shape.extent.steps)
-        self.small = self.work.alone(kept=False) < split.START  # then no number of threads is worth it
-        self.asked = self.threads = self.used = 0
-
-    def _block_starts(self) -> list[int]:
-        starts = [STACK_WORDS + len(self.units)]
-        for unit in self.units:
-            starts.append(starts[-1] + unit.layout.words)
-        self.words = np.zeros(starts[-1], np.int64)
-        self.address = self.words.ctypes.data
-        self.view = memoryview(self.words.data)
-        return starts[:-1]
-
-    def _number_bases(self) -> None:
-        """Give each array of the caller its number."""
-        shape, count = self.shape, 0
-
-        def number(present: Sequence[Strides | None]) -> list[int | None]:
-            nonlocal count
-            numbers: list[int | None] = []
-            for strides in present:
-                numbers.append(None if strides is None else count)
-                count += strides is not None
-            return numbers
-
-        self.inputs = number(shape.inputs)
-        (self.output,) = number([shape.output])
-        self.first, self.last = number(shape.first), number(shape.last)
-        self.more = list(range(count, count + len(shape.more)))
-        count += len(shape.more)
-        self.d_inputs = number(shape.d_inputs)
-        self.further = count
-        self.sources = count + shape.anywhere
-        self.d_sources = self.sources + len(self.units) * len(self.network.sources)
-        self.reserve = self.d_sources + (len(self.units) * len(self.network.sources) if shape.gradients else 0)
-        self.scratch = self.reserve + (shape.which != "inference")
-        self.packed = self.scratch + 1
-        self.bases = array("q", [0] * (self.packed + 1))
-        self.put_bases = struct.Struct(f"{self.packed + 1}q").pack_into
-
-    # memory
-
-    def _between(self, scratch: Arena, reserve: Arena) -> dict[str, list[Place]]:
-        """What passes from layer to layer: outputs (in the reserve of a training call), and cotangents."""
-        network = self.network
-        row = _between_row(network, self.element)
-        places: dict[str, list[Place]] = {"y": [], "d_y": []}
-        for _ in range(network.layers - 1):
-            if self.shape.which != "inference":
-                places["y"].append(self._new_sequence(self.reserve, reserve, row))
-            if self.shape.which != "training":
-                name = "y" if self.shape.which == "inference" else "d_y"
-                places[name].append(self._new_sequence(self.scratch, scratch, row))
-        return places
-
-    def _discarded(self, arena: Arena) -> Place:
-        """Room for outputs that are there already, one step in the place of the other."""
-        nodes, sizes = self.network.graph.nodes, dict(self.network.sizes)
-        of_outputs = [nodes[i].shape for _, i in self.network.graph.more_outputs]
-        features = [self.network.width, *(shape[0].evaluate(sizes) if shape else 1 for shape in of_outputs)]
-        row = max(features) * self.element.bytes
-        return Place(self.scratch, arena.take(self.shape.extent.rows * row), (0, row))
-
-    def _new_sequence(self, base: int, arena: Arena, row: int) -> Place:
-        """Room for rows of so many bytes at every step."""
-        extent = self.shape.extent
-        step = extent.rows * row if extent.counts is None else row
-        return Place(base, arena.take(extent.total * row), (step, row))
-
-    def _at_once(self) -> bool:
-        """Whether the directions of a layer may be run at once: they need nothing of each other but the sum of their gradients of
-        one input.
-        """
-        one_input = self.shape.which != "backward" or len(self.network.graph.inputs) == 1
-        return self.network.directions > 1 and one_input and self.shape.windows is None and self.discarded is None
-
-    def _beside(self, scratch: Arena) -> Place | None:
-        """Room for second directions' gradients of their input, one layer's after the other's, if directions are run at once."""
-        given, network = folded(self.program), self.network
-        most = max(threads.default(), network.directions)
-        if given is None or not self._at_once() or self._work(network.directions).abreast(most) == 1:
-            return None
-        features = max(given[1].evaluate(network.layer_sizes(layer)) for layer in range(network.layers))
-        return self._new_sequence(self.scratch, scratch, features * self.element.bytes)
-
-    def _nowhere(self, scratch: Arena) -> dict[str, Place]:
-        """Room for inputs' gradients that nobody wants, but that are made beside other things."""
-        places = {}
-        for (name, size), strides in zip(self.network.graph.inputs, self.shape.d_inputs, strict=False):
-            if strides is None and f"d_{name}" in self._made_anyway():
-                row = size[0].evaluate(dict(self.network.sizes)) * self.element.bytes
-                places[name] = self._new_sequence(self.scratch, scratch, row)
-        return places
-
-    def _made_anyway(self) -> set[str]:
-        """The buffers that are stored in the steps, or by a kernel that stores something else too."""
-        program = self.program
-        found = used_by([*program.body, *(s for s in (program.entry,) if s)])
-        for kernel in (k for stage in (*program.before, *program.after) for k in stage.kernels):
-            stored = {buffer for _, buffer, _ in kernel.stores}
-            found |= stored if len(stored) > 1 else set()
-        return found
-
-    # words
-
-    def _fill_stack(self, barriers: int) -> None:
-        self.stack("barriers", self.fixed_address + barriers)
-        for position, unit in enumerate(self.order):
-            self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
-
-    def _fill_units(self) -> None:
-        for unit, start in zip(self.units, self.starts, strict=True):
-            self.words[start : start + unit.layout.words] = unit.words
-            self.words[start + unit.layout.header("zeros")] += self.fixed_address
-            self.words[start + unit.layout.header("further")] = self.words[start + unit.layout.header("zeros")]
-            self.words[start + unit.layout.header("places")] = self.places[unit.direction].ctypes.data
-            for word, name in unit.tables:
-                self.words[start + word] = self.table_at[unit.direction][name]
-            for base, words in ((self.scratch, unit.in_scratch), (self.reserve, unit.in_reserve), (self.packed, unit.in_packed)):
-                self.table |= {start + i: (base, int(unit.words[i])) for i in words}
-
-    def _table_addresses(self, tables: npt.NDArray[np.int64]) -> dict[str, int]:
-        """Of each table, the address of the word of step 0."""
-        first = int(tables.ctypes.data) + BEFORE * tables.itemsize
-        return {name: first + k * tables.strides[0] for k, name in enumerate(TABLES)}
-
-    def _put(self, word: int, place: Place | None) -> None:
-        """Set a word to an address, which comes from the call's bases."""
-        if place is None:
-            self.view[word] = 0
-        else:
-            self.table[word] = place.base, place.offset
-
-    def _sequence(self, unit: int, buffer: str, place: Place | None) -> None:
-        start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
-        direction = self.units[unit].direction
-        self._put(start, place)
-        self.words[start + 5] = self.table_at[direction]["given"]  # it is looked at, whether there is an array or not
-        if place is not None:
-            step, row = place.strides
-            if self.shape.extent.rows == 1 and self.shape.extent.counts is None:  # then steps follow each other like rows
-                row = -step if direction else step
-            self.words[start + 1 : start + 5] = (-1, step, row, self.element.panel_row)
-
-    def stack(self, name: str, value: int) -> None:
-        self.view[STACK.index(name)] = value
-
-    def header(self, unit: int, name: str, value: int) -> None:
-        self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
-
-    def _is_flat(self, direction: int, places: Iterable[Place | None], stages: Iterable[Stage], read: Iterable[str] = ()) -> bool:
-        """Whether all rows of a chunk follow each other: in every array of the caller's that is used, and where steps have
-        different rows, in all that the stages (or gradients, of what is `read`) touch.
-        """
-        extent, given = self.shape.extent, [place for place in places if place]
-        if extent.counts is None:
-            in_order = [not direction and p.strides[0] == extent.rows * p.strides[1] for p in given]
-            return extent.rows == 1 or all(in_order)
-        kernels = [kernel for stage in stages for kernel in stage.kernels]
-        between_steps = {s.name for s in self.network.graph.states}.intersection((*used_by(stages), *read))
-        by_row = any(node.op == "choose" for kernel in kernels for node in kernel.nodes)
-        return not (direction and given) and not between_steps and not by_row
-
-    def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
-        network, shape, steps = self.network, self.shape, self.shape.extent.steps
-        self.flat_after: dict[int, bool] = {}
-        """by unit, whether all rows of a chunk follow each other in what is done after the steps"""
-        backward = shape.which == "backward"
-        width = network.output_size * self.element.bytes
-
-        def own(number: int | None, strides: Strides | None) -> Place | None:
-            return None if number is None or strides is None else Place(number, 0, strides)
-
-        inputs = [own(n, s) for n, s in zip(self.inputs, shape.inputs, strict=True)]
-        d_inputs = [own(n, s) for n, s in zip(self.d_inputs, shape.d_inputs, strict=True)]
-        d_inputs = [place or nowhere.get(name) for place, (name, _) in zip(d_inputs, network.graph.inputs, strict=False)]
-        for unit, (layer, direction) in enumerate(network.units):
-            top = layer == network.layers - 1
-            output = own(self.output, shape.output) if top else between["d_y" if backward else "y"][layer]
-            streams = [inputs[0] if layer == 0 else between["y"][layer - 1], *inputs[1:]]
-            d_streams: list[Place | None] = []
-            if backward:
-                d_streams = [d_inputs[0] if layer == 0 else between["d_y"][layer - 1], *d_inputs[1:]]
-            if top and shape.anywhere:
-                self._put(self.starts[unit] + self.units[unit].layout.header("further"), Place(self.further, 0, (0, 0)))
-                self.header(unit, "further_mask", -1)
-            position = network.ways.index(direction)
-            output = output.shifted(position * width) if output else None
-            begin, end = (shape.output_steps if top else (0, steps)) if output else (0, 0)
-            if direction:
-                begin, end = steps - end, steps - begin
-            output = self.discarded if top and self.discarded else output
-            ends = top and shape.ends
-            if ends and output:
-                output, begin, end = replace(output, strides=(0, output.strides[1])), steps - 1, steps
-            names = [name for name, _ in network.graph.inputs]
-            places = dict(zip(names, streams, strict=True)) | {"d_y" if backward else "y": output}
-            places |= {f"d_{name}": d for name, d in zip(names, d_streams, strict=False) if f"d_{name}" in self.program.outputs}
-            for k, (name, _) in enumerate(network.graph.more_outputs):
-                places[f"d_{name}" if backward else name] = self.discarded or self._more_place(k, unit)
-            for name, place in places.items():
-                self._sequence(unit, name, place)
-            if position > 0 and f"d_{names[0]}" in places:
-                self.seconds.append((unit, f"d_{names[0]}", places[f"d_{names[0]}"]))
-            whole = not backward or (begin, end) == (0, steps)
-            before, after = {*names, "d_y", *used_by(self.program.before)}, {*names, *used_by(self.program.after)}
-            of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
-            program = self.program
-            read = [buffer for p in program.products for buffer, _ in (p.left, p.right)] + [s.value[0] for s in program.sums]
-            at_all_steps = whole and not ends
-            flat_before = whole and (at_all_steps or "y" not in before) and self._is_flat(direction, of_before, program.before)
-            self.header(unit, "flat_before", flat_before)
-            flat_after = self._is_flat(direction, of_after, program.after, read)
-            self.flat_after[unit] = flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after)
-            self.header(unit, "cotangent_from", begin)
-            self.header(unit, "cotangent_to", end)
-            again = {f"d_{name}": position > 0 if name == names[0] else unit != self.order[0] for name in names}
-            bits = (1 << k for k, buffer in enumerate(program.outputs) if again.get(buffer))
-            self.header(unit, "add_outputs", sum(bits) if backward else 0)
-            self.header(unit, "gradients", int(shape.gradients))
-            self.header(unit, "no_first", int(shape.no_first))
-
-    def _more_place(self, k: int, unit: int) -> Place:
-        """Where a unit's part stands of what steps give beside the output."""
-        apart, step, row = self.shape.more[k]
-        return Place(self.more[k], unit * apart, (step, row))
-
-    def _fill_states(self) -> None:
-        shape = self.shape
-        prefix = "d_" if shape.which == "backward" else ""
-        for unit in range(len(self.units)):
-            for k, state in enumerate(self.network.graph.states):
-                name = prefix + state.name
-                for buffer, number, strides in (
-                    (first_of(name), self.first[k], shape.first[k]),
-                    (last_of(name), self.last[k], shape.last[k]),
-                ):
-                    if name not in self.program.states or number is None or strides is None:
-                        continue
-                    start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
-                    self._put(start, Place(number, unit * strides[0], strides))
-                    self.view[start + 3] = strides[1]
-
-    def _fill_sources(self) -> None:
-        count = len(self.network.sources)
-        for u, (unit, start) in enumerate(zip(self.units, self.starts, strict=True)):
-            for word, source, offset in unit.weights:
-                self.table[start + word] = self.sources + u * count + source, offset
-                if self.shape.gradients:
-                    self.table[start + word + 2] = self.d_sources + u * count + source, offset
-            stand_at = {word: (self.sources + u * count + source, offset) for word, source, offset in unit.weights}
-            for word, weight in unit.standing:
-                self.table[start + word] = stand_at[unit.layout.weight(weight)]
-
-    def _finish(self) -> None:
-        """Give the native code the table and the bases."""
-        self.rows = np.array([(word, *place) for word, place in self.table.items()], np.int64).reshape(-1, 3)
-        self.stack("entries", len(self.rows))
-        self.stack("table", self.rows.ctypes.data)
-        self.stack("bases", self.bases.buffer_info()[0])
-
-    def _work(self, directions: int) -> Work:
-        units = tuple(
-            split.UnitWork(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
-            for u in (self.units[k] for k in self.order)
-        )
-        extent, products = self.shape.extent, 2 if self.shape.gradients else 1
-        e, rows = self.element, extent.total / max(1, extent.steps)
-        return Work(extent.steps, rows, extent.chunk, products, e.bytes, e.lanes, units, extent.counts, directions)
-
-    # calls
+        super().__init__(network, shape, code)
+        alone = self.work.alone(kept=False)
+        self.entry = entry_keeping_lock if alone < split.LONG else entry
+        self.short = alone < split.PIECE
+        self.small = alone < split.START  # then no number of threads is worth it
+        self.kept = self.asked = self.threads = self.used = 0
 
     def random_choices(self, randomness: Randomness) -> None:
         """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
@@ -523,16 +151,6 @@ class Frame:
         self.entry(self.address)
 
 
-def _between_row(network: Network, element: Element) -> int:
-    """Bytes of a row of what passes from layer to layer."""
-    return network.directions * network.output_size * element.bytes
-
-
-def between_bytes(network: Network, element: Element, extent: Extent) -> int:
-    """Of the outputs that pass from one layer to the next."""
-    return extent.total * _between_row(network, element)
-
-
 def _bits(number: float) -> int:
     """A double as the word with the same bits."""
     word: int = struct.unpack("q", struct.pack("d", number))[0]
@@ -543,9 +161,3 @@ def _signed(word: int) -> int:
     """A 64-bit word as the signed number with the same bits."""
     word &= 0xFFFFFFFFFFFFFFFF
     return word - 2**64 if word >> 63 else word
-
-
-def used_by(stages: Iterable[Stage]) -> set[str]:
-    """The buffers that stages load from or store to."""
-    kernels = [kernel for stage in stages for kernel in stage.kernels]
-    return {buffer for kernel in kernels for _, buffer, _ in (*kernel.loads, *kernel.stores)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anyrnn.backends.llvm.frame import Frame, Shape
+from anyrnn.backends.llvm.call_shape import Shape
+from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network

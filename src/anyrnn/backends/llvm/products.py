@@ -3,8 +3,8 @@ are made in the strip's place, a part of the stack that stays in cache.
 
 A strip is one tile where the second cache gives weights as fast as they are multiplied, unless those of all groups are more than
 it holds: they are cut into pieces then, and the next piece is fetched meanwhile. Low tiles want more than that cache gives, so
-their strips have many anyway. Processors that multiply vectors of 64 bytes as fast as shorter ones want more too, if there is
-more than one block.
+their strips have many anyway. Processors that multiply vectors of 64 bytes as fast as shorter ones want more too; on some of them
+only if there is more than one block.
 
 A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
 """
@@ -227,8 +227,8 @@ class Products:
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
         in_pieces = b.binary("and", several, large, "in_pieces")
-        self.in_strips = several if machine.low_tiles else in_pieces
-        if machine.wide:  # a single block stays in the first cache whatever the strip is, and tiles' stores are best spread
+        self.in_strips = several if machine.strips_of_a_block else in_pieces
+        if machine.wide and not machine.strips_of_a_block:
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
             self.in_strips = b.binary("and", several, another, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
-from anyrnn.backends.llvm.frame import Frame, between_bytes
+from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, area_rows
+from anyrnn.backends.llvm.words import between_bytes
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers
 from anyrnn.sequence.windows import Windows, choose_windows

@@ -12,11 +12,12 @@ from typing import Any
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import masks, recompute, target, threads
+from anyrnn.backends.llvm.call_shape import Shape, Strides
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.emitter import Element, unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.frame import Frame, Shape, Strides
+from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.ir.philox import Randomness
@@ -79,7 +80,7 @@ def _make_frame(network: Network, shape: Shape) -> Frame:
 
 
 def scatters(network: Network) -> bool:
-    """Whether the rows of the output and of its cotangent may stand anywhere (see `frame.Shape.anywhere`)."""
+    """Whether the rows of the output and of its cotangent may stand anywhere (see `Shape.anywhere`)."""
     return network.plan.backward.is_pointwise("d_y")
 
 

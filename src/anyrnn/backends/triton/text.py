@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anyrnn.backends.triton.kernel import KernelText
+from anyrnn.backends.triton.columns import ColumnText
 from anyrnn.backends.triton.lower import Lowered, Scatter, Term
 from anyrnn.backends.triton.names import (
     BLOCKS,
@@ -29,6 +29,7 @@ from anyrnn.backends.triton.names import (
     in_turn,
     unspecialised,
 )
+from anyrnn.backends.triton.scalars import ScalarText
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
@@ -91,7 +92,7 @@ class Writer:
         for stage in stages:
             for kernel in stage.kernels:
                 if id(kernel) not in called and not self.lowered.is_product(kernel):
-                    written = KernelText(self, kernel)
+                    written = (ScalarText if kernel.dim is None else ColumnText)(self, kernel)
                     called[id(kernel)] = written.name, tuple(written.arguments.values())
                     self.pieces.append(written.text)
         loop = None if self.program.scans else self._loop(called)

@@ -1,0 +1,58 @@
+"""What calls that are alike have in common: everything but the addresses of their arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anyrnn.backends.llvm.extent import Extent
+from anyrnn.sequence.windows import Windows
+
+Strides = tuple[int, int]
+"""Of a sequence: bytes from step to step and from row to row; the latter twice where steps have different rows, one after the
+other. Of states: from unit to unit and from row to row. Features lie
+next to each other."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
+    cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
+
+    The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), the
+    table of rows where the output has one, sources of every unit, their gradients if wanted, the reserve if there is one.
+    """
+
+    which: str
+    dtype: str
+    extent: Extent
+    inputs: tuple[Strides, ...]
+    output: Strides | None
+    first: tuple[Strides | None, ...]
+    last: tuple[Strides | None, ...]
+    output_steps: tuple[int, int] = (0, 0)
+    d_inputs: tuple[Strides | None, ...] = ()
+    gradients: bool = False
+    more: tuple[tuple[int, int, int], ...] = ()
+    """bytes from unit to unit, from step to step and from row to row"""
+    ends: bool = False
+    """the output has only the last step that each direction takes; then its strides are from row to row, twice"""
+    windows: Windows | None = None
+    """of which a training call keeps some; one without an output does some of them again, for a backward call"""
+    anywhere: bool = False
+    """the output's rows stand anywhere: a table says, of each packed row, how many rows further than packed"""
+    no_first: bool = False
+    """of a backward call: its forward call was given no first states"""
+    packed: bool = False
+    """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins: offset bytes from base number `base`; with its strides."""
+
+    base: int
+    offset: int
+    strides: Strides
+
+    def shifted(self, bytes: int) -> Place:
+        return Place(self.base, self.offset + bytes, self.strides)

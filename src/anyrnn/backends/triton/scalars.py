@@ -1,0 +1,64 @@
+"""Writes the Triton function of a kernel of numbers, one a sample: arithmetic, and sums over features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anyrnn.backends.triton.kernel import KernelText
+from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import reachable
+
+MOST_TOGETHER = 4
+"""Sums over features that threads tell each other at once."""
+
+
+class ScalarText(KernelText):
+    """Writes one such function."""
+
+    def body(self) -> None:
+        self.say_wait()
+        nodes, made = self.nodes, set[int]()
+        waiting = [i for i in self.needed if nodes[i].shape == ()]
+        while waiting:
+            ready = [i for i in waiting if nodes[i].row.kind != "reduction" and made.issuperset(nodes[i].inputs)]
+            for i in ready:
+                self.say_value(i)
+            made |= set(ready)
+            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self._numbers_in(i))]
+            assert ready or sums, "a scalar kernel cannot be ordered"
+            for dim in dict.fromkeys(nodes[nodes[i].inputs[0]].shape[0] for i in sums):
+                self.say_reductions([i for i in sums if nodes[nodes[i].inputs[0]].shape[0] == dim], dim)
+            made |= set(sums)
+            waiting = [i for i in waiting if i not in made]
+        for i, buffer, later in self.kernel.stores:
+            self.say_store(self.value_text(i), buffer, later, "there", "")
+
+    def _numbers_in(self, i: int) -> set[int]:
+        """The numbers that the argument of a reduction is made with."""
+        inside = reachable(self.nodes, [self.nodes[i].inputs[0]])
+        return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
+
+    def say_reductions(self, reductions: Sequence[int], dim: Dim) -> None:
+        """Several sums over features in one loop."""
+        features = self.use(self.writer.size(dim))
+        for i in reductions:
+            self.say(f"{self.label(i)}_parts = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
+        self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
+        self.depth += 1
+        self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")
+        self.say(f"inside = there & (feature < {features})")
+        arguments = [self.nodes[i].inputs[0] for i in reductions]
+        for j in sorted(j for j in reachable(self.nodes, arguments) if self.nodes[j].shape):
+            self.say_value(j)
+        for i, argument in zip(reductions, arguments, strict=True):
+            self.say(f"{self.label(i)}_parts += tl.where(inside, {self.value_text(argument)}, 0.0)")
+        self.depth -= 1
+        for place in range(0, len(reductions), MOST_TOGETHER):
+            labels = [self.label(i) for i in reductions[place : place + MOST_TOGETHER]]
+            parts = [f"{label}_parts" for label in labels]
+            if len(labels) == 1:
+                self.say(f"{labels[0]} = tl.sum({parts[0]}, axis=1)")
+            else:
+                self.say(f"{', '.join(labels)} = tl.reduce(({', '.join(parts)}), 1, functions.added_{len(labels)})")
+            for label in labels:
+                self.say(f"{label} = {label}[:, None]")
