@@ -337,6 +337,7 @@ def on_llvm(
     backward = llvm.Shape(
         "backward", name, extent, _strides(x), _strides(d_outputs)[0] if d_outputs else None, _strides(d_last) or absent,
         _strides(d_first) or absent, (begin, end), _strides(d_x) or (None,) * len(x), bool(d_sources),
+        no_first="first" in without,
     )  # fmt: skip
     arrays = (*x, *d_outputs, *d_last, *d_first, *d_x, *sources, *d_sources, *reserve)
     llvm.call(network, backward, [a.ctypes.data for a in arrays])

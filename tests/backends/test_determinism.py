@@ -167,8 +167,9 @@ def test_memory_used_before_leaves_no_trace(cell: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("stack", [(1, False), (2, True)], ids=str)
 @pytest.mark.parametrize("cell", CELLS)
-def test_what_is_not_asked_for_changes_nothing_else(cell: str, stack: tuple[int, bool]) -> None:
-    p = fitting(cell, 5, 3, 4, 7, *stack)
+@pytest.mark.parametrize("steps", [1, 5])
+def test_what_is_not_asked_for_changes_nothing_else(steps: int, cell: str, stack: tuple[int, bool]) -> None:
+    p = fitting(cell, steps, 3, 4, 7, *stack)
     expected = solve(p)
     for without in (
         ["d_inputs"],

@@ -243,8 +243,8 @@ def run_backward(
     scatter: Scatter | None = None,
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are, else
-    they are empty. First states are read where the forward call has kept little. With a `scatter` the output's cotangent is all
-    rows of the caller.
+    they are empty. First states are those that the forward call was given, and are read where it has kept little. With a
+    `scatter` the output's cotangent is all rows of the caller.
     """
     call = CALLS[number]
     network, x = call.network, inputs[0]

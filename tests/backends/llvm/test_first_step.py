@@ -1,7 +1,8 @@
 """A state that is not given is zero in the first step, and its products are not made: what is packed beside the weights says
-what they would give, and to the gradients of weights they would add nothing.
+what they would give. Nor are its rows part of the gradients of weights, unless what they are multiplied by is infinite or NaN.
 """
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,13 +92,30 @@ def test_gradients_of_a_state_that_begins_with_another_value():
 
 
 def test_the_first_steps_rows_are_left_out_of_gradients():
-    """Where their products would be of NaN and zero, the only numbers that tell."""
+    """Whatever stands in their place: here five for every zero that the forward call has kept."""
+    layer = anyrnn.Recurrent("rnn_tanh", 3, 19, dtype=np.float32)
+    x, d_y = np.ones((1, 2, 3), np.float32), np.ones((1, 2, 19), np.float32)
+    found = []
+    for first in (None, [np.zeros((1, 2, 19), np.float32)]):
+        _, _, reserve = layer.forward_training(x, first)
+        kept = reserve.memory.view(np.float32)
+        kept[kept == 0] = 5
+        found.append(layer.backward(reserve, d_y)[2]["weight_hh_l0"])
+    assert (found[0] == 0).all()
+    assert (found[1] != 0).any()
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+@pytest.mark.parametrize("feature", [0, 18])
+def test_cotangents_that_are_not_finite_times_zero_are_nan(number, feature):
+    """As the equations have it; of other features the products with zeros are zero."""
     module = anyrnn.torch.RNN(3, 19)
-    x, like = torch.randn(1, 2, 3), torch.full((1, 2, 19), torch.nan)
-    of_input, of_states, *_ = gradients(module, x, None, like)
-    assert of_input.isnan().all()
-    assert (of_states == 0).all()
-    assert gradients(module, x, torch.zeros(1, 2, 19), like)[1].isnan().all()
+    x, like = torch.randn(1, 2, 3), torch.zeros(1, 2, 19)
+    like[0, 1, feature] = number
+    of_states = gradients(module, x, None, like)[1]
+    assert of_states[feature].isnan().all()
+    assert (of_states[torch.arange(19) != feature] == 0).all()
+    torch.testing.assert_close(of_states, gradients(module, x, torch.zeros(1, 2, 19), like)[1], equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh"])

@@ -44,15 +44,3 @@ class Shape:
     """of a backward call: its forward call was given no first states"""
     packed: bool = False
     """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array begins: offset bytes from base number `base`; with its strides."""
-
-    base: int
-    offset: int
-    strides: Strides
-
-    def shifted(self, bytes: int) -> Place:
-        return Place(self.base, self.offset + bytes, self.strides)

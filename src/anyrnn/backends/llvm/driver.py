@@ -14,7 +14,7 @@ from functools import partial
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout, first_of, last_of, masks_of
-from anyrnn.backends.llvm.builder import I64, Module, Value, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, i64
 from anyrnn.backends.llvm.claims import Claims, Range, Round
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
@@ -25,7 +25,7 @@ from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
 from anyrnn.backends.llvm.outer import PANELS_TOGETHER, block_tasks, group_of
 from anyrnn.backends.llvm.scalars import ScalarKernel
-from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Shaped, Shaper
+from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Operand, Shaped, Shaper
 from anyrnn.backends.llvm.squares import add_squares
 from anyrnn.backends.llvm.stack import emit_stack
 from anyrnn.backends.llvm.target import Machine
@@ -75,9 +75,9 @@ class Driver:
         self.machine = machine
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
-        zeros = {state for state in program.states if not state_values.get(state, 0.0)}
-        zeros = zeros if not program.reverse else set()
-        shaper = Shaper(program, machine, frozenset(zeros), squares=not program.reverse)
+        self.zeros = frozenset(state for state, value in state_values.items() if not value)
+        """the states that begin as zeros where the caller does not give them"""
+        shaper = Shaper(program, machine, frozenset() if program.reverse else self.zeros, squares=not program.reverse)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:
@@ -87,8 +87,6 @@ class Driver:
         self.hoisting = self._hoisting()
         self.shapes = {w.name: w.shape for w in weights}
         self.sums = group_sums(program, self.shapes)
-        self.zeros_first = {(state, 0) for state, value in state_values.items() if not value}
-        """what is zero in the first step if the caller gave no first states"""
         self.matrices, self.biases, self.inits = (
             tuple(shaper.packs.values()),
             tuple(shaper.biases.values()),
@@ -185,7 +183,7 @@ class Driver:
         self.ends = Ends(
             thread, self.program, self.copies, self.matrices, self.biases, self.sums, frozenset(self.summed), self.state_values
         )
-        needed = b.binary("or", b.compare("sgt", thread.steps, i64(1)), self._exit_wanted(), "turn_wanted")
+        self.begin_at = [self._place_to_begin(product) for product in self.program.products]
         self.draws = Draws(thread, self.program.choices, each_step=not self.program.reverse)
         self.claims = Claims(thread)
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
@@ -196,7 +194,7 @@ class Driver:
         count = b.binary("sdiv", b.add(thread.steps, b.sub(thread.chunk, 1)), thread.chunk, "chunks")
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
-            self.ends.weights_in(self.of_turn(), needed)
+            self.ends.weights_in(self.of_turn(), self._turn_wanted())
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
@@ -295,18 +293,23 @@ class Driver:
     def _exit_wanted(self) -> Value:
         return self.any_given(last_of(state) for state in self.program.states)
 
+    def _turn_wanted(self) -> Value:
+        """Whether a rotated loop's steps have others after them, or its exit runs."""
+        return self.b.binary("or", self.b.compare("sgt", self.thread.steps, i64(1)), self._exit_wanted(), "turn_wanted")
+
     def of_turn(self) -> set[str]:
         """The packs that a rotated loop reads between steps and after the last alone."""
         program = self.program
         if program.exit is None:
             return set()
         stages = [*program.before, *filter(None, [program.entry]), *program.body[1:], *program.after]
-        others, turning = (self._packs_of(some) for some in (stages, [program.body[0], program.exit]))
-        return turning - others
+        others, turning = (self._operands_of(some) for some in (stages, [program.body[0], program.exit]))
+        hoisted = [o for kernel in self.hoisting for o in self.shaped[id(kernel)].operands if o.foldable]
+        return {o.pack for o in turning} - {o.pack for o in (*others, *hoisted)}
 
-    def _packs_of(self, stages: Iterable[Stage]) -> set[str]:
+    def _operands_of(self, stages: Iterable[Stage]) -> list[Operand]:
         kernels = (kernel for stage in stages for kernel in stage.kernels if kernel.dim is not None)
-        return {operand.pack for kernel in kernels for operand in self.shaped[id(kernel)].operands}
+        return [operand for kernel in kernels for operand in self.shaped[id(kernel)].operands]
 
     def call_kernels(self, stage: Stage, t: Value, rows: tuple[Value, Value], in_loop: bool = False) -> None:
         """A stage for some rows of one step. `in_loop`: it stands between barriers, where threads wait for each other at all."""
@@ -399,15 +402,14 @@ class Driver:
 
     def add_gradients(self, t0: Value, t1: Value) -> None:
         b, thread = self.b, self.thread
-        later_start = b.select(b.compare("ne", thread.header("no_first"), i64(0)), b.maximum(t0, 1), t0, "from_step")
-        for product, name in zip(self.program.products, self.outer_names, strict=True):
+        for product, name, begin_at in zip(self.program.products, self.outer_names, self.begin_at, strict=True):
             rows, columns = self.shapes[product.weight]
             tasks = b.mul(thread.groups(columns, group_of(self.machine)), thread.groups(rows, 1), "tasks")
             sides: list[Value] = []
             for buffer, later in (product.left, product.right):
                 sides += [b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words"), i64(later)]
             gradient, row_bytes, adds = self.ends.gradient(product.weight)
-            from_step = later_start if product.right in self.zeros_first else t0
+            from_step = t0 if begin_at is None else self._without_zeros(product, sides, t0, begin_at)
             if product.heads > 1:
                 self.add_blocks(name, product, [thread.block, from_step, t1, *sides], gradient, row_bytes, i64(int(adds)))
                 continue
@@ -423,6 +425,22 @@ class Driver:
             words = b.at(thread.block, self.layout.buffer(buffer), I64, f"{buffer}.words")
             sums, share = thread.pack(sums_of.name), self.ends.share_of(sums_of)
             b.call(self.sum_names[sums_of.name], [thread.block, t0, t1, words, i64(later), sums, *share])
+
+    def _place_to_begin(self, product: GradientProduct) -> Value | None:
+        """Room for the step from which on products are made, where those of the first one may be with zeros."""
+        buffer, later = product.right
+        return self.b.value(PTR, "alloca i64", "begin_at") if buffer in self.zeros and later == 0 else None
+
+    def _without_zeros(self, product: GradientProduct, sides: list[Value], t0: Value, begin_at: Value) -> Value:
+        """The step from which on products are made: the second, where those of the first are with zeros and would give zero."""
+        b, thread = self.b, self.thread
+        b.store(t0, begin_at)
+        is_first = b.compare("eq", t0, i64(0), "is_first")
+        no_first = b.compare("ne", thread.header("no_first"), i64(0), "no_first")
+        with b.only_if(b.binary("and", is_first, no_first), "of_zeros"):
+            size = thread.size(self.shapes[product.weight][0])
+            b.call(self.gradients.times_zero(), [thread.block, *sides[:2], size, begin_at])
+        return b.load(I64, begin_at, "from_step")
 
     def _add_outer(self, name: str, arguments: list[Value], tasks: Range) -> None:
         """Outer products of whole matrices, for some tasks."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import Module, const, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element, added_to
+from anyrnn.backends.llvm.builder import Module, Value, const, i64
+from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element, added_to, first_lanes
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
 from anyrnn.backends.llvm.outer import Outer
 from anyrnn.backends.llvm.target import Machine
@@ -61,6 +61,34 @@ class Gradients:
         if name not in self.made:
             self.made.add(name)
             Outer(self.module, self.layout, self.element, self.machine, name, of_block)
+        return name
+
+    def times_zero(self) -> str:
+        """`void(ptr block, ptr words, i64 later, i64 size, ptr begin)`: whether a buffer's vectors of the first step are zero when
+        they are multiplied by zero: then 1, the second step, is stored, else 0. Infinite ones and NaN give NaN.
+        """
+        name = "times_zero"
+        if name in self.made:
+            return name
+        self.made.add(name)
+        e, parameters = self.element, [("ptr readonly", "words"), ("i64", "later"), ("i64", "size"), ("ptr", "begin")]
+        b = self.module.function(name, [("ptr readonly", "block"), *parameters])
+        block, words, later, size, begin = b.arguments
+        walk = Walk(b, block, self.layout, i64(0), i64(1))
+        source, rows = Source(walk, words, later, e.panel_row, "value"), walk.most(i64(0), i64(1))
+        zero = const(e.vector, 0.0)
+        panel = b.loop("panel", 0, b.binary("sdiv", b.add(size, e.lanes - 1), i64(e.lanes), "panels"), 1, [("of_zeros", zero)])
+        there = first_lanes(b, b.sub(size, b.mul(panel.index, e.lanes)), e.lanes)
+        first = source.at_step(i64(0), b.mul(panel.index, source.panel_bytes))
+        row = b.loop("row", 0, rows, 1, [("at", first), ("of_zeros", panel.values[0])])
+        value = b.masked_load(e.vector, row.values[0], there, "value")
+        following = [b.at(row.values[0], source.row_bytes, "i8", "at"), b.fma(value, zero, row.values[1], "of_zeros")]
+        (total,) = b.end(panel, b.end(row, following)[1:])
+        are_zero = b.compare("oeq", total, zero, "are_zero")
+        bits = f"i{e.lanes}"
+        all_zero = b.compare("eq", b.value(bits, f"bitcast {are_zero.typed} to {bits}", "bits"), Value("-1", bits), "all_zero")
+        b.store(b.select(all_zero, i64(1), i64(0), "begin"), begin)
+        b.ret()
         return name
 
     def column_sums(self, sums: Sums) -> str:

@@ -19,7 +19,9 @@ class Walk:
         self.steps = b.word(block, layout.header("steps"), "steps")
 
     def blocks(self, name: str) -> tuple[Loop, Value, Value, Value]:
-        """Open the loop over blocks: the loop, the block's first step and its end, and whether it is the very first."""
+        """Open the loop over blocks: the loop, the block's first step and its end, and whether it is the very first. Where no
+        step is left (t0 is t1) there is one block without rows: where it is the very first, what is summed begins with it.
+        """
         b = self.b
         first = b.binary("sdiv", self.t0, self.block_steps, "first_block")
         count = b.sub(b.binary("sdiv", b.add(self.t1, b.sub(self.block_steps, 1)), self.block_steps), first, "blocks")
@@ -47,9 +49,9 @@ class Walk:
         """How many runs of rows follow each other from a step up to another, and the most rows of a run."""
         b = self.b
         flat_rows = b.sub(self._word(self.packed, stop), self._word(self.packed, start), "rows")
-        return b.select(self.flat, i64(1), b.sub(stop, start), "runs"), b.select(
-            self.flat, flat_rows, self.most(start, stop), "run_rows"
-        )
+        runs = b.select(self.flat, i64(1), b.sub(stop, start), "runs")
+        most = b.select(b.compare("slt", start, stop), self.most(start, stop), i64(0), "most_rows")
+        return runs, b.select(self.flat, flat_rows, most, "run_rows")
 
     def most(self, start: Value, stop: Value) -> Value:
         """The most rows of a step from a step up to another: those of the first or of the last."""

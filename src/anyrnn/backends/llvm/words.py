@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import first_of, last_of
-from anyrnn.backends.llvm.call_shape import Place, Shape, Strides
+from anyrnn.backends.llvm.call_shape import Shape, Strides
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.emitter import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
@@ -30,6 +30,18 @@ from anyrnn.backends.llvm.stack import BARRIERS_BYTES, STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins: offset bytes from base number `base`; with its strides."""
+
+    base: int
+    offset: int
+    strides: Strides
+
+    def shifted(self, bytes: int) -> Place:
+        return Place(self.base, self.offset + bytes, self.strides)
 
 
 class Words:
