@@ -64,8 +64,8 @@ class Gradients:
         return name
 
     def times_zero(self) -> str:
-        """`void(ptr block, ptr words, i64 later, i64 size, ptr begin)`: whether a buffer's vectors of the first step are zero when
-        they are multiplied by zero: then 1, the second step, is stored, else 0. Infinite ones and NaN give NaN.
+        """`void(ptr block, ptr words, i64 later, i64 size, ptr begin)`: whether a buffer's vectors of the first step are zero
+        when multiplied by zero: then 1, the second step, is stored, else 0. Infinite ones and NaN give NaN.
         """
         name = "times_zero"
         if name in self.made:
