@@ -22,7 +22,9 @@ CHECKED, TRUSTED = 1, 2
 
 @dataclass(frozen=True)
 class Ends:
-    """Of one program. `summed` names the weights whose gradients have several terms; `state_values` has states' first values."""
+    """Of one program. `summed` names the weights whose gradients have several terms; `state_values` has states' first values
+    (their cotangents, `d_` before the name that no state has, begin as zeros).
+    """
 
     thread: ThreadCode
     program: Program

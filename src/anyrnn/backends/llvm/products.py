@@ -228,7 +228,7 @@ class Products:
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
         in_pieces = b.binary("and", several, large, "in_pieces")
         self.in_strips = several if machine.strips_of_a_block else in_pieces
-        if machine.wide and not machine.strips_of_a_block:
+        if machine.wide and not machine.strips_of_a_block:  # a single block is near whatever the strip is; stores are best spread
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
             self.in_strips = b.binary("and", several, another, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")

@@ -26,7 +26,7 @@ TILE_AHEAD = {"znver4"}
 """
 STRIPS_OF_A_BLOCK = {"znver5"}
 """Wide processors (see `Machine.wide`) on which strips of several tiles pay also where a group has a single block of weights,
-which stays in the first cache anyway: cells without other products take .90 to .97 of the time on Zen 5, and most of them 1.16 to
+which stays in the first cache anyway: cells without other products take .90 to .96 of the time on Zen 5, and most of them 1.16 to
 1.56 on Emerald Rapids, where a tile's stores drain while the next one's products are made.
 """
 HALVED = {"znver4"}
