@@ -1,8 +1,8 @@
 """`python -m benchmarks`: how fast anyrnn is, against the other libraries and against the machine.
 
 * Times are compared within one run only: one process, the same threads, the same inputs. A block is a pause of 30 ms, in which
-  the other libraries' threads fall asleep, two calls to warm up and at least six timed calls of one system; then the next
-  system's block follows, round and round. Medians are reported, and the 10th and 90th percentile.
+  the other libraries' threads fall asleep, two calls to warm up (quick ones for ten milliseconds) and at least six timed calls
+  of one system; then the next system's block follows, round and round. Medians are reported, and the 10th and 90th percentile.
 * Before a time is reported, results and gradients are compared with the peers'. A row that differs is refused.
 * The same run measures a large matrix product and a read of a large array: what the machine allows.
 * Flops forward are 2 x samples x steps x elements of the cell's matrices, which is 2*G*H*(D+H)*N*T for G gates; a training

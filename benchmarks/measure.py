@@ -18,7 +18,9 @@ ENDLESS = 5
 class Blocks:
     """How a system is timed: in `rounds` blocks, each a pause, calls to warm up, and timed calls.
 
-    There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`. Calls of
+    There are at least `calls` timed calls in a block, and for quick systems as many as take `seconds`, up to `most`. At least
+    `warm_up` calls come before them, and for quick systems as many as take `seconds`: after a pause a processor takes some
+    milliseconds to come to its speed, in which quick calls would be timed and slow ones would not. Calls of
     more than `long` seconds need no more than one to warm up and one or two timed in a block; of one that takes `enough` seconds
     the first is the block. When a row has taken `enough` seconds, three rounds do, and one when it has taken five times as many.
     """
@@ -91,8 +93,10 @@ def _block(call: Callable[[], object], blocks: Blocks) -> tuple[float, ...]:
     quickest = _timed(call)
     if quickest >= blocks.enough:
         return (quickest,)
-    for _ in range(blocks.warm_up - 1 if quickest < blocks.long else 0):
-        quickest = min(quickest, _timed(call))
+    made, spent = 1, quickest
+    while quickest < blocks.long and (made < blocks.warm_up or spent < blocks.seconds):
+        seconds = _timed(call)
+        made, spent, quickest = made + 1, spent + seconds, min(quickest, seconds)
     count = min(max(blocks.calls, math.ceil(blocks.seconds / max(quickest, 1e-9))), max(blocks.most, blocks.calls))
     if quickest >= blocks.long:
         count = 2 if quickest < 2 * blocks.long else 1

@@ -405,12 +405,8 @@ CORNERS = [
 ]  # fmt: skip
 
 
-DECLINED = {
-    output_of_several_parts: "concat",
-    parts_of_a_state: "slice",
-    product_of_a_parameter: "a product of parameters alone beside others",
-}
-"""What llvm declines, by the op's name."""
+DECLINED = {product_of_a_parameter: "a product of parameters alone beside others"}
+"""What llvm declines, and how it names it."""
 SINGLE = (step_input, no_parameter, transposed_product_of_the_input, normalised_input_as_a_state)
 """One layer in one direction: an input of every layer, and a state of the input's size."""
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from benchmarks.measure import Blocks, Timing, geometric_mean, measure
@@ -14,6 +16,18 @@ def test_systems_are_called_in_blocks_round_and_round() -> None:
 def test_quick_calls_are_timed_more_often_up_to_a_limit() -> None:
     timing = measure({"a": lambda: None}, Blocks(rounds=1, pause=0.0, warm_up=2, calls=6, seconds=0.1, most=50))["a"]
     assert len(timing.samples) == 50
+
+
+def test_quick_calls_warm_up_for_as_long_as_they_are_timed() -> None:
+    begun: list[float] = []
+
+    def call() -> None:
+        begun.append(time.perf_counter())
+        time.sleep(0.001)
+
+    timing = measure({"a": call}, Blocks(rounds=1, pause=0.0, warm_up=1, calls=2, seconds=0.02, most=3))["a"]
+    first_timed = begun[-len(timing.samples)]
+    assert first_timed - begun[0] >= 0.02
 
 
 def test_a_block_has_at_least_its_calls_whatever_the_limit() -> None:
