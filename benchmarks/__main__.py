@@ -22,7 +22,7 @@ from benchmarks.journal import Journal
 from benchmarks.prove import Proof, prove
 from benchmarks.result import OURS, Result
 from benchmarks.run import DTYPES, Settings, run_row, settings_missing
-from benchmarks.suite import SUITES, WITH_RELU, Row, rows_of
+from benchmarks.suite import SUITES, TORCH_CELLS, Row, rows_of
 from benchmarks.targets import Run
 
 FAILED = 1
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results.append(measured(row, f"[{number}/{len(rows)}]"))
             if chosen.prove and results[-1].status == "ok":
                 with _noting(failures, f"proof of {row.name}"):
-                    proofs += prove(row, settings, results[-1])
+                    proofs += prove(row, settings, results[-1], probe.references)
         probe.block()
         probe.memory()
         reported()  # what follows may take as long again
@@ -182,7 +182,7 @@ def _peers(names: str) -> list[str]:
 
 def _cells(names: str) -> list[str]:
     try:
-        wanted = [name for name in cells.names() if name not in WITH_RELU] if names == "all" else split(names)
+        wanted = [name for name in cells.names() if name not in TORCH_CELLS] if names == "all" else split(names)
         return [name for name in wanted if cells.load(name)]
     except (ValueError, FileNotFoundError, UsageError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None

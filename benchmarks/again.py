@@ -36,7 +36,7 @@ def _middle(target: Target, results: list[Result], run: Run) -> Result:
     for result in results:
         if result.status != "ok":
             return result
-    figures = [target.figure(result, run) or 0.0 for result in results]
-    text = ", ".join(f"{figure:.2f}" for figure in figures)
-    chosen = results[figures.index(sorted(figures)[len(figures) // 2])]
+    values = [target.figure(result, run) or 0.0 for result in results]
+    text = ", ".join(f"{value:.2f}" for value in values)
+    chosen = results[values.index(sorted(values)[len(values) // 2])]
     return replace(chosen, notes=(*chosen.notes, f"the middle one of {len(results)} runs, {target.what} {text}"))

@@ -23,6 +23,8 @@ from benchmarks.run import Settings
 WORDS, FEATURES, STEPS, SAMPLES = 2000, 256, 50, 32
 SLOWER = 1.05
 """The most that the rest of a step may take of what it takes with torch.nn's layers; what is above is more than noise."""
+APART = 1e-4
+"""How far the losses of the first step may be apart, of their size: the weights are the same."""
 
 
 class Model(nn.Module):
@@ -72,8 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for module in (nn, anyrnn.torch):
             torch.manual_seed(0)
             models[module.__name__] = Model(getattr(module, name)(FEATURES, FEATURES, 2))
-        for model in models.values():
-            model.step()  # compiles; a first call that takes long would count as a slow system's
+        models[nn.__name__].load_state_dict(models[anyrnn.torch.__name__].state_dict())
+        losses = [model.step() for model in models.values()]  # compiles: a slow first call would count as a slow system's
+        if abs(losses[0] - losses[1]) > APART * losses[0]:
+            raise ValueError(f"{name}: the losses of the first step differ: {losses[0]} and {losses[1]}")
         measure({name: partial(model.step) for name, model in models.items()}, Blocks(rounds=chosen.rounds))
         found = {n: [median(parts[3:]) for parts in zip(*model.parts, strict=True)] for n, model in models.items()}
         theirs = found[nn.__name__]

@@ -27,6 +27,8 @@ from benchmarks.run import Settings
 
 MOST = {"lstm": 0.65, "gru": 0.6, "rnn_tanh": 0.7}
 """The most that anyrnn's time may be of torch.nn's."""
+APART = 1e-3
+"""How far the losses of the first piece may be apart; later ones drift, as rounding does in training."""
 PIECE, PAUSE = 25, Blocks().pause
 STEPS, FEATURES, CLASSES = 28, 28, 10
 
@@ -92,6 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ours, theirs = compare(cell, chosen.steps)
         share = ours.seconds / theirs.seconds
         apart = max(abs(a - b) for a, b in zip(ours.losses, theirs.losses, strict=True))
+        begun = max(abs(a - b) for a, b in zip(ours.losses[:PIECE], theirs.losses[:PIECE], strict=True))
+        if not begun <= APART:  # nor for NaN
+            raise ValueError(f"{cell}: the losses of the first {PIECE} steps differ by up to {begun:.1e}")
         status |= share > MOST[cell]
         lines.append([cell, f"{ours.seconds:.1f}", f"{theirs.seconds:.1f}", f"{share:.2f}", f"{MOST[cell]:.2f}", f"{apart:.1e}"])
         print(f"{cell} done", file=sys.stderr, flush=True)

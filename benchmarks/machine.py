@@ -25,6 +25,7 @@ PACKAGES = ("anyrnn", "numpy", "llvmlite", "torch", "onnx", "onnxruntime", "jax"
 PRODUCT_SIZES = (2048, 1024)
 """Of large products; the second is timed beside rows where it has the first's rate: it takes an eighth of the time."""
 MEMORY_BYTES = 2**28
+"""Of an array that is read from memory, at the least."""
 SECOND_CACHE_BYTES = 1 << 20
 
 
@@ -49,7 +50,7 @@ class Probe:
 
     def memory(self) -> None:
         """Measure reading an array that no cache holds."""
-        reference = self.reading.reference(MEMORY_BYTES, 0, 0)
+        reference = self.reading.reference(max(MEMORY_BYTES, 4 * last_cache_bytes()), 0, 0)
         self.memory_rate = reference.amount / _best(reference.call)
 
     def references(self, result: Result) -> dict[str, Reference]:
@@ -90,13 +91,14 @@ def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
     return lambda: torch._C._nn.mkldnn_linear(a, b, bias)
 
 
-def _best(call: Callable[[], object], warm_up: int = 1, calls: int = 2) -> float:
+def _best(call: Callable[[], object], calls: int = 2) -> float:
+    """The least seconds of some calls, after one that warms up."""
     times = []
-    for _ in range(warm_up + calls):
+    for _ in range(1 + calls):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return min(times[warm_up:])
+    return min(times[1:])
 
 
 def describe() -> dict[str, Any]:
@@ -109,7 +111,7 @@ def describe() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "features": sorted(name for name, present in features.items() if present),
         "second_cache_bytes": cache_bytes(2),
-        "last_cache_bytes": max(cache_bytes(level) for level in (2, 3, 4)),
+        "last_cache_bytes": last_cache_bytes(),
         "system": platform.platform(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
@@ -128,6 +130,11 @@ def cache_bytes(level: int) -> int:
         if match and (folder / "level").read_text().strip() == str(level):
             return int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
     return SECOND_CACHE_BYTES if level == 2 else 0
+
+
+def last_cache_bytes() -> int:
+    """The size of the last cache, which cores share; zero where the system does not say."""
+    return max(cache_bytes(level) for level in (2, 3, 4))
 
 
 def _cpu_model() -> str:

@@ -8,7 +8,7 @@ from statistics import median
 
 from benchmarks.child import time_alone
 from benchmarks.result import Result
-from benchmarks.run import Settings, run_row
+from benchmarks.run import References, Settings, run_row
 from benchmarks.suite import Row
 
 ALLOWED = 0.10
@@ -32,16 +32,23 @@ class Proof:
         return abs(self.ratio - 1) <= ALLOWED
 
 
-def prove(row: Row, settings: Settings, result: Result, times: int = 3, alone: Callable[..., float] = time_alone) -> list[Proof]:
+def prove(
+    row: Row,
+    settings: Settings,
+    result: Result,
+    references: References = lambda result: {},
+    times: int = 3,
+    alone: Callable[..., float] = time_alone,
+) -> list[Proof]:
     """Both ways in turn, several times, so that a drift of the machine falls on both; medians are compared.
 
-    `result` is the row's own, which is the first of the times.
+    `result` is the row's own, which is the first of the times; `references` are what was timed in turn with it.
     """
     together = {system: [timing.median] for system, timing in result.timings.items()}
     apart: dict[str, list[float]] = {system: [] for system in together}
     for turn in range(times):
         if turn:
-            for system, timing in run_row(row, settings).timings.items():
+            for system, timing in run_row(row, settings, references).timings.items():
                 together.setdefault(system, []).append(timing.median)
         for system, found in apart.items():
             found.append(alone(row, system, settings))

@@ -53,7 +53,7 @@ class Reading:
 
     def reference(self, once: int, again: int, steps: int) -> Reference:
         """A call that reads `once` bytes and then `steps` times some `again` bytes, all of it as often as takes some time."""
-        arrays = [(self._array(once), 1), (self._array(again), steps)]
+        arrays = [(self._array(bytes), often) for bytes, often in ((once, 1), (again, steps)) if bytes and often]
 
         def read(times: int) -> None:
             list(self.pool.map(partial(self._part, arrays, times), range(self.threads)))

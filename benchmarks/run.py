@@ -16,7 +16,7 @@ from benchmarks.check import difference, rounding_explains
 from benchmarks.job import Job
 from benchmarks.measure import Blocks, Reference, measure
 from benchmarks.result import OURS, Result
-from benchmarks.suite import WITH_RELU, Row
+from benchmarks.suite import TORCH_CELLS, Row
 from benchmarks.systems import System
 
 References = Callable[[Result], Mapping[str, Reference]]
@@ -80,14 +80,15 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
 
     found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops, job.elements)
     beside = dict(references(found))
-    if row.cell not in WITH_RELU:
+    if row.cell not in TORCH_CELLS:
         beside["lstm"] = _lstm(replace(row, cell="lstm"), settings.dtype, settings.threads)
         beside |= {"input": _input_products(job)} if job.input_flops else {}
     calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
     timings = measure(calls, settings.blocks_for(row))
     rates = {name: reference.amount / timings.pop(name).median for name, reference in beside.items()}
-    reason = _changed(ours.results(), results, job.dtype)
-    if reason:
+    changed = [name for name, value in ours.results().items() if not torch.equal(value, results[name])]
+    if changed:
+        reason = f"after the timed calls {', '.join(changed)} has other bits than before"
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
     found = replace(found, timings=timings, product_rate=rates.get("product"), read_rate=rates.get("reading"))
     found = replace(found, lstm_rate=rates.get("lstm"), input_rate=rates.get("input"))
@@ -127,11 +128,6 @@ def _different(job: Job, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor
         return reason
     exact = peers.interpreted(job.in_double_precision()).results()
     return None if rounding_explains(ours, theirs, exact, job.dtype) else reason
-
-
-def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
-    reason = difference(after, before, "the first call", dtype)
-    return f"after the timed calls, {reason}" if reason else None
 
 
 def _one_line(error: Exception) -> str:

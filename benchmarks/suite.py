@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from anyrnn.train.layers import TORCH_LAYERS
+
 Mode = Literal["inference", "training", "streaming", "paced"]
 STREAMS = ("streaming", "paced")
 
@@ -48,7 +50,8 @@ class Row:
 
 
 STANDARD = ("rnn_tanh", "gru", "lstm")
-WITH_RELU = ("rnn_tanh", "rnn_relu", "gru", "lstm")
+TORCH_CELLS = tuple(TORCH_LAYERS)
+"""Those that torch.nn has."""
 CUSTOM = ("lstm_layernorm", "gru_before", "mgu", "indrnn", "mingru")
 DIGITS = (28, 200, 28, 256)
 """T, N, D, H of reading digits row by row."""
@@ -72,7 +75,7 @@ QUICK = [
 SEEDS = [
     row
     for samples in (200, 16, 1)
-    for cell in WITH_RELU
+    for cell in TORCH_CELLS
     for row in (*both(cell, 28, samples, 28, 256), Row(cell, 28, samples, 28, 256, "training", "last"))
 ]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -300,9 +300,25 @@ print(float(np.abs(layer.backward(reserve, output)[2]["weight_hh_l0"]).sum()))
 """
 
 
-def start(place: Path) -> subprocess.Popen[str]:
+KILLED_AT = """
+import os, pathlib, signal
+written, whole = 0, pathlib.Path.write_bytes
+
+def write_half(path, content):
+    global written
+    written += 1
+    if written == NUMBER:
+        whole(path, content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(path, content)
+
+pathlib.Path.write_bytes = write_half
+"""
+
+
+def start(place: Path, before: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROCESS],
+        [sys.executable, "-W", "error", "-c", before + PROCESS],
         env={**os.environ, _cache.VARIABLE: str(place)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -325,13 +341,21 @@ def test_many_processes_start_at_once_with_nothing_on_disk(place: Path, count: i
     assert len(list(place.iterdir())) == 3
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_process_killed_while_it_writes_breaks_nothing(place: Path, number: int) -> None:
+    """Children warn by raising."""
+    killed = start(place, KILLED_AT.replace("NUMBER", str(number)))
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert any(file.suffix == ".partial" for file in place.iterdir())
+    assert len(answers([start(place), start(place)])) == 1
+
+
 @pytest.mark.slow
-def test_killed_processes_break_nothing(place: Path) -> None:
+def test_processes_killed_at_any_moment_break_nothing(place: Path) -> None:
     for after in np.linspace(0.2, 1.5, 14):
         process = start(place)
         time.sleep(float(after))
         process.kill()
         process.communicate()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(answers([start(place), start(place)])) == 1
+    assert len(answers([start(place), start(place)])) == 1

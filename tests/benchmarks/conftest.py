@@ -32,6 +32,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     monkeypatch.setattr(machine, "PRODUCT_SIZES", (64, 32))
     monkeypatch.setattr(machine, "MEMORY_BYTES", 2**16)
+    monkeypatch.setattr(machine, "cache_bytes", lambda level: 2**12)
     monkeypatch.setattr(reading, "LEAST_SECONDS", 1e-4)
     monkeypatch.setattr(pointwise, "ROUNDS", 10)
     monkeypatch.setattr(Settings, "blocks_for", lambda self, row: replace(QUICKLY, between=1e-4 if row.mode == "paced" else 0.0))

@@ -109,13 +109,13 @@ def run_forward(
     randomness = call.randomness(seed, packing)
     if pool is None:
         shape = CallShape(
-            "training" if keep else "inference",
-            DTYPES[x.dtype],
-            extent_of(x, packing),
-            tuple([strides_of(t) for t in inputs]),
-            strides_of(output),
-            first_strides(call, first),
-            tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
+            which="training" if keep else "inference",
+            dtype=DTYPES[x.dtype],
+            extent=extent_of(x, packing),
+            inputs=tuple([strides_of(t) for t in inputs]),
+            output=strides_of(output),
+            first=first_strides(call, first),
+            last=tuple([strides_of(t) for t in last[: len(call.state_sizes)]]),
             more=tuple([strides_of_units(t) for t in last[len(call.state_sizes) :]]),
             ends=call.ends,
             windows=call.windows(x, packing) if keep else None,
@@ -288,21 +288,21 @@ def run_backward(
         of_given = iter(given)
         of_output, *of_ends = [None if none else strides_of(next(of_given)) for none in absent]
         shape = CallShape(
-            "backward",
-            DTYPES[x.dtype],
-            extent,
-            tuple([strides_of(t) for t in inputs]),
-            of_output,
-            tuple(of_ends),
-            tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
-            (0, extent.steps),
-            tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
-            bool(d_sources),
-            tuple([strides_of_units(d) for d in d_more]),
-            call.ends,
-            call.windows(x, packing),
-            scatter is not None,
-            not first,
+            which="backward",
+            dtype=DTYPES[x.dtype],
+            extent=extent,
+            inputs=tuple([strides_of(t) for t in inputs]),
+            output=of_output,
+            first=tuple(of_ends),
+            last=tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
+            output_steps=(0, extent.steps),
+            d_inputs=tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
+            gradients=bool(d_sources),
+            more=tuple([strides_of_units(d) for d in d_more]),
+            ends=call.ends,
+            windows=call.windows(x, packing),
+            anywhere=scatter is not None,
+            no_first=not first,
         )
         if shape.windows:
             first = [readable(t) for t in first]

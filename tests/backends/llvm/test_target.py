@@ -130,3 +130,30 @@ def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unit, "FAR_BYTES", 0)
     assert "is_far" in run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32").text
     assert all(np.array_equal(a, b) for a, b in zip(results(), expected, strict=True))
+
+
+def test_the_code_generators_choice_is_given_back() -> None:
+    """Another user of LLVM in this process finds loop strength reduction on, whatever was compiled here before."""
+    loop = """
+    define void @f(ptr %a, i64 %n, i64 %s) {
+    entry:
+      br label %loop
+    loop:
+      %i = phi i64 [0, %entry], [%j, %loop]
+      %m = mul i64 %i, %s
+      %p = getelementptr float, ptr %a, i64 %m
+      store float 1.0, ptr %p
+      %j = add i64 %i, 1
+      %again = icmp slt i64 %j, %n
+      br i1 %again, label %loop, label %done
+    done:
+      ret void
+    }"""
+    target.machine()
+    machine = target._target_machine()
+
+    def multiplies(text: str) -> bool:
+        return "mul" in text
+
+    assert multiplies(target.assembly(loop))
+    assert not multiplies(str(machine.emit_assembly(target.parse(loop))))

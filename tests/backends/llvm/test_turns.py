@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anyrnn import Recurrent
-from anyrnn.backends.llvm import target, unit
+from anyrnn.backends.llvm import unit
 from anyrnn.backends.llvm.frame import Frame
 
 
@@ -40,30 +40,3 @@ def test_one_step_multiplies_its_input_beside_its_states(monkeypatch: pytest.Mon
     for steps in (1, 2):
         layer.forward_inference(np.ones((steps, 1, features), np.float32))
     assert [word(frame, "hoist") for frame in made] == [0, 1]
-
-
-def test_the_code_generators_choice_is_given_back() -> None:
-    """Another user of LLVM in this process finds loop strength reduction on, whatever was compiled here before."""
-    loop = """
-    define void @f(ptr %a, i64 %n, i64 %s) {
-    entry:
-      br label %loop
-    loop:
-      %i = phi i64 [0, %entry], [%j, %loop]
-      %m = mul i64 %i, %s
-      %p = getelementptr float, ptr %a, i64 %m
-      store float 1.0, ptr %p
-      %j = add i64 %i, 1
-      %again = icmp slt i64 %j, %n
-      br i1 %again, label %loop, label %done
-    done:
-      ret void
-    }"""
-    target.machine()
-    machine = target._target_machine()
-
-    def multiplies(text: str) -> bool:
-        return "mul" in text
-
-    assert multiplies(target.assembly(loop))
-    assert not multiplies(str(machine.emit_assembly(target.parse(loop))))

@@ -129,8 +129,8 @@ class Module:
         self.functions.append(function)
         return function
 
-    def declare(self, name: str, returns: str, arguments: Sequence[str], attributes: str = "") -> None:
-        self.declarations.setdefault(name, f"declare {returns} @{name}({', '.join(arguments)}) {attributes}".rstrip())
+    def declare(self, name: str, returns: str, arguments: Sequence[str]) -> None:
+        self.declarations.setdefault(name, f"declare {returns} @{name}({', '.join(arguments)})")
 
     def __str__(self) -> str:
         aligned = [f'!0 = !{{!"llvm.loop.align", i32 {LOOP_BYTES}}}']
@@ -223,9 +223,8 @@ class Function:
         return self.value(type, f"call {type} @{full}({', '.join(a.typed for a in arguments)})", name)
 
     def call(self, name: str, arguments: Sequence[Value]) -> None:
-        """Call a function of this module, or a pointer to one."""
-        callee = name if name.startswith("%") else f"@{name}"
-        self.line(f"call void {callee}({', '.join(a.typed for a in arguments)})")
+        """Call a function of this module."""
+        self.line(f"call void @{name}({', '.join(a.typed for a in arguments)})")
 
     def compare(self, predicate: str, a: Value, b: Value, name: str = "test") -> Value:
         """`predicate` such as `olt` (floats) or `slt`, `eq` (integers)."""

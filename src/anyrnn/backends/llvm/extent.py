@@ -4,6 +4,7 @@ The rows of a call are its samples. A step has the first so many of them: all, o
 that are so long; the longest come first. Kernels find the rows of step t through a table of words, one for each kind of buffer,
 which says how many units (rows, or steps) before them there are:
 
+    counts   the rows of each step, none before the first and after the last: no places, but how many there are
     steps    t: what keeps a few steps in turn, or the caller's arrays of any strides
     given    where a direction finds step t of the caller's arrays: t, or from the end; where steps have different rows, rows
     packed   the rows of the steps before
@@ -33,7 +34,6 @@ BLOCK_ROWS = 128
 order of the sum, so it never depends on the machine.
 """
 TABLES = ("counts", "steps", "given", "packed", "saved", "held", "chunk")
-"""`counts`: the rows of each step, none before the first and after the last."""
 BEFORE = 1
 """Words of a table before that of step 0. Two follow that of the last step."""
 

@@ -28,7 +28,8 @@ half as much again (but for those before Ice Lake, where nothing was timed), mul
 """
 GROUPS_TOGETHER, PANELS_TOGETHER = 8, 16
 """Groups, and panels of the left side, whose tasks follow each other: their part of the gradient (with 16 lanes 256 rows by 256
-columns, a quarter of a megabyte) and their rows of a block stay in the second level of cache.
+columns, a quarter of a megabyte; on wide processors half as many columns again) and their rows of a block stay in the second
+level of cache.
 """
 BUNDLE = GROUPS_TOGETHER * PANELS_TOGETHER
 """Tasks that are done block after block."""

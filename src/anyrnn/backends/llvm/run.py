@@ -156,7 +156,16 @@ def backward_in_windows(
     first states, sources and the reserve.
     """
     nothing = (None,) * len(network.state_sizes)
-    again = Shape("training", shape.dtype, shape.extent, shape.inputs, None, first, nothing, windows=shape.windows)
+    again = Shape(
+        which="training",
+        dtype=shape.dtype,
+        extent=shape.extent,
+        inputs=shape.inputs,
+        output=None,
+        first=first,
+        last=nothing,
+        windows=shape.windows,
+    )
     frame, same = (_drawing_frame(network, one, randomness) for one in (shape, again))
     recompute.backward(frame, same, addresses, given)
 
@@ -173,8 +182,10 @@ def _frame_of(network: Network, which: str, dtype: str, extent: Extent) -> Frame
     sequence = (0, 0)
     inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
     more = ((0, 0, 0),) * len(network.graph.more_outputs)
-    gradients = ((0, extent.steps), inputs, True) if which == "backward" else ((0, 0), (), False)
-    return _make_frame(network, Shape(which, dtype, extent, inputs, sequence, states, states, *gradients, more))
+    shape = Shape(which, dtype, extent, inputs, output=sequence, first=states, last=states, more=more)
+    if which == "backward":
+        shape = replace(shape, output_steps=(0, extent.steps), d_inputs=inputs, gradients=True)
+    return _make_frame(network, shape)
 
 
 def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
