@@ -198,6 +198,32 @@ def test_it_is_described_and_cleared(place: Path) -> None:
     assert [file.name for file in place.iterdir()] == ["of the user"]
 
 
+def test_looking_makes_no_folder(place: Path) -> None:
+    assert _cache.describe() == f"{place}: empty"
+    assert not place.exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_of(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("of the user")
+    assert _cache.describe() == f"not used: {place}: File exists"
+    assert _cache.clear() == "nothing to clear"
+    assert place.read_text() == "of the user"
+
+
+def test_a_place_where_no_folder_can_be_is_told_of(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("of the user")
+    monkeypatch.setenv(_cache.VARIABLE, str(place / "folder"))
+    assert _cache.describe() == f"not used: {place / 'folder'}: Not a directory"
+
+
+def test_a_home_folder_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(_cache.VARIABLE, "~/kept")
+    assert _cache.folder() == tmp_path / "kept"
+
+
 @pytest.mark.parametrize(("variable", "expected"), [("XDG_CACHE_HOME", "{}/anyrnn"), ("HOME", "{}/.cache/anyrnn")])
 @pytest.mark.skipif(sys.platform != "linux", reason="each system has its own place")
 def test_where_it_is(variable: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_a_stream_needs_no_layer() -> None:
     ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list"),
     (draw(2, 3, dtype=np.float64), TypeError, "x should be a NumPy array of float32, got float64"),
     (draw(3), ValueError, "x should have shape (2, 3), got (3,)"),
-    (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3)"),
+    (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3); stream(rows=N) is of N samples"),
     (draw(1, 2, 3), ValueError, "x should have shape (2, 3), got (1, 2, 3)"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_any_work(x: object, error: type[Exception], message: str, backend: str) -> None:

@@ -41,16 +41,16 @@ DIGEST_BYTES = 32
 def folder() -> Path | None:
     """Where files are, whether it exists or not; None when nothing is to be kept."""
     named = os.environ.get(VARIABLE)
-    if named is not None:
-        return Path(named) if named else None
     try:
+        if named is not None:
+            return Path(named).expanduser() if named else None
         if sys.platform == "darwin":
             base = Path.home() / "Library" / "Caches"
         elif sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
         else:
             base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home, or none of the user that is named
         return None
     return base / "anyrnn"
 
@@ -195,10 +195,13 @@ def describe() -> str:
     place = folder()
     if place is None:
         return f"none: {VARIABLE} is empty" if VARIABLE in os.environ else "none: there is no home folder"
-    if not place.exists():
-        return f"{place}: empty"
-    if reason := why_not(place):
-        return f"not used: {reason}"
+    is_new = not place.exists()
+    reason = why_not(place)
+    if is_new:
+        with suppress(OSError):
+            place.rmdir()
+    if reason or is_new:
+        return f"not used: {reason}" if reason else f"{place}: empty"
     sizes = [found.st_size for _, found in _files(place)]
     return f"{place}: {len(sizes)} file{'s' * (len(sizes) != 1)}, {sum(sizes) / 2**20:.1f} MiB of at most {MOST_BYTES >> 20}"
 
@@ -206,7 +209,7 @@ def describe() -> str:
 def clear() -> str:
     """Remove all files; says in a line what was done."""
     place = folder()
-    if place is None or not place.exists():
+    if place is None or not place.is_dir():
         return "nothing to clear"
     files = list(_files(place))
     for file, _ in files:

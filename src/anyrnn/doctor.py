@@ -139,7 +139,7 @@ def _has(module: str) -> bool:
 def _backends() -> list[Row]:
     why = _why_no_llvm()
     llvm = f"not usable: {why}" if why else "usable: native CPU kernels, float32 and float64, forward and backward"
-    on_devices = "for the CUDA devices above"
+    on_devices = "for the CUDA devices above" if _has("torch") else "not usable without torch"
     return [
         ("llvm", llvm),
         ("reference", "usable: the interpreter, any cell, on NumPy or on any device of torch"),

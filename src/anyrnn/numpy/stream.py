@@ -122,7 +122,8 @@ class Stream(Uncopied):
             kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
             raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
         if value.shape != place.shape:
-            raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}")
+            of_rows = "; stream(rows=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
+            raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}{of_rows}")
         place[...] = value
 
     def _take_further(self, steps: Mapping[str, Array]) -> None:
