@@ -198,6 +198,19 @@ def test_it_is_described_and_cleared(place: Path) -> None:
     assert [file.name for file in place.iterdir()] == ["of the user"]
 
 
+def test_files_of_the_user_stay_whatever_their_names(place: Path) -> None:
+    made()
+    own = [place / name for name in ("model.compiled.pt", "mine.compiled", f"{'0' * 32}.compiled.bak")]
+    for file in own:
+        file.write_text("of the user")
+        os.utime(file, (0, 0))
+    (place / "folder.compiled").mkdir()
+    made("x", "a new key")
+    _cache.clear()
+    assert all(file.exists() for file in own)
+    assert not list(place.glob(f"{'[0-9a-f]' * 32}.compiled"))
+
+
 def test_looking_makes_no_folder(place: Path) -> None:
     assert _cache.describe() == f"{place}: empty"
     assert not place.exists()

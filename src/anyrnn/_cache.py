@@ -12,6 +12,7 @@ import hashlib
 import os
 import pickle
 import platform
+import re
 import stat
 import sys
 import time
@@ -34,6 +35,8 @@ MOST_BYTES = 2**28
 DAY = 86400
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 ENDING = ".compiled"
+OURS = re.compile(rf"[0-9a-f]{{32}}{ENDING}|\.[0-9a-f]{{32}}{ENDING}\.\d+-[0-9a-f]+\.partial")
+"""Names of our files; the folder may be one where the user keeps others."""
 DIGEST = hashlib.blake2b
 DIGEST_BYTES = 32
 
@@ -175,7 +178,7 @@ def _write(file: Path, content: bytes) -> None:
 def _files(place: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Ours, and what processes that were killed have left of ours."""
     for file in place.iterdir():
-        if ENDING in file.name:
+        if OURS.fullmatch(file.name):
             with suppress(FileNotFoundError):  # another process makes room too
                 yield file, file.stat()
 
