@@ -30,12 +30,12 @@ def test_the_built_in_cells_are_made_when_one_is_asked_for():
     assert run(code).strip() == "False"
 
 
-@pytest.mark.timing
 def test_the_torch_front_end_is_imported_when_it_is_asked_for():
     code = "import sys, anyrnn; before = 'torch' in sys.modules; anyrnn.torch.LSTM; print(before)"
     assert run(code).strip() == "False"
 
 
+@pytest.mark.timing
 def test_import_is_quick():
     """Other processes can only make it longer, so one quick import shows it."""
     code = "import time, numpy; start = time.perf_counter(); import anyrnn; print(time.perf_counter() - start)"

@@ -197,7 +197,7 @@ def describe() -> str:
     """One line: where files are and how much there is, or why there are none."""
     place = folder()
     if place is None:
-        return f"none: {VARIABLE} is empty" if VARIABLE in os.environ else "none: there is no home folder"
+        return f"none: {VARIABLE} is empty" if os.environ.get(VARIABLE) == "" else "none: there is no home folder"
     is_new = not place.exists()
     reason = why_not(place)
     if is_new:
