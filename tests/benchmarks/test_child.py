@@ -1,9 +1,9 @@
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from anyrnn import cells
-from anyrnn.trace import cell as tracing
 from benchmarks import child, peers
 from benchmarks.child import ChildError, measure_memory, time_alone, time_compiles
 from benchmarks.measure import Timing
@@ -59,6 +59,7 @@ def test_proofs_are_timed_with_the_references_of_the_row(settings: Settings) -> 
 
 def test_tracing_is_a_part_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[str] = []
+    tracing = import_module("anyrnn.trace.cell")
     trace = tracing._trace
     monkeypatch.setattr(tracing, "_trace", lambda cell, *how: traced.append(cell.name) or trace(cell, *how))
     monkeypatch.setattr(peers, "set_threads", lambda threads: None)
