@@ -27,8 +27,7 @@ class Arithmetic:
         """sums that do not wait for each other: enough to hide the latency, as many as registers hold"""
         module = Module(fused=machine().fused)
         self._write(module.function("multiply_and_add", [("ptr", "place"), ("i64", "rounds")], internal=False), type, bytes)
-        self.engine = compile_module(module)
-        address = self.engine.get_function_address("multiply_and_add")
+        (address,) = compile_module(module, "multiply_and_add")
         self.function: Callable[[int, int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
         self.pool = ThreadPoolExecutor(threads)
 

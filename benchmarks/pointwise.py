@@ -32,7 +32,7 @@ class Pointwise:
         module = Module(fused=machine().fused)
         for name in ("nothing", *COSTLY):
             self._write(module.function(name, [("ptr", "place"), ("i64", "rounds")], internal=False), name)
-        self.engine = compile_module(module)
+        self.addresses = dict(zip(("nothing", *COSTLY), compile_module(module, "nothing", *COSTLY), strict=True))
         self.pool = ThreadPoolExecutor(threads)
 
     def _write(self, b: Function, op: str) -> None:
@@ -62,9 +62,7 @@ class Pointwise:
         return {name: max(0.0, found - base) for name, found in zip(COSTLY, others, strict=True)}
 
     def _seconds(self, name: str) -> float:
-        function: Callable[..., None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
-            self.engine.get_function_address(name)
-        )
+        function: Callable[..., None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.addresses[name])
         arrays = [aligned(VECTORS * self.lanes * self.bytes).view(f"f{self.bytes}") for _ in range(self.threads)]
         found = []
         for _ in range(TIMES):

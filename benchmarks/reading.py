@@ -45,8 +45,7 @@ class Reading:
             total = b.fadd(total, value)
         b.store(total, out, 4)
         b.ret()
-        self.engine = compile_module(module)
-        address = self.engine.get_function_address("read")
+        (address,) = compile_module(module, "read")
         self.function: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 2)(address)
         self.pool = ThreadPoolExecutor(threads)
         self.out = [aligned(machine().vector_bytes) for _ in range(threads)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -283,12 +284,24 @@ def test_kernels_of_another_machine_or_version_are_not_used(place: Path, monkeyp
     forget()
     before = len(list(place.iterdir()))
     if changed == "package":
-        monkeypatch.setattr(_cache, "_build", lambda: "another")
+        monkeypatch.setattr(_cache, "BUILD", "another")
     else:
         monkeypatch.setattr(target, "identity", lambda: "another")
     trained()
     assert len(list(place.iterdir())) == before + (3 if changed == "package" else 2)
     forget()
+
+
+def test_a_package_that_changes_after_its_import_leaves_nothing_for_the_next_process(place: Path, tmp_path: Path) -> None:
+    """It runs what it has imported, and what it compiles is not what the files on disk would."""
+    package = tmp_path / "anyrnn"
+    shutil.copytree(Path(anyrnn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    changes = f"import anyrnn, pathlib; file = pathlib.Path({str(package / 'show.py')!r}); file.write_text(file.read_text() + '#')"
+    counts = []
+    for before in (f"{changes}\n", ""):
+        answers([start(place, before, PYTHONPATH=str(tmp_path))])
+        counts.append(len(list(place.iterdir())))
+    assert counts == [3, 6]
 
 
 def test_a_cell_with_other_names_shows_its_own(place: Path) -> None:
@@ -355,10 +368,10 @@ pathlib.Path.write_bytes = write_half
 """
 
 
-def start(place: Path, before: str = "") -> subprocess.Popen[str]:
+def start(place: Path, before: str = "", **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", before + PROCESS],
-        env={**os.environ, _cache.VARIABLE: str(place)},
+        env={**os.environ, _cache.VARIABLE: str(place), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

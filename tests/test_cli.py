@@ -259,7 +259,7 @@ def test_python_m_anyrnn() -> None:
 
 def test_doctor_clears_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ANYRNN_CACHE", str(tmp_path))
-    (tmp_path / "0123.compiled").write_bytes(b"x" * 2**19)
+    (tmp_path / f"{'0123' * 8}.compiled").write_bytes(b"x" * 2**19)
     assert cli.main(["doctor", "--clear-cache"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: 1 file removed, 0.5 MiB\n"
     assert not list(tmp_path.iterdir())

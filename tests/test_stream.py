@@ -140,6 +140,30 @@ def test_what_does_not_fit_is_refused_before_any_work(x: object, error: type[Exc
     assert np.array_equal(stream.states["h"], before)
 
 
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_after_an_interrupted_call_it_waits_for_a_reset(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, x = anyrnn.Recurrent("gru", 3, 6, seed=0, backend=backend).stream(), draw(2, 1, 3)
+    first = stream(x[0])
+    before = stream.states["h"].copy()
+    step = "_native" if backend == "llvm" else "_interpret"
+    whole = getattr(stream, step)
+
+    def interrupted() -> None:
+        whole()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stream, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stream(x[1])
+    monkeypatch.undo()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^a call of this stream was interrupted: .* reset\(\) it, and write the states"):
+            stream(x[1])
+    stream.reset()
+    assert np.array_equal(stream(x[0]), first)
+    assert np.array_equal(stream.states["h"], before)
+
+
 def test_what_no_stream_can_be() -> None:
     with pytest.raises(
         ValueError, match=r"^a layer that reads backwards needs whole sequences: it cannot be called step after step$"

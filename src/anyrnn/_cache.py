@@ -19,7 +19,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,11 +101,10 @@ def _place(kind: str, key: str) -> tuple[Path, str] | None:
     place = folder()
     if place is None or why_not(place):
         return None
-    key = f"{kind} {_build()} {key}"
+    key = f"{kind} {BUILD} {key}"
     return place / (DIGEST(key.encode(), digest_size=16).hexdigest() + ENDING), key
 
 
-@lru_cache(maxsize=1)
 def _build() -> str:
     """What tells one state of the package, and of what it stands on, from another."""
     digest = DIGEST("\n".join(sorted(_stamps(Path(__file__).parent))).encode(), digest_size=16).hexdigest()
@@ -122,6 +120,10 @@ def _stamps(folder: Path | str) -> Iterator[str]:
                 yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
             elif entry.name != "__pycache__" and entry.is_dir():
                 yield from _stamps(entry.path)
+
+
+BUILD = _build()
+"""At the import: files that change afterwards are not those that this process runs."""
 
 
 def _read(file: Path, key: str) -> tuple[str, Any] | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 
 class ForkedLock:
     """A lock, as `now`. When a process forks another thread may hold it, which the child does not have: there it is a new one."""
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]] = threading.Lock) -> None:
+    def __init__(self, make: Callable[[], Any] = threading.Lock) -> None:
         self.make = make
         self._renew()
         if hasattr(os, "register_at_fork"):
@@ -20,3 +19,14 @@ class ForkedLock:
 
     def _renew(self) -> None:
         self.now = self.make()
+
+
+class AwaitedLock(ForkedLock):
+    """One that a process which forks waits for: what is done under it takes locks of others, which the child would find taken
+    for ever. The thread that forks may hold it itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=lambda: self.now.acquire(), after_in_parent=lambda: self.now.release())

@@ -120,6 +120,7 @@ WRONG = [
     (lambda d: rnn(d)["sizes"].update(more=1), "expected the sizes input, hidden"),
     (lambda d: rnn(d)["sizes"].pop("input"), "expected the sizes input"),
     (lambda d: rnn(d)["hypers"].update(rate=0.5), "hypers: expected none, got 'rate'"),
+    (lambda d: rnn(d).update(learned_state=True), "learned_state is True, and the parameters that no equation reads are none"),
     (lambda d: rnn(d)["cell"]["nodes"].clear(), "graph: "),
     (lambda d: rnn(d).update(cell=[]), "cell: expected an object, got a list"),
     (lambda d: d["layers"][-1].update(function="__import__"), "the function should be one of elu, .*, got '__import__'"),
@@ -133,6 +134,21 @@ def test_what_no_network_has_written_is_refused(change, message):
     with pytest.raises(ValueError, match=message) as caught:
         runtime.load(changed(change))
     assert str(caught.value).startswith("the bytes: ")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda rnn: rnn.update(learned_state=False), "learned_state is False, and the parameters that no equation reads are 'h0'"),
+    (lambda rnn: rnn["cell"]["parameters"][-1].__setitem__(1, []), "learned_state is True, and .*'h0'"),
+])  # fmt: skip
+def test_learned_first_values_are_said_to_be_such(change, message, tmp_path):
+    """And have the shapes of the states."""
+    runtime.Network(3, [recurrent("gru", size=3, learned_state=True)]).save(tmp_path / "network.safetensors")
+    arrays, metadata = ours.read(tmp_path / "network.safetensors")
+    data = json.loads(metadata[FORMAT])
+    change(rnn(data))
+    ours.write(tmp_path / "network.safetensors", arrays, {FORMAT: json.dumps(data)})
+    with pytest.raises(ValueError, match=message):
+        runtime.load(tmp_path / "network.safetensors")
 
 
 def test_layers_that_would_be_wider_than_the_file_justifies_are_refused():

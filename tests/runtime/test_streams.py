@@ -49,3 +49,44 @@ def test_a_stream_equals_one_call():
     assert np.array_equal([stream.step(step) for step in x], output)
     stream.reset()
     assert np.array_equal(stream.step(x[0]), output[0])
+
+
+def test_after_an_interrupted_call_it_waits_for_a_reset():
+    """But not after one that was refused before the states were touched."""
+    network, x = tagger(), draw(2, 1, 8)
+    output, _ = network.run(x)
+    stream = network.stream()
+    stream.step(x[0])
+    whole = list(stream._layers)
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    for place in (0, 1):
+        stream._layers[place] = (interrupted, whole[place][1])
+        with pytest.raises(KeyboardInterrupt):
+            stream.step(x[1])
+        stream._layers[:] = whole
+        if place == 0:
+            assert np.array_equal(stream.step(x[1]), output[1])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a call of this stream was interrupted"):
+            stream.step(x[1])
+    stream.reset()
+    assert np.array_equal([stream.step(step) for step in x], output)
+
+
+def test_a_product_that_was_interrupted_is_reset_too():
+    network, x = tagger(), draw(1, 1, 8)
+    stream = network.stream()
+    product = stream._layers[1][0]
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    product._native, native = interrupted, product._native
+    with pytest.raises(KeyboardInterrupt):
+        stream.step(x[0])
+    product._native = native
+    stream.reset()
+    assert np.array_equal(stream.step(x[0]), network.run(x)[0][0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -221,6 +222,32 @@ def test_calls_from_several_threads(native_threads: int) -> None:
                 assert torch.equal(a, b)
 
     in_threads(len(problems), again)
+
+
+def test_weights_that_another_thread_writes_to_and_puts_back() -> None:
+    """Whatever calls have read meanwhile, none of it is kept: afterwards the weights are what they were."""
+    torch.set_num_threads(1)
+    x = draw(2, 1, 16)
+    for _ in range(20):
+        layer, fresh = (anyrnn.torch.Recurrent("gru", 16, 512) for _ in range(2))
+        place, ends = layer.weight_hh_l0.data[:64], threading.Event()
+        own, other = place.clone(), draw(64, 512)
+
+        def write(place: Tensor = place, own: Tensor = own, other: Tensor = other, ends: threading.Event = ends) -> None:
+            while not ends.is_set():
+                place.copy_(other)
+                place.copy_(own)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        end = time.monotonic() + 0.05
+        with torch.no_grad():
+            while time.monotonic() < end:
+                layer(x)
+            ends.set()
+            thread.join()
+            fresh.load_state_dict(layer.state_dict())
+            assert torch.equal(layer(x)[0], fresh(x)[0])
 
 
 def test_layers_made_in_several_threads() -> None:

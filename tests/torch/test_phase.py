@@ -200,6 +200,25 @@ def test_nothing_is_made_twice_of_the_same_parameters(monkeypatch: pytest.Monkey
     assert found[4:] == [(1, 0)]
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_parameter_that_another_thread_writes_to_meanwhile(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After something was made of it, and before that is kept."""
+    layer, x, make = layer_of(skewed).eval(), torch.randn(4, 2, 3), Phase.make
+    if frozen:
+        layer.freeze()
+
+    def disturbed(phase: Phase, *given: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        found = make(phase, *given, **how)
+        layer.W_l0.mul_(2)
+        return found
+
+    with torch.no_grad():
+        monkeypatch.setattr(Phase, "make", disturbed)
+        layer(x)
+        check(layer, x)
+
+
 def test_hyper_parameters_are_made_once_for_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x, found = layer_of(leaky), torch.randn(4, 2, 3), made(monkeypatch)
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)

@@ -28,6 +28,14 @@ class Uncopied:
         )
 
 
+def interrupted() -> RuntimeError:
+    """What to raise in the place of a further step."""
+    return RuntimeError(
+        "a call of this stream was interrupted: its states are not those of any step; reset() it, and write the states to go on "
+        "with, if not the first ones, into its `states`"
+    )
+
+
 class Stream(Uncopied):
     """A layer with its parameters as they are now, called with one step after the other; it keeps the states between the calls.
 
@@ -35,7 +43,7 @@ class Stream(Uncopied):
     have the bits of one call of the layer with the whole sequence. One thread at a time may call a stream; make one for each.
 
     `states` maps each state's name to its array [layers, N, H], which may be read, and written in place, between calls. After an
-    interrupted call they are not those of any step: set them or `reset`.
+    interrupted call they are not those of any step, and calls raise RuntimeError until `reset`.
 
     Example:
         >>> import numpy as np, anyrnn
@@ -66,6 +74,7 @@ class Stream(Uncopied):
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
         native = self._layer.backend_name != "reference" and network.is_one_call
         self._native = self._make_native() if native else None
+        self._interrupted = False
         self._first, *self._further = self._inputs
         self.inputs: Mapping[str, Array] = MappingProxyType(self._inputs)
         self._place = self._inputs[self._first]
@@ -88,6 +97,7 @@ class Stream(Uncopied):
         """Begin new sequences: the states get the cell's first values."""
         for array, own in zip(self.states.values(), self._own, strict=True):
             array[...] = own
+        self._interrupted = False
 
     def __call__(self, x: Array, **steps: Array) -> Array:
         """The next step.
@@ -98,7 +108,8 @@ class Stream(Uncopied):
 
         Returns: the output [N, H].
 
-        Raises: ValueError for wrong shapes, TypeError for wrong dtypes or inputs, before any work.
+        Raises: ValueError for wrong shapes, TypeError for wrong dtypes or inputs, before any work; RuntimeError after a call that
+            was interrupted.
         """
         if type(x) is np.ndarray and x.dtype is self._dtype and x.shape == self._shape:
             self._place[...] = x
@@ -110,11 +121,17 @@ class Stream(Uncopied):
 
     def next(self) -> Array:
         """The next step, of what has been written into `inputs`, [N, size] each by name. Returns: the output [N, H]."""
-        if self._native is not None:
-            self._native()
-        else:
-            self._interpret()
-        return self._output.copy()
+        if self._interrupted:
+            raise interrupted()
+        try:
+            if self._native is not None:
+                self._native()
+            else:
+                self._interpret()
+            return self._output.copy()
+        except BaseException:
+            self._interrupted = True
+            raise
 
     def _take(self, name: str, value: Array) -> None:
         place = self._inputs[name]

@@ -31,7 +31,7 @@ from anyrnn.runtime.layers import (
 from anyrnn.runtime.network import Input, Network
 from anyrnn.sequence.network import Network as Cells
 from anyrnn.sequence.network import check_sizes
-from anyrnn.sequence.options import BY_FEATURE
+from anyrnn.sequence.options import BY_FEATURE, first_parameter
 
 Array = npt.NDArray[Any]
 FORMAT = "anyrnn.network"
@@ -210,6 +210,11 @@ def _cells(found: Record, most: int) -> Cells:
     merge, both, reverse = found.text("merge"), found.of("bidirectional", bool), found.of("reverse", bool)
     if merge not in ("concat", *(BY_FEATURE if both else ())) or (both and reverse):
         raise BadDataError(f"{found.where}: no layer has merge {limits.shown(merge)}, bidirectional {both} and reverse {reverse}")
+    learned, first = found.of("learned_state", bool), {first_parameter(state.name): state.shape for state in graph.states}
+    read = {node.attributes[0] for node in graph.nodes if node.op == "parameter"}
+    unread = {parameter.name: parameter.shape for parameter in graph.parameters if parameter.name not in read}
+    if {name: shape for name, shape in unread.items() if name in first} != (first if learned else {}):
+        raise BadDataError(f"{found.where}: learned_state is {learned}, and the parameters that no equation reads are {_few(list(unread))}")
     network = Cells(
         graph,
         tuple(sorted(sizes.items())),
@@ -217,7 +222,7 @@ def _cells(found: Record, most: int) -> Cells:
         both,
         tuple((name, number_from_data(f"{where}.{name}", hypers[name])) for name in graph.hypers),
         reverse=reverse,
-        learned_state=found.of("learned_state", bool),
+        learned_state=learned,
         merge=merge,
         residual=found.of("residual", bool),
     )

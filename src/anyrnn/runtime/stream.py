@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.numpy.stream import Stream as CellStream
-from anyrnn.numpy.stream import Uncopied
+from anyrnn.numpy.stream import Uncopied, interrupted
 from anyrnn.runtime.network import Given, Network
 
 Array = npt.NDArray[Any]
@@ -22,21 +22,27 @@ class Stream(Uncopied):
     Its results have the bits of one call of the network with the whole sequences. One thread at a time may call a stream.
 
     `states` maps the names of recurrent layers to their states' arrays [layers, N, size] by name, which may be read, and written
-    in place, between calls: `stream.states["rnn"]["h"][...] = state["rnn"].h` goes on where a call of the network ended.
+    in place, between calls: `stream.states["rnn"]["h"][...] = state["rnn"].h` goes on where a call of the network ended. After
+    an interrupted call they are not those of any step, and calls raise RuntimeError until `reset`.
     """
 
     def __init__(self, network: Network, rows: int) -> None:
         network.check_steps()
         self._network, self.rows = network, rows
         layers: dict[str, Any] = {layer.name: layer.streamed(rows) for layer in network.running}
-        self._recurrent = {name: getattr(layers[name], "stream", layers[name]) for name in network.recurrent}
-        self.states: Mapping[str, Mapping[str, Array]] = MappingProxyType({n: s.states for n, s in self._recurrent.items()})
+        streams = {name: getattr(layer, "stream", layer) for name, layer in layers.items()}
+        self._streams = [stream for stream in streams.values() if isinstance(stream, CellStream)]
+        """Of recurrent layers, and of formulas, which have no states but may be interrupted too."""
+        self.states: Mapping[str, Mapping[str, Array]] = MappingProxyType({n: streams[n].states for n in network.recurrent})
         names = [*(given.name for given in network.inputs), *layers]
         places = {name: i for i, name in enumerate(names)}
         """Of results in the list that a step makes: the inputs, then each layer's."""
         self._layers: list[tuple[Callable[..., Array], tuple[int, ...]]]
         self._layers = [(layers[layer.name], tuple(places[name] for name in layer.inputs)) for layer in network.running]
         self._outputs = [places[name] for name in network.outputs]
+        self._changed = min([places[name] for name in network.recurrent], default=len(names))
+        """The place of the first result after which states are not what they were."""
+        self._interrupted = False
         only, alone = self._layers[0][0], len(self._layers) == len(self._outputs) == len(network.inputs) == 1
         self._only = only.__call__ if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
         """The only layer, which looks at its input itself."""
@@ -51,7 +57,8 @@ class Stream(Uncopied):
 
         Returns: the output [N, features]; those of several outputs by name.
 
-        Raises: ValueError for wrong shapes and classes, TypeError for wrong dtypes.
+        Raises: ValueError for wrong shapes and classes, TypeError for wrong dtypes; RuntimeError after a call that was
+            interrupted.
         """
         if self._only is not None and type(x) is np.ndarray:
             return self._only(x)
@@ -63,13 +70,20 @@ class Stream(Uncopied):
             if any(len(array) != self.rows for array in values):
                 found = [len(array) for array in values]
                 raise ValueError(f"the inputs should have {self.rows} rows, got {found}: stream(rows=...) says how many")
-        for layer, inputs in self._layers:
-            values.append(layer(*[values[i] for i in inputs]))
+        if self._interrupted:
+            raise interrupted()
+        try:
+            for layer, inputs in self._layers:
+                values.append(layer(*[values[i] for i in inputs]))
+        except BaseException:
+            self._interrupted = len(values) > self._changed
+            raise
         if len(self._outputs) == 1:
             return values[self._outputs[0]]
         return network.given_back({name: values[place] for name, place in zip(network.outputs, self._outputs, strict=True)})
 
     def reset(self) -> None:
         """Begin new sequences: the states get the cells' first values."""
-        for stream in self._recurrent.values():
+        for stream in self._streams:
             stream.reset()
+        self._interrupted = False

@@ -142,10 +142,11 @@ class Phase:
             return None
         kept = self._kept.get(place)
         if kept is None or not kept.holds(given, promise):
+            seen = _seen(given, promise)  # before the copies, of which all is made: another thread may write to the parameters
             with torch.inference_mode(False), torch.no_grad():
-                made = self.make(unit, parameters, like, None, keep=True)
-                made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
                 copies = [p.detach().clone() for p in given]
+                made = self.make(unit, dict(zip(self.reads, copies, strict=True)), like, None, keep=True)
+                made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
             _finish(like)
-            kept = self._kept[place] = Kept(made, copies, promise, _seen(given, promise))
+            kept = self._kept[place] = Kept(made, copies, promise, seen)
         return kept.made

@@ -1,5 +1,8 @@
 """What kernels are shaped for, on machines that are not this one."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -157,3 +160,44 @@ def test_the_code_generators_choice_is_given_back() -> None:
 
     assert multiplies(target.assembly(loop))
     assert not multiplies(str(machine.emit_assembly(target.parse(loop))))
+
+
+FORKS = """
+import os, signal, threading, warnings
+from anyrnn.backends.llvm import target
+
+warnings.simplefilter("ignore")  # that such forks may hang
+ends = threading.Event()
+
+def compile():
+    target.load(target.object_code("define void @f() { ret void }"), "f")
+
+def again_and_again():
+    while not ends.is_set():
+        compile()
+
+def fork():
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        compile()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+compile()
+thread = threading.Thread(target=again_and_again)
+thread.start()
+try:
+    for _ in range(10):
+        fork()
+    with target.LOCK.now:
+        fork()
+finally:
+    ends.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_compiles_that_was_forked_while_another_thread_did() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

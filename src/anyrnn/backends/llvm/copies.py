@@ -57,7 +57,10 @@ class Copies:
         pack_it, packed = b.label("pack"), b.label("packed")
         if checks:
             features = b.mul(width, e.lanes)
-            found = self._unless_packed(b, matrix, size, depth, features, group.index, prints, pack_it, packed)
+            first = b.mul(group.index, features, "first")
+            rows_at = b.at(matrix, b.mul(first, depth), e.type, "rows_at")
+            numbers = b.mul(b.minimum(b.sub(size, first), features), depth, "numbers")
+            found = self._unless_packed(b, rows_at, numbers, group.index, prints, pack_it, packed)
         target = b.at(pack, b.mul(b.mul(group.index, b.add(depth, OF_ZEROS)), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
@@ -79,8 +82,10 @@ class Copies:
             note = b.label("note")
             b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
             b.place(note)
+            again = self._hash(b, rows_at, numbers)  # another thread may have written to them meanwhile
+            sure = b.select(b.compare("eq", again, found, "same"), found, i64(0), "sure")
             place = b.at(prints, group.index, "i64", "print")  # another call may read it: only now is it true
-            b.line(f"store atomic {found.typed}, ptr {place} release, align 8")
+            b.line(f"store atomic {sure.typed}, ptr {place} release, align 8")
             b.branch(packed)
             b.place(packed)
         b.end(group)
@@ -103,22 +108,18 @@ class Copies:
     def _unless_packed(
         self,
         b: Function,
-        matrix: Value,
-        size: Value,
-        depth: Value,
-        features: Value,
+        rows_at: Value,
+        numbers: Value,
         group: Value,
         prints: Value,
         go: str,
         skip: str,
     ) -> Value:
         """Branch to `skip` when a group's rows are those that were packed last, else go on at `go`; what tells of these rows."""
-        first = b.mul(group, features, "first")
-        rows = b.minimum(b.sub(size, first), features, "rows")
         look, origin = b.label("look"), b.current
         b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), go, look)
         b.place(look)
-        found = self._hash(b, b.at(matrix, b.mul(first, depth), self.element.type, "rows_at"), b.mul(rows, depth))
+        found = self._hash(b, rows_at, numbers)
         place = b.at(prints, group, "i64", "print")
         before = b.value("i64", f"load atomic i64, ptr {place} acquire, align 8", "before")
         end = b.current

@@ -31,7 +31,7 @@ def draw(seed: int, stream: int, threshold: int, rows: int, columns: int) -> npt
 def _native() -> Callable[..., None]:
     text = _text()
     binary = remembered("mask", f"{text} {target.identity()}", lambda: target.object_code(text))
-    address = target.load(binary).get_function_address("mask")
+    (address,) = target.load(binary, "mask")
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * len(ARGUMENTS))(address)
 
 

@@ -57,7 +57,7 @@ def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
     names = [node.name for node in plan.graph.nodes]
     key = f"{plan.graph.identity} {names} {which} {dtype} {target.identity()}"
     code, binary = remembered("code", key, lambda: _compile(plan, which, dtype))
-    address = target.load(binary).get_function_address("stack")
+    (address,) = target.load(binary, "stack")
     return Compiled(code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address))
 
 

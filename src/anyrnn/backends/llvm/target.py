@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from anyrnn._locks import ForkedLock
+from anyrnn._locks import AwaitedLock
 from anyrnn.backends.llvm.builder import Module
 
-LOCK = ForkedLock()
-ENGINES: list[Any] = []
-"""Kept for ever: a thread may still run in any of them."""
+LOCK = AwaitedLock()
+"""Around all that LLVM does."""
 
 
 BYTES_AHEAD = {"znver3": 8192, "znver5": 12288}
@@ -90,13 +89,14 @@ def machine() -> Machine:
     """
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
-    if llvm.get_default_triple().startswith(("aarch64", "arm64")):
+    with LOCK.now:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
+        features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+        triple, cpu = llvm.get_default_triple(), llvm.get_host_cpu_name()
+    if triple.startswith(("aarch64", "arm64")):
         features |= {"neon"}
-    cpu = llvm.get_host_cpu_name()
     if "avx512f" in features and "avx512vl" in features:
         return Machine(features, 64, 32, True, cpu)
     if "avx2" in features:
@@ -144,9 +144,11 @@ def identity() -> str:
     import llvmlite
     import llvmlite.binding as llvm
 
-    here, versions = machine(), f"{llvmlite.__version__} {llvm.llvm_version_info}"
+    here = machine()
+    with LOCK.now:
+        built = f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_default_triple()}"
     shaped_by = f"{here.bytes_ahead} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
-    return f"{versions} {llvm.get_default_triple()} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
+    return f"{built} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
 
 
 @contextmanager
@@ -175,8 +177,8 @@ def object_code(module: Module | str) -> bytes:
         return bytes(_target_machine().emit_object(parse(module)))
 
 
-def load(binary: bytes) -> Any:
-    """Machine code as an execution engine that lives as long as the process."""
+def load(binary: bytes, *names: str) -> list[int]:
+    """Machine code for as long as the process lives, for a thread may run in it until then: addresses of what has these names."""
     import llvmlite.binding as llvm
 
     machine()
@@ -184,13 +186,14 @@ def load(binary: bytes) -> Any:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(binary))
         engine.finalize_object()
-        ENGINES.append(engine)
-        return engine
+        addresses = [engine.get_global_value_address(name) for name in names]
+        engine.detach()
+        return addresses
 
 
-def compile_module(module: Module | str) -> Any:
-    """Native code of a module, as an execution engine that lives as long as the process."""
-    return load(object_code(module))
+def compile_module(module: Module | str, *names: str) -> list[int]:
+    """A module as machine code, likewise."""
+    return load(object_code(module), *names)
 
 
 def assembly(module: Module | str) -> str:

@@ -92,12 +92,11 @@ class _Native:
     def __init__(self, source: str) -> None:
         from anyrnn.backends.llvm import target
 
-        engine = target.load(remembered("team", f"{source} {target.identity()}", lambda: target.object_code(source)))
-        self.run: int = engine.get_function_address("run")
-        self._adopt = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(engine.get_function_address("adopt"))
-        self._forked = ctypes.c_int32.from_address(engine.get_global_value_address("forked"))
-        ctypes.CFUNCTYPE(None)(engine.get_function_address("prepare"))()
-        engine.detach()
+        binary = remembered("team", f"{source} {target.identity()}", lambda: target.object_code(source))
+        self.run, adopt, forked, prepare = target.load(binary, "run", "adopt", "forked", "prepare")
+        self._adopt = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(adopt)
+        self._forked = ctypes.c_int32.from_address(forked)
+        ctypes.CFUNCTYPE(None)(prepare)()
 
     def adopt(self, pool: _OpenMP) -> None:
         self._adopt(*pool.addresses)
