@@ -164,6 +164,7 @@ def test_nan_passes_through(random):
         (np.zeros((3, 2, 4), np.float32), TypeError, "x should be a NumPy array of float64, got float32"),
         ([[0.0] * 4], TypeError, "x should be a NumPy array of float64, got list"),
         (np.zeros(4), ValueError, "x should be 2-D .* or 3-D, got 1-D"),
+        (np.ma.masked_array(np.zeros((3, 2, 4)), True), TypeError, "x is a masked array, and its mask would be ignored"),
         (np.zeros((0, 2, 4)), ValueError, "x has no steps"),
     ],
 )
@@ -398,6 +399,27 @@ def test_options_are_fixed():
             layer.zoneout = 0.0
 
 
+def test_the_dtype_may_be_another_later():
+    """With the parameters."""
+    layer, x = anyrnn.Recurrent("gru", 3, 5, seed=0), np.ones((4, 2, 3))
+    layer.dtype = np.float64
+    with pytest.raises(ValueError, match=r"parameter weight_ih_l0 should be float64 \(15, 3\), got float32 \(15, 3\)"):
+        layer(x)
+    layer.parameters = {name: array.astype(np.float64) for name, array in layer.parameters.items()}
+    assert layer(x)[0].dtype == np.float64
+    with pytest.raises(TypeError, match="dtype should be float32 or float64, got float16"):
+        layer.dtype = np.float16
+
+
+def test_the_batch_may_come_first_later():
+    layer, x = anyrnn.Recurrent("gru", 3, 5, seed=0), np.ones((4, 2, 3), np.float32)
+    output, _ = layer(x)
+    layer.batch_first = True
+    assert np.array_equal(layer(x.swapaxes(0, 1))[0].swapaxes(0, 1), output)
+    with pytest.raises(TypeError, match="batch_first should be a bool, got 3"):
+        layer.batch_first = 3
+
+
 def test_calls_choose_anew():
     x = np.ones((5, 2, 3), np.float32)
     first, again = (anyrnn.Recurrent("gru", 3, 5, zoneout=0.5, seed=1) for _ in range(2))
@@ -506,6 +528,11 @@ def test_a_reserve_from_elsewhere_is_refused():
         layer.backward(empty, output)
     with pytest.raises(TypeError, match="reserve should be what forward_training gave, got NoneType"):
         layer.backward(None, output)
+    with pytest.raises(TypeError, match="workspace should be what backward_data gave, got Reserve"):
+        layer.backward_weights(reserve)
+    _, _, workspace = layer.backward_data(reserve, output)
+    with pytest.raises(ValueError, match="reserve should be what forward_training of this layer"):
+        others[0].backward_weights(workspace)
 
 
 @pytest.mark.parametrize("state", [3, {"h": 1, "c": 2}])

@@ -29,4 +29,10 @@ class AwaitedLock(ForkedLock):
     def __init__(self) -> None:
         super().__init__(threading.RLock)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=lambda: self.now.acquire(), after_in_parent=lambda: self.now.release())
+            os.register_at_fork(before=self._take, after_in_parent=self._leave)
+
+    def _take(self) -> None:
+        self.now.acquire()
+
+    def _leave(self) -> None:
+        self.now.release()

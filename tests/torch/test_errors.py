@@ -270,6 +270,17 @@ def test_a_replaced_parameter_of_another_form_is_refused() -> None:
         layer(torch.zeros(2, 2, 3))
 
 
+@pytest.mark.parametrize(("cell", "name"), [("gru", "weight_ih_l0"), ("gru", "bias_hh_l0"), ("antisymmetric_rnn", "W_l0")])
+def test_none_in_the_place_of_a_parameter_is_refused(cell: str, name: str) -> None:
+    layer = anyrnn.torch.Recurrent(cell, 3, 4)
+    for _ in range(2):
+        layer(torch.zeros(2, 2, 3))
+    setattr(layer, name, None)
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled), pytest.raises(TypeError, match=f"Recurrent: expected .* {name}, got None"):
+            layer(torch.zeros(2, 2, 3))
+
+
 def test_dropout_without_layers_to_act_between_warns() -> None:
     with pytest.warns(UserWarning, match="dropout acts between layers"):
         anyrnn.torch.GRU(3, 4, dropout=0.5)

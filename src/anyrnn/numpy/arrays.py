@@ -34,6 +34,8 @@ class Arrays:
         if not isinstance(x, np.ndarray) or x.dtype != self.dtype:
             kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
             raise TypeError(f"{who} should be a NumPy array of {self.dtype}, got {kind}")
+        if type(x) is not np.ndarray and hasattr(x, "mask"):  # numpy.ma, which few have imported
+            raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps, mask=")
         if x.ndim not in (2, 3):
             raise ValueError(f"{who} should be 2-D [T, {features}] or 3-D, got {x.ndim}-D")
         if x.shape[-1] != features:

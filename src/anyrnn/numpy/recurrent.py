@@ -101,7 +101,7 @@ class Recurrent(Layer):
         self._given = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         self._given |= {"backend": backend, **options}
         networks = partial(make_networks, self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
-        self._set_up(networks, np.dtype(dtype), batch_first, backend, float(dropout), memory_budget, seed)
+        self._set_up(networks, dtype, batch_first, backend, float(dropout), memory_budget, seed)
         self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
 
     @classmethod
@@ -137,21 +137,42 @@ class Recurrent(Layer):
     def _set_up(
         self,
         networks: Callable[[float], Networks],
-        dtype: np.dtype[Any],
+        dtype: npt.DTypeLike,
         batch_first: bool,
         backend: str,
         dropout: float,
         memory_budget: int | None,
         seed: int | None,
     ) -> None:
-        if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise TypeError(f"dtype should be float32 or float64, got {dtype}")
         self.dtype, self.batch_first = dtype, batch_first
         self._networks, self._dropout, self.memory_budget = networks, dropout, memory_budget
         self.network: Network = networks(dropout).evaluation
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
         self._kept: Kept | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the parameters and of what a call takes and gives; may be changed, and then the parameters have to be."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: npt.DTypeLike) -> None:
+        dtype = np.dtype(value)
+        if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise TypeError(f"dtype should be float32 or float64, got {dtype}")
+        self._dtype = dtype
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether sequences are [N, T, features]; it may be changed."""
+        return self._batch_first
+
+    @batch_first.setter
+    def batch_first(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"batch_first should be a bool, got {value!r}")
+        self._batch_first = value
 
     def _check_backend(self, name: str) -> None:
         if name not in backends.NAMES:
@@ -509,8 +530,12 @@ class Recurrent(Layer):
         """Gradients of the parameters by name, after `backward_data`: new arrays, or put into those of `gradients`, or with `add`
         added to what they hold.
 
-        Raises: TypeError, ValueError for `gradients` that do not fit the parameters, before any work.
+        Raises: TypeError for what is no workspace; TypeError, ValueError for `gradients` that do not fit the parameters, before
+            any work.
         """
+        if not isinstance(workspace, Workspace):
+            raise TypeError(f"workspace should be what backward_data gave, got {type(workspace).__name__}")
+        self._check_reserve(workspace.reserve)
         check_gradients(self.parameters, gradients, self.dtype, add)
         return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
 

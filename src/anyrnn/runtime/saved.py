@@ -214,7 +214,8 @@ def _cells(found: Record, most: int) -> Cells:
     read = {node.attributes[0] for node in graph.nodes if node.op == "parameter"}
     unread = {parameter.name: parameter.shape for parameter in graph.parameters if parameter.name not in read}
     if {name: shape for name, shape in unread.items() if name in first} != (first if learned else {}):
-        raise BadDataError(f"{found.where}: learned_state is {learned}, and the parameters that no equation reads are {_few(list(unread))}")
+        sides = f"learned_state is {learned}, and the parameters that no equation reads are {_few(list(unread))}"
+        raise BadDataError(f"{found.where}: {sides}")
     network = Cells(
         graph,
         tuple(sorted(sizes.items())),

@@ -387,7 +387,14 @@ class RecurrentBase(Layer, torch.nn.Module):
             for original in of_name.parameters():
                 return original
         found: Tensor = getattr(self, names[0])
+        self._check_there(names[:1], [found])
         return found
+
+    def _check_there(self, names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+        """Refuse None, which torch lets a module have in the place of a parameter."""
+        if [tensor for tensor in tensors if tensor is None]:
+            missing = ", ".join(name for name, tensor in zip(names, tensors, strict=True) if tensor is None)
+            raise TypeError(f"{self._label}: expected a tensor as parameter {missing}, got None")
 
     def _labelled(self, function: Callable[..., T], *arguments: Any) -> T:
         """Its errors name the layer."""
@@ -450,9 +457,11 @@ class RecurrentBase(Layer, torch.nn.Module):
         if mode.phase is None:
             parameters: Any = self._parameters
             try:
-                return [parameters[name] for name in mode.source_names], True
+                found = [parameters[name] for name in mode.source_names]
             except KeyError:  # a parametrisation has taken a parameter's place
-                return [getattr(self, name) for name in mode.source_names], True
+                found = [getattr(self, name) for name in mode.source_names]
+            self._check_there(mode.source_names, found)
+            return found, True
         found, lasting = [], True
         for unit, names in zip(mode.network.units, self._parameter_names, strict=True):
             of_unit, lasts = self._through_phase(mode.network, mode.phase, unit, names, seed, input)
@@ -465,7 +474,8 @@ class RecurrentBase(Layer, torch.nn.Module):
     ) -> tuple[list[Tensor], bool]:
         layer, direction = unit
         own: Any = self._parameters
-        tensors = (own[name] if name in own else getattr(self, name) for name in names)  # a parametrisation may be in its place
+        tensors = [own[name] if name in own else getattr(self, name) for name in names]  # a parametrisation may be in its place
+        self._check_there(names, tensors)
         parameters: dict[str, Tensor] = {p.name: t for p, t in zip(network.graph.parameters, tensors, strict=True)}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
         direct = plain.direct(like) and not are_functorch_transforms_active() and forward_ad._current_level < 0

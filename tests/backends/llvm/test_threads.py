@@ -513,10 +513,19 @@ def test_torch_decides() -> None:
 
 
 def test_set_num_threads_refuses() -> None:
-    with pytest.raises(ValueError, match="set_num_threads: expected at least 1 thread, got 0"):
-        threads.set_num_threads(0)
-    with pytest.raises(TypeError, match=r"set_num_threads: expected an integer or None, got 2.0 \(float\)"):
-        threads.set_num_threads(2.0)  # type: ignore[arg-type]
+    for number in (0, 2**70):
+        with pytest.raises(ValueError, match=f"set_num_threads: expected 1 to 65536 threads, got {number}"):
+            threads.set_num_threads(number)
+    for value in (2.0, True):
+        with pytest.raises(TypeError, match=f"set_num_threads: expected an integer or None, got {value} "):
+            threads.set_num_threads(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wanted", "is_used"), [("3", True), ("4,2", True), ("0", False), (f"{2**70}", False), ("-1", False)])
+def test_what_the_environment_says_of_threads(wanted: str, is_used: bool, tmp_path: Path) -> None:
+    count, why = threads._count_threads(wanted, tmp_path)
+    assert (why == f"OMP_NUM_THREADS={wanted}") == is_used
+    assert not is_used or count == int(wanted[0])
 
 
 @pytest.mark.parametrize(

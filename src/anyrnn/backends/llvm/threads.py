@@ -36,6 +36,8 @@ X86, ARM = "x86-64", "AArch64"
 FUTEX, CONDITION, NONE = "futex", "condition", "none"  # how our own team sleeps; NONE is no team
 DOZE, OPENMP_DOZE = 50e-6, 1e-3
 """Seconds for which idle threads look for work before they sleep: those of our own team, and about those of OpenMP's."""
+MOST = 2**16
+"""Threads that can be asked for: more than any machine has."""
 FAULTS = ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
 
@@ -222,16 +224,19 @@ def set_num_threads(n: int | None) -> None:
     Where torch is loaded its setting decides, as the threads are torch's: call `torch.set_num_threads(n)`.
 
     Raises:
-        TypeError: n is no integer. ValueError: n is below 1. RuntimeError: torch is loaded.
+        TypeError: n is no integer. ValueError: n is below 1, or more than any machine has. RuntimeError: torch is loaded.
     """
     global _override
     if n is not None:
         try:
-            n = operator.index(n)
+            number = operator.index(n)
         except TypeError:
-            raise TypeError(f"set_num_threads: expected an integer or None, got {n!r} ({type(n).__name__})") from None
-        if n < 1:
-            raise ValueError(f"set_num_threads: expected at least 1 thread, got {n}")
+            number = None
+        if number is None or isinstance(n, bool):
+            raise TypeError(f"set_num_threads: expected an integer or None, got {n!r} ({type(n).__name__})")
+        if not 1 <= number <= MOST:
+            raise ValueError(f"set_num_threads: expected 1 to {MOST} threads, got {number}")
+        n = number
         if _torch_threads or _look_for_torch():
             raise RuntimeError(f"set_num_threads: torch is loaded, and its threads are used; call torch.set_num_threads({n})")
     _override = n
@@ -287,7 +292,7 @@ def _count() -> tuple[int, str]:
 
 def _count_threads(wanted: str, root: Path) -> tuple[int, str]:
     first = wanted.partition(",")[0].strip()  # "4,2" is 4 threads, each of which may start 2
-    if first.isdecimal() and int(first) > 0:
+    if first.isdecimal() and 1 <= int(first) <= MOST:
         return int(first), f"OMP_NUM_THREADS={wanted}"
     if hasattr(os, "sched_getaffinity"):
         count, why = len(os.sched_getaffinity(0)), "processors in the affinity mask"
