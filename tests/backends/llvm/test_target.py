@@ -96,7 +96,7 @@ def test_wide_machines_have_strips_of_their_own(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "nas"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", "nas", "indrnn", "mingru"])
 def test_what_kernels_are_shaped_for_changes_no_bit(
     monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None], cell: str, dtype: type
 ) -> None:

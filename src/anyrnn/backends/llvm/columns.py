@@ -17,10 +17,13 @@ Every other step goes through the groups from the last to the first: of weights 
 that the step before used last, where going round would find none.
 
 The pointwise part stands in the code once whatever the heights of tiles; twice where registers hold a whole group, for the last
-group may be no whole one.
+group may be no whole one; and once more, row by row, for highest tiles of short products.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Module, Value, const, i64
@@ -54,6 +57,20 @@ and fetching to the nearest cache, which waits for few lines at a time, hides li
 """
 FAR = ("stream", "cotangent", "output", "saved")
 """The roles of buffers that hold all steps, and so come from memory."""
+
+
+class Panels(NamedTuple):
+    """Some panels of a group that are computed together: the feature that each begins with; which lanes there are, None for all;
+    what is the same in all rows, by node; where buffers stand from some row on; and of features that move the lanes that there
+    are, and where the buffers that they come from stand.
+    """
+
+    features: list[Value]
+    lanes: list[Lanes | None]
+    vectors: list[dict[int, Value]]
+    starts: list[dict[Key, Value]]
+    there: list[Value]
+    rows_from: dict[Key, Value]
 
 
 class ColumnKernel(Emitter):
@@ -152,7 +169,7 @@ class ColumnKernel(Emitter):
     def strips(self) -> None:
         """Go through the rows by strips."""
         b, products = self.b, self.products
-        strip = b.loop("strip", 0, self.rows)
+        strip = b.loop("strip", self.short_tiles() if products.may_be_short and self.fits_registers else 0, self.rows)
         row = strip.index
         strip.step = rows = products.rows_of_strip(b.sub(self.rows, row))
         again = products.rows_again(row, rows)
@@ -172,6 +189,27 @@ class ColumnKernel(Emitter):
         else:
             self.pointwise(row, rows, sums)
         b.end(strip)
+
+    def short_tiles(self) -> Value:
+        """Go through the highest tiles of a whole group whose products are short; how many rows they were. Their sums stay in
+        registers, and the next tile is multiplied meanwhile: from strip to strip the pointwise part takes half as long again.
+        """
+        b, products, height = self.b, self.products, self.shaped.heights[0]
+        short = b.binary("and", products.is_short, self.is_whole(), "short")
+        short = b.binary("and", short, b.binary("xor", self.hoisting, Value("true", "i1")), "short")
+        end = b.select(short, b.sub(self.rows, b.binary("srem", self.rows, i64(height))), i64(0), "short_rows")
+        with b.only_if(short, "short_products"):
+            panels = self.panels_from(i64(0), [i64(k) for k in range(self.shaped.width)], all_lanes=True)
+            tile = b.loop("short_tile", 0, end, height)
+            here = self.advanced(panels, tile.index)
+            for i, sums in enumerate(products.short_tile(tile.index)):
+
+                def sum_of(a: int, k: int, name: str, sums: dict[int, list[Value]] = sums) -> Value:
+                    return sums[a][k]
+
+                self.compute(here, b.add(tile.index, i, "row"), i64(i), sum_of)
+            b.end(tile)
+        return end
 
     def store_inits(self, row: Value, height: Value, sums: Value) -> None:
         """Put a strip's sums where the steps find them; those of its first row are at `sums`."""
@@ -198,15 +236,25 @@ class ColumnKernel(Emitter):
 
     # pointwise
 
+    @property
+    def fits_registers(self) -> bool:
+        """Whether registers hold the values of all panels of a group."""
+        return len(self.pointwise_needs) * self.shaped.width <= self.machine.registers
+
+    def is_whole(self) -> Value:
+        """Whether all panels of the group have all lanes."""
+        b = self.b
+        end = b.mul(b.add(self.group.first_panel, self.shaped.width), self.element.lanes, "end")
+        return b.compare("sge", self.features, end, "is_whole")
+
     def pointwise(self, row: Value, height: Value, sums: Value) -> None:
         """All elementwise work on `height` rows of the group. The sums of products are at `sums` for the first row."""
         b, width = self.b, self.shaped.width
-        if width == 1 or len(self.pointwise_needs) * width > self.machine.registers:
+        if width == 1 or not self.fits_registers:
             self.panel_by_panel(row, height, sums)
             return
         whole, edge, done = b.label("whole"), b.label("edge"), b.label("computed")
-        end = b.mul(b.add(self.group.first_panel, width), self.element.lanes, "end")
-        b.branch_if(b.compare("sge", self.features, end, "is_whole"), whole, edge)
+        b.branch_if(self.is_whole(), whole, edge)
         b.place(whole)
         self.row_by_row(row, height, [i64(k) for k in range(width)], sums, all_lanes=True)
         b.branch(done)
@@ -226,6 +274,20 @@ class ColumnKernel(Emitter):
     ) -> None:
         """Some panels of the group together. `all_lanes`: they have features in all lanes."""
         b, e = self.b, self.element
+        panels = self.panels_from(row, panels_of_group, all_lanes)
+        count = len(self.shaped.accumulators)
+        sums_at = [[self.products.sum_at(a, k, sums) for a in range(count)] if sums else [] for k in panels_of_group]
+        loop = b.loop("row_of_tile", 0, height)
+
+        def sum_of(a: int, k: int, name: str) -> Value:
+            return b.load(e.vector, self.advance(sums_at[k][a], b.mul(loop.index, e.panel_row), name), name, e.panel_row)
+
+        self.compute(panels, b.add(row, loop.index, "row"), loop.index, sum_of)
+        b.end(loop)
+
+    def panels_from(self, row: Value, panels_of_group: list[Value], all_lanes: bool) -> Panels:
+        """Some panels of the group, from a row on."""
+        b, e = self.b, self.element
         panels = [b.add(self.group.first_panel, k, "panel") for k in panels_of_group]
         features = [b.mul(panel, e.lanes, "feature") for panel in panels]
         lanes = [None if all_lanes else lanes_left(b, b.sub(self.features, f, "left"), e.lanes) for f in features]
@@ -241,42 +303,52 @@ class ColumnKernel(Emitter):
         starts = [{key: self.panel_at(key, panel, row) for key in self.pointwise_bases} for panel in panels]
         there = [first_lanes(b, b.sub(self.features, f, "left"), e.lanes) for f in features] if self.kernel.moved else []
         rows_from = {key: self.panel_at(key, i64(0), row) for key in self.moved_bases}
-        count = len(self.shaped.accumulators)
-        sums_at = [[self.products.sum_at(a, k, sums) for a in range(count)] if sums else [] for k in panels_of_group]
-        loop = b.loop("row_of_tile", 0, height)
-        row_here = b.add(row, loop.index, "row")
+        return Panels(features, lanes, vectors, starts, there, rows_from)
+
+    def compute(self, panels: Panels, row: Value, of_tile: Value, sum_of: Callable[[int, int, str], Value]) -> None:
+        """A row of some panels, `of_tile` rows behind those from which they are; of the rows of this call it is number `row`.
+        `sum_of` gives the sum of an accumulator's products in one of the panels.
+        """
+        b, e = self.b, self.element
         places = [
-            {key: self.row_at(key, at, row_here, loop.index) for key, at in start.items() if not self.program.is_sum(key[0])}
-            for start in starts
+            {key: self.row_at(key, at, row, of_tile) for key, at in start.items() if not self.program.is_sum(key[0])}
+            for start in panels.starts
         ]
-        rows_here = {key: self.row_at(key, at, row_here, loop.index) for key, at in rows_from.items()}
+        rows_here = {key: self.row_at(key, at, row, of_tile) for key, at in panels.rows_from.items()}
         for place in places:
             for key in self.to_fetch_ahead:
                 b.prefetch(self.advance(place[key], b.mul(self.row_bytes[key], ROWS_TOGETHER), "ahead"), level=2)
-        values = [dict(found) for found in vectors]
+        values = [dict(found) for found in panels.vectors]
         for i in self.pointwise_needs:
             node = self.nodes[i]
             for k, found in enumerate(values):
                 if node.op == "affine":
-                    at = self.advance(sums_at[k][self.accumulator_of[i]], b.mul(loop.index, e.panel_row), self.label(i))
-                    found[i] = b.load(e.vector, at, self.label(i), e.panel_row)
+                    found[i] = sum_of(self.accumulator_of[i], k, self.label(i))
                 elif node.op == "constant":
                     found[i] = const(e.vector, node.attributes[0])
                 elif node.op == "load":
-                    found[i] = self.load(node.attributes, places[k][node.attributes], lanes[k])
+                    found[i] = self.load(node.attributes, places[k][node.attributes], panels.lanes[k])
                 elif i in self.spread:
                     found[i] = self.spread[i]
                 elif node.op in MOVES:
-                    found[i] = moved(self, i, features[k], there[k], found, rows_here)
+                    found[i] = moved(self, i, panels.features[k], panels.there[k], found, rows_here)
                 elif node.per_sample:
                     operands = [found[s] for s in node.inputs]
-                    found[i] = self.elementwise(node, self.label(i), operands, features[k], row_here)
+                    found[i] = self.elementwise(node, self.label(i), operands, panels.features[k], row)
         for i, buffer, later in self.kernel.stores:
             if not self.program.is_sum(buffer):
                 for k, found in enumerate(values):
-                    self.store(found[i], buffer, places[k][buffer, later], lanes[k])
-        self.add_to_sums(values, starts, row_here)
-        b.end(loop)
+                    self.store(found[i], buffer, places[k][buffer, later], panels.lanes[k])
+        self.add_to_sums(values, panels.starts, row)
+
+    def advanced(self, panels: Panels, rows: Value) -> Panels:
+        """The same panels from so many rows later on."""
+
+        def later(start: dict[Key, Value]) -> dict[Key, Value]:
+            sums = {key: at for key, at in start.items() if self.program.is_sum(key[0])}
+            return {key: self.advance(at, self.b.mul(self.row_bytes[key], rows), key[0]) for key, at in start.items()} | sums
+
+        return panels._replace(starts=list(map(later, panels.starts)), rows_from=later(panels.rows_from))
 
     def add_to_sums(self, values: list[dict[int, Value]], starts: list[dict[Key, Value]], row: Value) -> None:
         """Add a row's values to sums of `SUM_ROWS` rows each, the first of them in place of what was there."""

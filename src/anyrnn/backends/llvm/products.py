@@ -27,6 +27,7 @@ from anyrnn.backends.llvm.tiles import (
     Kind,
     Tiles,
     following_block,
+    short_products,
     strip_rows,
 )
 
@@ -98,6 +99,8 @@ class Products:
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         self.alike = self._alike()
+        self.is_short = Value("false", "i1")
+        """whether all products of a group are a single block, so that `short_tile` makes the sums of whole ones"""
 
     def _is_zero(self, operand: Operand, standing: tuple[Value, Value] | None) -> Value | None:
         """Whether an operand is zero now, and its weights are packed: a state in the first step that the caller gave no first
@@ -210,7 +213,33 @@ class Products:
         for which, alike in enumerate(self.alike):
             self._note_starts(which, alike)
         self._cut()
+        if self.may_be_short:
+            self.is_short = b.compare("eq", self.blocks[0], i64(1), "is_short")
         self.fetches.note(group.first_panel, group.panels, product_panels)
+
+    @property
+    def may_be_short(self) -> bool:
+        """Where all operands are known before the loop; others are states, which have few features in small steps alone. Training
+        waits for what it keeps, and shows no gain.
+        """
+        operands, program = self.shaped.operands, self.kernel.program
+        keeps = program.reverse or any(buffer.role == "saved" for buffer in program.buffers)
+        alone = len(self.alike) == 1 and all(o.foldable and o.heads == 1 for o in operands)
+        return alone and not keeps and self.kernel.machine.wide
+
+    def short_tile(self, row: Value) -> list[dict[int, list[Value]]]:
+        """The sums of a highest tile from a row on, in registers: for each row, by accumulator, those of all panels."""
+        b, e, (alike,) = self.b, self.element, self.alike
+        products = iter(short_products(b, e, self.kernel.machine, alike.kind, alike.table, row))
+        starts = {a: self._first(a, row) for a in alike.accumulators}
+        found: list[dict[int, list[Value]]] = []
+        for i in range(self.shaped.heights[0]):
+            sums = {}
+            for a, places in starts.items():
+                before = [b.load(e.vector, b.at(at, b.mul(apart, i), "i8"), "before", e.panel_row) for at, apart in places]
+                sums[a] = [b.fadd(value, next(products), "sum") for value in before]
+            found.append(sums)
+        return found
 
     def _cut(self) -> None:
         """Say whether rows go in strips of several tiles, and how many blocks a piece of the weights of operands that are alike
