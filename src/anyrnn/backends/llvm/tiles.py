@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
@@ -133,9 +133,9 @@ def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value
     return b.load(type, b.at(entry, OPERAND.index(name), I64), name)
 
 
-def following_block(b: Function, kind: Kind, operand: Value, feature: Value) -> list[Value]:
-    """The block after one of operands that are alike: the operand's entry and the first feature."""
-    feature = b.add(feature, BLOCK_FEATURES, "feature")
+def following_block(b: Function, kind: Kind, operand: Value, feature: Value, blocks: Value | int = 1) -> list[Value]:
+    """The block after some of operands that are alike: the operand's entry and the first feature."""
+    feature = b.add(feature, b.mul(i64(blocks), BLOCK_FEATURES), "feature")
     finished = b.compare("sge", feature, operand_word(b, operand, "depth"), "finished")
     operand = b.select(finished, b.at(operand, kind.words, I64), operand, "operand")
     return [operand, b.select(finished, i64(0), feature, "feature")]
@@ -204,6 +204,8 @@ class _Products:
         self.sums, self.starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
         self.tall = kind.tall(machine)
+        self.pairs = kind.count * kind.width < TILE_VECTORS and not machine.low_tiles
+        """whether a single row multiplies two blocks at once, for the few sums of one wait for each other"""
         self._blocks(self._tiles())
         b.ret()
 
@@ -234,6 +236,17 @@ class _Products:
         features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
         block = Block(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
         places = self._places(blocks.index, starts)
+        if self.pairs:
+            is_pair = self._is_pair(block, depth, blocks.index)
+            b.either(is_pair, lambda: self._add_pair(block, places), lambda: self._add_block(block, places, tiles))
+            blocks.step = b.select(is_pair, i64(2), i64(1), "blocks")
+        else:
+            self._add_block(block, places, tiles)
+        b.end(blocks, following_block(b, kind, operand, feature, blocks.step))
+
+    def _add_block(self, block: Block, places: list[tuple[Value, Value]], tiles: list[tuple[Value, Value, int]]) -> None:
+        """Add its products to the sums of all tiles."""
+        b, e = self.b, self.element
         values = [block.first, self.sums, *(before for before, _ in places)]
         names = ["first", "tile", *("before" for _ in places)]
         cursor = b.load(I64, self.fetches, "cursor")
@@ -241,13 +254,58 @@ class _Products:
             tile = b.loop("tile", begin, end, height, list(zip(names, values, strict=True)))
             b.store(cursor, self.fetches)  # each tile fetches for its own rows
             first, sums, *befores = tile.values
-            all_sums = [b.at(sums, kind.sum_at(e, a, k), "i8", "sum_at") for a in range(kind.count) for k in range(kind.width)]
-            here = [Place(*each) for each in zip(all_sums, befores, (apart for _, apart in places), strict=True)]
+            here = [Place(*each) for each in zip(self._sums_at(sums), befores, (apart for _, apart in places), strict=True)]
             self._tile(block, tile.index, first, height, here)
             steps = [block.row_bytes, i64(e.panel_row), *(apart for _, apart in places)]
             following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
             values = b.end(tile, following)
-        b.end(blocks, following_block(b, kind, operand, feature))
+
+    def _is_pair(self, block: Block, depth: Value, number: Value) -> Value:
+        """Whether there is one row, and after a block another of the same operand, both with all features and packed weights."""
+        b = self.b
+        last = b.add(block.feature, 2 * BLOCK_FEATURES, "pair_end")
+        tests = [
+            b.compare("eq", self.rows, i64(1), "one_row"),
+            b.compare("sle", last, depth, "two_whole"),
+            b.compare("slt", b.add(number, 1), self.end, "another"),
+        ]
+        if self.kind.stands == "squares":
+            standing = b.load(PTR, b.at(block.operand, len(OPERAND), I64), "standing")
+            tests.append(b.compare("eq", standing, Value("null", PTR), "is_packed"))
+        return reduce(lambda x, y: b.binary("and", x, y, "is_pair"), tests)
+
+    def _add_pair(self, block: Block, places: list[tuple[Value, Value]]) -> None:
+        """Add the products of a block and of the next one to the sums of a single row."""
+        b, e, kind, vectors = self.b, self.element, self.kind, range(len(places))
+        panels = BLOCK_FEATURES // e.lanes
+        second = b.at(block.first, b.mul(block.panel_bytes, panels), "i8", "second")
+        further = b.mul(block.weight_bytes, BLOCK_FEATURES, "further")
+        sums = [(f"sum{v}.of_{block}", const(e.vector, 0.0)) for block in ("first", "second") for v in vectors]
+        panel = b.loop(
+            "panel", 0, i64(panels), 1, [("first", block.first), ("second", second), ("weights", block.weights), *sums], once=True
+        )
+        carried = list(zip(["weights", *(name for name, _ in sums)], panel.values[2:], strict=True))
+        loop = b.loop("k", 0, i64(e.lanes), 1, carried, once=True)
+        here, *totals = loop.values
+        aligned = e.bytes if kind.stands == "rows" else e.panel_row
+        following: list[Value] = []
+        for row, weights in ((panel.values[0], here), (panel.values[1], b.at(here, further, "i8", "weights"))):
+            factor = b.splat(b.load(e.type, b.at(row, loop.index, e.type), "factor"), e.lanes, "factor")
+            for v in vectors:
+                weight = b.load(e.vector, b.at(weights, v * e.lanes, e.type), "weight", aligned)
+                following.append(b.fma(factor, weight, totals[len(following)], "sum"))
+        after = b.end(loop, [b.at(here, block.weight_bytes, "i8", "weights"), *following])
+        rows = [b.at(row, block.panel_bytes, "i8", "row") for row in panel.values[:2]]
+        found = b.end(panel, [*rows, *after])[3:]
+        for v, (sum, (before, _)) in enumerate(zip(self._sums_at(self.sums), places, strict=True)):
+            total = b.fadd(b.load(e.vector, before, "before", e.panel_row), found[v], "sum")
+            b.store(b.fadd(total, found[v + len(places)], "sum"), sum, e.panel_row)
+
+    def _sums_at(self, first: Value) -> list[Value]:
+        """Where the sums of a row are, from the first one's address."""
+        kind = self.kind
+        offsets = [kind.sum_at(self.element, a, k) for a in range(kind.count) for k in range(kind.width)]
+        return [self.b.at(first, offset, "i8", "sum_at") for offset in offsets]
 
     def _starts(self) -> list[tuple[Value, list[tuple[Value, Value]]]]:
         """Of each sum, how many blocks were added before; and the first value of the strip's first row, for each panel: the
