@@ -79,6 +79,14 @@ def test_the_folder_is_the_users_alone(place: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_package_in_an_archive_keeps_nothing(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cache, "__file__", str(tmp_path / "archive.zip" / "anyrnn" / "_cache.py"))
+    monkeypatch.setattr(_cache, "BUILD", _cache._build())
+    assert made() == ("value", True)
+    assert made() == ("value", True)
+    assert not place.exists()
+
+
 @posix
 def test_a_folder_that_others_may_write_to_is_not_used(place: Path) -> None:
     made()

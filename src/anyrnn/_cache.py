@@ -99,14 +99,18 @@ def recalled(kind: str, key: str) -> Any:
 def _place(kind: str, key: str) -> tuple[Path, str] | None:
     """The file, and the key that is in it; None where nothing is kept."""
     place = folder()
-    if place is None or why_not(place):
+    if BUILD is None or place is None or why_not(place):
         return None
     key = f"{kind} {BUILD} {key}"
     return place / (DIGEST(key.encode(), digest_size=16).hexdigest() + ENDING), key
 
 
-def _build() -> str:
-    """What tells one state of the package, and of what it stands on, from another."""
+def _build() -> str | None:
+    """What tells one state of the package, and of what it stands on, from another; None where it is not in files of its own, but
+    in an archive.
+    """
+    if not Path(__file__).is_file():
+        return None
     digest = DIGEST("\n".join(sorted(_stamps(Path(__file__).parent))).encode(), digest_size=16).hexdigest()
     return f"{digest}, numpy {np.__version__}, python {platform.python_version()}"
 
