@@ -79,12 +79,19 @@ def test_the_folder_is_the_users_alone(place: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_package_in_an_archive_keeps_nothing(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cache, "__file__", str(tmp_path / "archive.zip" / "anyrnn" / "_cache.py"))
-    monkeypatch.setattr(_cache, "BUILD", _cache._build())
-    assert made() == ("value", True)
-    assert made() == ("value", True)
-    assert not place.exists()
+def test_a_package_in_an_archive_runs_and_keeps_nothing(place: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", Path(anyrnn.__file__).parent.parent, "anyrnn")
+    found = answers([start(place, f"import sys; sys.path.insert(0, {archive!r})\n"), start(place)])
+    assert len(found) == 1
+    assert len(list(place.iterdir())) == 3  # of the second
+
+
+def test_a_link_to_nowhere_beside_the_sources_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    before = list(_cache._stamps(tmp_path))
+    (tmp_path / ".#b.py").symlink_to("nowhere")
+    assert list(_cache._stamps(tmp_path)) == before
+    assert not list(_cache._stamps(tmp_path / "nowhere"))
 
 
 @posix

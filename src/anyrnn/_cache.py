@@ -116,12 +116,13 @@ def _build() -> str | None:
 
 
 def _stamps(folder: Path | str) -> Iterator[str]:
-    """Of the package's files. Quicker than with Path: every process does it."""
-    with os.scandir(folder) as entries:
+    """Of the package's files, as far as they can be read. Quicker than with Path: every process does it."""
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith((".py", ".ll")):
-                found = entry.stat()
-                yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
+                with suppress(OSError):  # an editor's link to nowhere
+                    found = entry.stat()
+                    yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
             elif entry.name != "__pycache__" and entry.is_dir():
                 yield from _stamps(entry.path)
 

@@ -32,7 +32,12 @@ class AwaitedLock(ForkedLock):
             os.register_at_fork(before=self._take, after_in_parent=self._leave)
 
     def _take(self) -> None:
-        self.now.acquire()
+        """Whatever a signal's handler raises meanwhile: Python shows what a hook raises, and forks all the same."""
+        try:
+            self.now.acquire()
+        except BaseException:
+            self._take()
+            raise
 
     def _leave(self) -> None:
         self.now.release()

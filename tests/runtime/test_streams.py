@@ -59,19 +59,30 @@ def test_after_an_interrupted_call_it_waits_for_a_reset():
     stream.step(x[0])
     whole = list(stream._layers)
 
-    def interrupted(*given):
-        raise KeyboardInterrupt
+    def refusing(*given):
+        raise ValueError("no")
+
+    stream._layers[0] = (refusing, whole[0][1])
+    with pytest.raises(ValueError, match="no"):
+        stream.step(x[1])
+    stream._layers[:] = whole
+    assert np.array_equal(stream.step(x[1]), output[1])
 
     for place in (0, 1):
+        stream.reset()
+        stream.step(x[0])
+
+        def interrupted(*given, layer=whole[place][0]):
+            layer(*given)
+            raise KeyboardInterrupt
+
         stream._layers[place] = (interrupted, whole[place][1])
         with pytest.raises(KeyboardInterrupt):
             stream.step(x[1])
         stream._layers[:] = whole
-        if place == 0:
-            assert np.array_equal(stream.step(x[1]), output[1])
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="a call of this stream was interrupted"):
-            stream.step(x[1])
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a call of this stream was interrupted"):
+                stream.step(x[1])
     stream.reset()
     assert np.array_equal([stream.step(step) for step in x], output)
 

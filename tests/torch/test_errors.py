@@ -270,9 +270,11 @@ def test_a_replaced_parameter_of_another_form_is_refused() -> None:
         layer(torch.zeros(2, 2, 3))
 
 
-@pytest.mark.parametrize(("cell", "name"), [("gru", "weight_ih_l0"), ("gru", "bias_hh_l0"), ("antisymmetric_rnn", "W_l0")])
+@pytest.mark.parametrize(
+    ("cell", "name"), [("gru", "weight_ih_l0"), ("gru", "bias_hh_l0"), ("gru", "h0_l0"), ("antisymmetric_rnn", "W_l0")]
+)
 def test_none_in_the_place_of_a_parameter_is_refused(cell: str, name: str) -> None:
-    layer = anyrnn.torch.Recurrent(cell, 3, 4)
+    layer = anyrnn.torch.Recurrent(cell, 3, 4, learned_state=name == "h0_l0")
     for _ in range(2):
         layer(torch.zeros(2, 2, 3))
     setattr(layer, name, None)

@@ -41,7 +41,7 @@ class Stream(Uncopied):
         self._layers = [(layers[layer.name], tuple(places[name] for name in layer.inputs)) for layer in network.running]
         self._outputs = [places[name] for name in network.outputs]
         self._changed = min([places[name] for name in network.recurrent], default=len(names))
-        """The place of the first result after which states are not what they were."""
+        """The place of the first result of a layer that has states."""
         self._interrupted = False
         only, alone = self._layers[0][0], len(self._layers) == len(self._outputs) == len(network.inputs) == 1
         self._only = only.__call__ if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
@@ -75,8 +75,9 @@ class Stream(Uncopied):
         try:
             for layer, inputs in self._layers:
                 values.append(layer(*[values[i] for i in inputs]))
-        except BaseException:
-            self._interrupted = len(values) > self._changed
+        except BaseException as error:
+            refused = isinstance(error, (TypeError, ValueError)) and len(values) == self._changed  # before it did anything
+            self._interrupted = len(values) >= self._changed and not refused
             raise
         if len(self._outputs) == 1:
             return values[self._outputs[0]]

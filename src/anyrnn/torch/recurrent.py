@@ -304,6 +304,7 @@ class Recurrent(RecurrentBase):
         found = []
         for state, names, size in zip(network.graph.states, network.first_names, network.state_sizes, strict=True):
             of_units = [getattr(self, name) for name in names]
+            self._check_there(names, of_units)
             shape = (size,) if state.shape else ()
             for name, tensor in zip(names, of_units, strict=True):
                 if tensor.shape != shape or tensor.dtype != like.dtype or tensor.device != like.device:

@@ -198,7 +198,36 @@ finally:
 """
 
 
+INTERRUPTED_FORK = """
+import os, signal, threading, time
+from anyrnn.backends.llvm import target
+
+held, done = threading.Event(), []
+
+def hold():
+    with target.LOCK.now:
+        held.set()
+        time.sleep(0.5)
+        done.append(True)
+
+def interrupt(*_):
+    raise KeyboardInterrupt  # which Python shows and drops
+
+signal.signal(signal.SIGALRM, interrupt)
+threading.Thread(target=hold).start()
+held.wait()
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+child = os.fork()
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert done
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_compiles_that_was_forked_while_another_thread_did() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False, timeout=120)
+@pytest.mark.parametrize("program", [FORKS, INTERRUPTED_FORK], ids=["compiling", "interrupted"])
+def test_a_fork_waits_for_llvm(program: str) -> None:
+    """So that the child can compile, which was forked while another thread did."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -82,7 +82,8 @@ class Copies:
             note = b.label("note")
             b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
             b.place(note)
-            again = self._hash(b, rows_at, numbers)  # another thread may have written to them meanwhile
+            # another thread may have written to them meanwhile; what it takes back before this is not seen
+            again = self._hash(b, rows_at, numbers)
             sure = b.select(b.compare("eq", again, found, "same"), found, i64(0), "sure")
             place = b.at(prints, group.index, "i64", "print")  # another call may read it: only now is it true
             b.line(f"store atomic {sure.typed}, ptr {place} release, align 8")

@@ -14,6 +14,7 @@ from anyrnn.sequence.network import Network
 RESTING: list[Scratch] = []
 """What calls have worked in and others may; one for each call at a time."""
 MOST_RESTING, LARGEST_RESTING = 4, 2**28
+"""Blocks, as few threads call at once, and bytes of one, beside which a call takes longer than the system to give memory anew."""
 
 
 class Pool:

@@ -220,11 +220,11 @@ class Products:
     @property
     def may_be_short(self) -> bool:
         """Where all operands are known before the loop; others are states, which have few features in small steps alone. Training
-        waits for what it keeps, and shows no gain.
+        waits for what it keeps, and shows no gain. Weights that are read in squares are of fewer rows than a tile.
         """
         operands, program = self.shaped.operands, self.kernel.program
         keeps = program.reverse or any(buffer.role == "saved" for buffer in program.buffers)
-        alone = len(self.alike) == 1 and all(o.foldable and o.heads == 1 for o in operands)
+        alone = len(self.alike) == 1 and all(o.foldable and o.heads == 1 and o.stands != "rows" for o in operands)
         return alone and not keeps and self.kernel.machine.wide
 
     def short_tile(self, row: Value) -> list[dict[int, list[Value]]]:

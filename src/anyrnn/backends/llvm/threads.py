@@ -18,6 +18,7 @@ import ctypes
 import math
 import operator
 import os
+import pkgutil
 import platform
 import re
 import signal
@@ -53,7 +54,8 @@ def _sleep(system: str, machine: str) -> str:
 
 def _text(names: Sequence[str], system: str, machine: str) -> str:
     """Sections of team.ll, with their numbers."""
-    parts = re.split(r"^;; (.+)\n", Path(__file__).with_name("team.ll").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = pkgutil.get_data("anyrnn.backends.llvm", "team.ll") or b""  # which may be in an archive
+    parts = re.split(r"^;; (.+)\n", text.decode(), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     faults = [int(getattr(signal, name)) for name in FAULTS if hasattr(signal, name)]
     return Template("".join(sections[name] for name in names)).substitute(

@@ -280,7 +280,7 @@ class _Products:
         panels = BLOCK_FEATURES // e.lanes
         second = b.at(block.first, b.mul(block.panel_bytes, panels), "i8", "second")
         further = b.mul(block.weight_bytes, BLOCK_FEATURES, "further")
-        sums = [(f"sum{v}.of_{block}", const(e.vector, 0.0)) for block in ("first", "second") for v in vectors]
+        sums = [(f"sum{v}.of_{which}", const(e.vector, 0.0)) for which in ("first", "second") for v in vectors]
         panel = b.loop(
             "panel", 0, i64(panels), 1, [("first", block.first), ("second", second), ("weights", block.weights), *sums], once=True
         )
