@@ -164,7 +164,6 @@ def test_nan_passes_through(random):
         (np.zeros((3, 2, 4), np.float32), TypeError, "x should be a NumPy array of float64, got float32"),
         ([[0.0] * 4], TypeError, "x should be a NumPy array of float64, got list"),
         (np.zeros(4), ValueError, "x should be 2-D .* or 3-D, got 1-D"),
-        (np.ma.masked_array(np.zeros((3, 2, 4)), True), TypeError, "x is a masked array, and its mask would be ignored"),
         (np.zeros((0, 2, 4)), ValueError, "x has no steps"),
     ],
 )
@@ -184,6 +183,20 @@ def test_bad_input(x, error, words):
 def test_bad_states(state, error, words):
     with pytest.raises(error, match=words):
         make("lstm")(np.zeros((3, 2, 4)), state)
+
+
+def test_masked_arrays_are_refused():
+    """Wherever numbers are given: their masks would be ignored."""
+    layer = make("gru")
+    x, state = np.zeros((3, 2, 4)), np.zeros((1, 2, 7))
+    y, _, reserve = layer.forward_training(x)
+    for given, call in [
+        (x, layer), (state, lambda s: layer(x, s)), (y, lambda d: layer.backward(reserve, d)),
+        (state, lambda d: layer.backward(reserve, None, d)),
+        (y[-1], lambda d: layer.backward(reserve, d_last_output=d)), (x[0], layer.stream(2)),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match="is a masked array, and its mask would be ignored"):
+            call(np.ma.masked_array(given, True))
 
 
 def test_bad_cotangents_and_memory(random):

@@ -34,8 +34,7 @@ class Arrays:
         if not isinstance(x, np.ndarray) or x.dtype != self.dtype:
             kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
             raise TypeError(f"{who} should be a NumPy array of {self.dtype}, got {kind}")
-        if type(x) is not np.ndarray and hasattr(x, "mask"):  # numpy.ma, which few have imported
-            raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps, mask=")
+        check_unmasked(x, who)
         if x.ndim not in (2, 3):
             raise ValueError(f"{who} should be 2-D [T, {features}] or 3-D, got {x.ndim}-D")
         if x.shape[-1] != features:
@@ -85,6 +84,7 @@ class Arrays:
                 raise ValueError(f"{who} {spec.name} should have shape {(units, *sides, size)}, got {array.shape}")
             if array.dtype != self.dtype:
                 raise TypeError(f"{who} {spec.name} should be {self.dtype}, got {array.dtype}")
+            check_unmasked(array, f"{who} {spec.name}")
         return arrays
 
     def new_sequence(self, steps: int, rows: int, features: int) -> Array:
@@ -165,10 +165,17 @@ class Arrays:
         width = self.network.width
         if not isinstance(d_last, np.ndarray):
             raise TypeError(f"{who} should be a NumPy array, got {type(d_last).__name__}")
+        check_unmasked(d_last, who)
         last = d_last if batched else d_last[None]
         if last.shape != (rows, width) or last.dtype != self.dtype:
             raise ValueError(f"{who} should be {self.dtype} {(rows, width)}, got {last.dtype} {last.shape}")
         return last
+
+
+def check_unmasked(array: Array, who: str) -> None:
+    """Raises: TypeError for an array of numpy.ma, which few have imported."""
+    if type(array) is not np.ndarray and hasattr(array, "mask"):
+        raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps of x, mask=")
 
 
 def given_back(states: Sequence[Array], batched: bool) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
-from anyrnn.numpy.arrays import strides
+from anyrnn.numpy.arrays import check_unmasked, strides
 from anyrnn.numpy.parameters import own_states
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class Stream(Uncopied):
         if not isinstance(value, np.ndarray) or value.dtype != place.dtype:
             kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
             raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
+        check_unmasked(value, name)
         if value.shape != place.shape:
             of_rows = "; stream(rows=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
             raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}{of_rows}")
