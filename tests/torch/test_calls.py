@@ -225,7 +225,7 @@ def test_calls_from_several_threads(native_threads: int) -> None:
 
 
 def test_weights_that_another_thread_writes_to_and_puts_back() -> None:
-    """Whatever calls have read meanwhile, none of it is kept: afterwards the weights are what they were."""
+    """Of many rows, so that a look behind the packing sees what one before it did not: afterwards nothing of them is kept."""
     torch.set_num_threads(1)
     x = draw(2, 1, 16)
     for _ in range(20):

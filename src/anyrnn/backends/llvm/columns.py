@@ -192,7 +192,7 @@ class ColumnKernel(Emitter):
 
     def short_tiles(self) -> Value:
         """Go through the highest tiles of a whole group whose products are short; how many rows they were. Their sums stay in
-        registers, and the next tile is multiplied meanwhile: from strip to strip the pointwise part takes half as long again.
+        registers for the pointwise part, which is done while the next tile is multiplied.
         """
         b, products, height = self.b, self.products, self.shaped.heights[0]
         short = b.binary("and", products.is_short, self.is_whole(), "short")

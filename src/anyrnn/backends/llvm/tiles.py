@@ -144,7 +144,7 @@ def following_block(b: Function, kind: Kind, operand: Value, feature: Value, blo
 def short_products(b: Function, e: Element, machine: Machine, kind: Kind, operand: Value, row: Value) -> list[Value]:
     """Of a highest tile from a row on, by the packed weights of an operand's entry that has a single block: [row][sum][panel].
 
-    In registers and without the tables of longer products, whose words take as long to follow as such a tile to multiply.
+    In registers, and without what longer products need at every tile: places of sums, parts of the next weights, what to fetch.
     """
     height, vectors = kind.heights[0], range(kind.count * kind.width)
     depth, row_bytes, panel_bytes = (operand_word(b, operand, name) for name in ("depth", "row_bytes", "panel_bytes"))
