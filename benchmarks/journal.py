@@ -63,4 +63,5 @@ class Journal:
 def _result(data: dict[str, Any]) -> Result:
     row = Row(**{**data["row"], "lengths": tuple(data["row"]["lengths"]) if data["row"]["lengths"] else None})
     timings = {name: Timing(tuple(map(tuple, timing["blocks"]))) for name, timing in data["timings"].items()}
-    return Result(**{**data, "row": row, "timings": timings, "notes": tuple(data["notes"])})
+    parts = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+    return Result(**{**data, **parts, "row": row, "timings": timings})

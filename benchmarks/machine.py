@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from benchmarks.arithmetic import Arithmetic
+from benchmarks.job import Job
 from benchmarks.measure import Blocks, Reference
 from benchmarks.pointwise import Pointwise
-from benchmarks.reading import Reading
+from benchmarks.reading import Reading, packed_weights
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
 from benchmarks.suite import STREAMS
 
@@ -53,14 +54,15 @@ class Probe:
         reference = self.reading.reference(max(MEMORY_BYTES, 4 * last_cache_bytes()), 0, 0)
         self.memory_rate = reference.amount / _best(reference.call)
 
-    def references(self, result: Result) -> dict[str, Reference]:
+    def references(self, result: Result, job: Job) -> dict[str, Reference]:
         """Which to time in turn with a row."""
         row = result.row
         if row.mode in STREAMS or row.steps == row.samples == 1:
             return {}
         if row.samples <= FEW_SAMPLES and row.mode == "inference" and result.step_bytes:
-            reading = self.reading.reference(result.once_bytes, result.step_bytes, row.steps - 1)
-            return {"product": self.product, "reading": reading}
+            weights = packed_weights(job.module)
+            reading = self.reading.reference(result.once_bytes, result.step_bytes, row.steps - 1, weights)
+            return {"product": self.product, "read": reading}
         return {"product": self.product}
 
     @property

@@ -36,7 +36,7 @@ def prove(
     row: Row,
     settings: Settings,
     result: Result,
-    references: References = lambda result: {},
+    references: References = lambda result, job: {},
     times: int = 3,
     alone: Callable[..., float] = time_alone,
 ) -> list[Proof]:

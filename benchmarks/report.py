@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import Timing, geometric_mean
 from benchmarks.prove import Proof
-from benchmarks.result import OURS, Ceilings, Result
+from benchmarks.result import OURS, Ceilings, Result, middle
 from benchmarks.run import Settings
 from benchmarks.suite import STREAMS
 from benchmarks.targets import Run, missed
@@ -214,16 +214,22 @@ def _row(result: Result, ceilings: Ceilings) -> dict[str, Any]:
         "array_bytes": result.array_bytes,
         "elements": dict(result.elements),
         "input_flops": result.input_flops,
-        "product_gflops": result.product_rate and result.product_rate / 1e9,
-        "lstm_gflops": result.lstm_rate and result.lstm_rate / 1e9,
-        "input_gflops": result.input_rate and result.input_rate / 1e9,
-        "read_gigabytes_per_second": result.read_rate and result.read_rate / 1e9,
+        "product_gflops": _billions(result.product_rates),
+        "lstm_gflops": _billions(result.lstm_rates),
+        "input_gflops": _billions(result.input_rates),
+        "read_gigabytes_per_second": _billions(result.read_rates),
         "peak_fraction": result.peak_fraction,
         "arithmetic_fraction": result.arithmetic_fraction(ceilings),
         "bandwidth_fraction": result.bandwidth_fraction,
         "ratios": result.ratios,
         "ratio_to_best": result.ratio_to_best,
     }
+
+
+def _billions(rates: Sequence[float]) -> float | None:
+    """The rate of the middle round."""
+    rate = middle(rates)
+    return rate and rate / 1e9
 
 
 def _timing(timing: Timing) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal
 
 from benchmarks.measure import Timing
@@ -53,16 +54,14 @@ class Result:
     """Of the products with the input, which are made for many steps at once."""
     elements: Mapping[str, int] = field(default_factory=dict)
     """Of the ops that are no products, by name."""
-    product_rate: float | None = None
-    """Flops a second of a library's large product, timed in turn with the row."""
-    read_rate: float | None = None
-    """Bytes a second of reading `weight_bytes` as the row does, those of the input once and `step_bytes` again and again; timed
-    in turn with the row.
-    """
-    lstm_rate: float | None = None
-    """Flops a second of an LSTM of the row's sizes, for cells that torch.nn does not have; timed in turn with the row."""
-    input_rate: float | None = None
-    """Flops a second of the products with the input by a library, for the same cells; timed in turn with the row."""
+    product_rates: tuple[float, ...] = ()
+    """Flops a second of a library's large product in each round, as all rates timed in turn with the row."""
+    read_rates: tuple[float, ...] = ()
+    """Bytes a second of reading `weight_bytes` as the row does, those of the input once and `step_bytes` again and again."""
+    lstm_rates: tuple[float, ...] = ()
+    """Flops a second of an LSTM of the row's sizes, for cells that torch.nn does not have."""
+    input_rates: tuple[float, ...] = ()
+    """Flops a second of the products with the input by a library, for the same cells."""
     first_seconds: Mapping[str, float] = field(default_factory=dict)
     """Each system's first call, with whatever it compiles, or loads from a cache on disk."""
     notes: tuple[str, ...] = ()
@@ -83,9 +82,14 @@ class Result:
         return self.weight_bytes - (self.row.steps - 1) * self.step_bytes
 
     @property
+    def seconds_of_rounds(self) -> list[float]:
+        return self.timings[OURS].block_medians if self.status == "ok" else []
+
+    @property
     def peak_fraction(self) -> float | None:
         """Of the rate of a large product."""
-        return self.rate / self.product_rate if self.rate and self.product_rate else None
+        rounds = zip(self.seconds_of_rounds, self.product_rates, strict=True) if self.product_rates else ()
+        return middle(self.flops / seconds / rate for seconds, rate in rounds)
 
     def arithmetic_fraction(self, ceilings: Ceilings) -> float | None:
         """Of what the machine's registers allow."""
@@ -97,20 +101,31 @@ class Result:
         once, over ours. Of both, multiplying at the rate of a large product counts instead where it takes longer. None where many
         samples share the weights.
         """
-        if not self.seconds or not self.read_rate or not self.product_rate:
+        if not self.read_rates or not self.product_rates:
             return None
         later = self.row.steps - 1
         multiplied = (self.flops - self.input_flops) * later / self.row.steps
-        of_steps = max(later * self.step_bytes / self.read_rate, multiplied / self.product_rate)
-        return (of_steps + max(self.once_bytes / self.read_rate, self.input_flops / self.product_rate)) / self.seconds
+
+        def fraction(seconds: float, read_rate: float, product_rate: float) -> float:
+            of_steps = max(later * self.step_bytes / read_rate, multiplied / product_rate)
+            return (of_steps + max(self.once_bytes / read_rate, self.input_flops / product_rate)) / seconds
+
+        return middle(map(fraction, self.seconds_of_rounds, self.read_rates, self.product_rates))
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Each peer's time over ours: above 1, anyrnn is faster."""
-        if not self.seconds:
-            return {}
-        return {peer: timing.median / self.seconds for peer, timing in self.timings.items() if peer != OURS}
+        """Each peer's time over ours: above 1, anyrnn is faster. The middle one of the rounds' ratios, as neighbours come and go
+        between rounds, and slow down both of a round.
+        """
+        ours = self.seconds_of_rounds
+        pairs = {peer: zip(timing.block_medians, ours, strict=True) for peer, timing in self.timings.items() if peer != OURS}
+        return {peer: median(theirs / seconds for theirs, seconds in rounds) for peer, rounds in pairs.items()} if ours else {}
 
     @property
     def ratio_to_best(self) -> float | None:
         return min(self.ratios.values(), default=None)
+
+
+def middle(values: Iterable[float]) -> float | None:
+    """The median; None of no values."""
+    return median(found) if (found := list(values)) else None

@@ -19,7 +19,7 @@ from benchmarks.result import OURS, Result
 from benchmarks.suite import TORCH_CELLS, Row
 from benchmarks.systems import System
 
-References = Callable[[Result], Mapping[str, Reference]]
+References = Callable[[Result, Job], Mapping[str, Reference]]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -41,9 +41,9 @@ class Settings:
         return self.blocks
 
 
-def run_row(row: Row, settings: Settings, references: References = lambda result: {}) -> Result:
+def run_row(row: Row, settings: Settings, references: References = lambda result, job: {}) -> Result:
     """Never raises for what one row or one peer cannot do: the result says so. `references` gives what else to time in turn with
-    the systems: `product` and `reading`.
+    the systems: `product` and `read`.
     """
     try:
         job = Job(row, DTYPES[settings.dtype], settings.threads)
@@ -79,20 +79,21 @@ def run_row(row: Row, settings: Settings, references: References = lambda result
             return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
 
     found = Result(row, "ok", "", {}, job.flops, job.weight_bytes, job.step_bytes, job.array_bytes, job.input_flops, job.elements)
-    beside = dict(references(found))
+    beside = dict(references(found, job))
     if row.cell not in TORCH_CELLS:
         beside["lstm"] = _lstm(replace(row, cell="lstm"), settings.dtype, settings.threads)
         beside |= {"input": _input_products(job)} if job.input_flops else {}
     calls = {name: system.call for name, system in systems.items()} | {name: r.call for name, r in beside.items()}
     timings = measure(calls, settings.blocks_for(row))
-    rates = {name: reference.amount / timings.pop(name).median for name, reference in beside.items()}
+    rates = {
+        f"{name}_rates": tuple(reference.amount / seconds for seconds in timings.pop(name).block_medians)
+        for name, reference in beside.items()
+    }
     changed = [name for name, value in ours.results().items() if not torch.equal(value, results[name])]
     if changed:
         reason = f"after the timed calls {', '.join(changed)} has other bits than before"
         return Result(row, "wrong", reason, first_seconds=first, notes=tuple(notes))
-    found = replace(found, timings=timings, product_rate=rates.get("product"), read_rate=rates.get("reading"))
-    found = replace(found, lstm_rate=rates.get("lstm"), input_rate=rates.get("input"))
-    return replace(found, first_seconds=first, notes=tuple(notes))
+    return replace(found, timings=timings, first_seconds=first, notes=tuple(notes), **rates)
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from functools import cache
 from anyrnn import cells
 from anyrnn.passes.compile import plan
 from benchmarks.measure import geometric_mean
-from benchmarks.result import FEW_SAMPLES, Ceilings, Result
+from benchmarks.result import FEW_SAMPLES, Ceilings, Result, middle
 from benchmarks.suite import DIGITS, TORCH_CELLS
 
 
@@ -59,14 +59,13 @@ def of_reading(result: Result, run: Run) -> float | None:
 
 def parts_of_time(result: Result, run: Run) -> str:
     """How much of its time the parts are. What a row is held against is arithmetic, or sequences where they take longer."""
-    parts = _parts(result, run.ceilings)
-    if parts is None or not result.seconds:
+    rate, input_rate = middle(result.lstm_rates), middle(result.input_rates)
+    if not rate or not run.ceilings.memory or not result.seconds:
         return ""
-    products, others, arrays = (part / result.seconds for part in parts)
+    products, others, arrays = (part / result.seconds for part in _parts(result, run.ceilings, rate))
     told, rest = f"products {products:.2f}", max(0.0, 1 - products - others - arrays)
-    if result.input_rate and result.lstm_rate:
-        of_states = (result.flops - result.input_flops) / result.lstm_rate
-        by_torch = (of_states + result.input_flops / result.input_rate) / result.seconds
+    if input_rate:
+        by_torch = ((result.flops - result.input_flops) / rate + result.input_flops / input_rate) / result.seconds
         told += f" ({by_torch:.2f} with the input's as torch has them)"
     return f"; of its time: {told}, other arithmetic {others:.2f}, sequences {arrays:.2f}, all else {rest:.2f}"
 
@@ -89,18 +88,20 @@ def of_bound(result: Result, run: Run) -> float | None:
     """Of the time of its products at an LSTM's rate and of its other arithmetic at the machine's, or of the memory's where arrays
     take longer.
     """
-    parts = _parts(result, run.ceilings)
-    if parts is None or not result.seconds:
+    if not result.lstm_rates or not run.ceilings.memory:
         return None
-    products, others, arrays = parts
-    return max(products + others, arrays) / result.seconds
+
+    def fraction(seconds: float, rate: float) -> float:
+        products, others, arrays = _parts(result, run.ceilings, rate)
+        return max(products + others, arrays) / seconds
+
+    return middle(map(fraction, result.seconds_of_rounds, result.lstm_rates))
 
 
-def _parts(result: Result, ceilings: Ceilings) -> tuple[float, float, float] | None:
-    """The least seconds of products, of other arithmetic, of reading and writing sequences."""
-    if not result.lstm_rate or not ceilings.memory:
-        return None
-    return result.flops / result.lstm_rate, ceilings.pointwise(result.elements), result.array_bytes / ceilings.memory
+def _parts(result: Result, ceilings: Ceilings, rate: float) -> tuple[float, float, float]:
+    """The least seconds of products at a rate, of other arithmetic, of reading and writing sequences."""
+    arrays = result.array_bytes / ceilings.memory if ceilings.memory else 0.0
+    return result.flops / rate, ceilings.pointwise(result.elements), arrays
 
 
 def is_standard(result: Result, mode: str) -> bool:

@@ -39,7 +39,7 @@ def test_the_target_that_is_missed_by_most_chooses() -> None:
     row = Row("lstm", 28, 200, 28, 256)
 
     def measured(ratio: float, peak: float) -> Result:
-        return replace(timed(row, ratio), product_rate=10**6 / peak)
+        return replace(timed(row, ratio), product_rates=(10**6 / peak,))
 
     more = iter((measured(2.0, 0.3), measured(0.5, 0.4)))
     ((_, result),) = measure_again(Run([measured(0.9, 0.5)], Ceilings(None, None), 2, 2**20), lambda row: next(more))

@@ -16,9 +16,9 @@ MACHINE = {"cpu": "A processor", "cores": 2, "load": 0.0, "second_cache_bytes": 
 def timed(row: Row, ours: float, flops: int, weights: int = 0, arrays: int = 0, **peers: float) -> Result:
     """A result of one call each, in seconds."""
     timings = {name: Timing(((seconds,),)) for name, seconds in {"anyrnn": ours, **peers}.items()}
-    reads = 50e9 if weights else None
+    reads = (50e9,) if weights else ()
     counts = (flops, weights * row.steps, weights, arrays)
-    return Result(row, "ok", "", timings, *counts, product_rate=300e9, read_rate=reads, lstm_rate=200e9)
+    return Result(row, "ok", "", timings, *counts, product_rates=(300e9,), read_rates=reads, lstm_rates=(200e9,))
 
 
 LAYERNORM = Row("lstm_layernorm", *DIGITS, "training")
@@ -50,6 +50,19 @@ def test_figures(report: Report) -> None:
     assert wrong.peak_fraction is None
 
 
+def test_a_neighbour_that_comes_between_rounds_changes_no_ratio(report: Report) -> None:
+    """Both sides take twice as long from the second round on; quick calls are many in the first."""
+    result = report.results[2]
+    timings = {"anyrnn": Timing(((0.01,) * 9, (0.02,), (0.02,))), "torch": Timing(((0.02,), (0.04,), (0.04,)))}
+    rates = {"product_rates": (3e11, 15e10, 15e10), "read_rates": (5e10, 25e9, 25e9), "lstm_rates": (2e11, 1e11, 1e11)}
+    slowed = replace(result, timings=timings, **rates)
+    assert slowed.ratios == {"torch": pytest.approx(2.0)}
+    assert slowed.bandwidth_fraction == pytest.approx(result.bandwidth_fraction)
+    assert slowed.peak_fraction == pytest.approx(result.peak_fraction)
+    run = targets.Run(report.results, report.ceilings, 2, 2**20)
+    assert targets.of_bound(slowed, run) == pytest.approx(targets.of_bound(result, run))
+
+
 def test_means_of_few_rows_are_held_against_nothing(report: Report) -> None:
     assert not any("geometric mean" in line for line in report.missed)
 
@@ -74,7 +87,7 @@ def test_what_is_below_target(report: Report, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_products_with_the_input_take_by_a_library_is_told_of_a_miss(report: Report) -> None:
     """Of 40 ms at the LSTM's rate a quarter is the input's: 10 ms, and at 100 GFLOP/s 20."""
-    slow = replace(timed(LAYERNORM, 0.100, 8 * 10**9), input_flops=2 * 10**9, input_rate=100e9)
+    slow = replace(timed(LAYERNORM, 0.100, 8 * 10**9), input_flops=2 * 10**9, input_rates=(100e9,))
     parts = "products 0.40 (0.50 with the input's as torch has them), other arithmetic 0.00, sequences 0.00, all else 0.60"
     [line] = missed(report, slow)
     assert line.endswith(parts)

@@ -276,11 +276,12 @@ class ColumnKernel(Emitter):
         b, e = self.b, self.element
         panels = self.panels_from(row, panels_of_group, all_lanes)
         count = len(self.shaped.accumulators)
-        sums_at = [[self.products.sum_at(a, k, sums) for a in range(count)] if sums else [] for k in panels_of_group]
+        found_at = [[self.products.found_at(a, k, sums, row) for a in range(count)] if sums else [] for k in panels_of_group]
         loop = b.loop("row_of_tile", 0, height)
 
         def sum_of(a: int, k: int, name: str) -> Value:
-            return b.load(e.vector, self.advance(sums_at[k][a], b.mul(loop.index, e.panel_row), name), name, e.panel_row)
+            at, apart = found_at[k][a]
+            return b.load(e.vector, self.advance(at, b.mul(apart, loop.index), name), name, e.panel_row)
 
         self.compute(panels, b.add(row, loop.index, "row"), loop.index, sum_of)
         b.end(loop)

@@ -18,18 +18,12 @@ from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import I64, PTR, Value, i64
 from anyrnn.backends.llvm.emitter import Emitter, is_callers, two_lower
 from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
+from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, OPERAND, Kind, following_block, strip_rows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
-from anyrnn.backends.llvm.tiles import (
-    BLOCK_FEATURES,
-    FETCHING_TILES,
-    OPERAND,
-    Kind,
-    Tiles,
-    following_block,
-    short_products,
-    strip_rows,
-)
+from anyrnn.backends.llvm.short import short_products
+from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
 """Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
@@ -339,12 +333,16 @@ class Products:
     def sums(self, row: Value, rows: Value) -> None:
         """Leave the sums of a strip of so many rows in its place."""
         b = self.b
-        for a, accumulator in enumerate(self.shaped.accumulators):
-            if accumulator.init and all(o.foldable for o in self.shaped.operands if a in o.accumulators):
-                self._begin(a, row, rows)
+        for a in range(len(self.shaped.accumulators)):
+            if self._may_be_hoisted(a):
+                self._fetch_hoisted(a, row, rows)
         for which, alike in enumerate(self.alike):
             count, blocks, kind = self.pieces[which], self.blocks[which], alike.kind
-            piece = b.loop("piece", 0, blocks, count, [("operand", alike.table), ("feature", i64(0))])
+            next_block = [i64(0), alike.table, i64(0)]
+            if pays(self.kernel.machine, kind):
+                next_block = self._few_rows(which, row, rows, next_block)
+            number, operand, feature = next_block
+            piece = b.loop("piece", number, blocks, count, [("operand", operand), ("feature", feature)])
             operand, feature = piece.values
             end = b.minimum(b.add(piece.index, count), blocks, "piece_end")
             is_last = b.compare("eq", end, blocks, "is_last")
@@ -357,6 +355,28 @@ class Products:
             begin = b.select(is_last, end, piece.index)
             skip = b.loop("skip", begin, end, 1, [("operand", operand), ("feature", feature)])
             b.end(piece, b.end(skip, following_block(b, kind, *skip.values)))
+
+    def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
+        """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
+        b, alike = self.b, self.alike[which]
+        few = b.compare("sle", rows, i64(FEW_ROWS), "few_rows")
+        if not has_few_sums(alike.kind):
+            few = b.binary("and", few, b.compare("ne", self.ahead, i64(0), "is_far"), "few_rows")
+
+        def add() -> list[Value]:
+            number, operand, feature = begin
+            for _ in alike.operands:
+                apart = blocks_apart(b, alike.kind, operand, feature, b.sub(self.blocks[which], number))
+                with b.only_if(b.compare("sgt", apart, i64(0), "two_blocks"), "at_once"):
+                    sums = self.sum_at(alike.accumulators[0], 0, self.strip)
+                    where = operand, feature, number, apart, row, rows, self.ahead
+                    b.call(self.tiles.of_few_rows(alike.kind), [*where, sums, alike.starts])
+                done = b.mul(apart, 2, "done")
+                number = b.add(number, done, "number")
+                operand, feature = following_block(b, alike.kind, operand, feature, done)
+            return [number, operand, feature]
+
+        return b.either(few, add, lambda: begin)
 
     def _coming(self, which: int, block: Value, is_last: Value) -> Value:
         """How many bytes further the weights of the next piece are: behind a piece, or at the beginning of the next group's."""
@@ -374,19 +394,36 @@ class Products:
             return self.starts[a]
         return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start, row_bytes in self.starts[a]]
 
-    def _begin(self, a: int, row: Value, rows: Value) -> None:
-        """Where all products of a sum were hoisted, its first values are the sum."""
-        b, e, advance = self.b, self.element, self.kernel.advance
-        hoisted, begun = b.label("hoisted"), b.label("begun")
-        b.branch_if(b.compare("eq", self._blocks_of(a, len(self.alike)), i64(0), "none_left"), hoisted, begun)
-        b.place(hoisted)
-        loop = b.loop("row_of_strip", 0, rows, once=True)
-        for k, (start, row_bytes) in enumerate(self._first(a, row)):
-            value = b.load(e.vector, advance(start, b.mul(row_bytes, loop.index), "begin"), "begin", e.panel_row)
-            b.store(value, advance(self.sum_at(a, k, self.strip), b.mul(loop.index, e.panel_row), "sum_at"), e.panel_row)
-        b.end(loop)
-        b.branch(begun)
-        b.place(begun)
+    def _may_be_hoisted(self, a: int) -> bool:
+        """Whether all products of a sum may be, so that its first values are the sum."""
+        return self.shaped.accumulators[a].init is not None and all(
+            o.foldable for o in self.shaped.operands if a in o.accumulators
+        )
+
+    def _is_hoisted(self, a: int) -> Value:
+        return self.b.compare("eq", self._blocks_of(a, len(self.alike)), i64(0), "is_hoisted")
+
+    def _fetch_hoisted(self, a: int, row: Value, rows: Value) -> None:
+        """Bring a strip's sums nearer that nothing is added to."""
+        b, advance = self.b, self.kernel.advance
+        with b.only_if(self._is_hoisted(a), "hoisted"):
+            loop = b.loop("row_of_strip", 0, rows, once=True)
+            for start, row_bytes in self._first(a, row):
+                b.prefetch(advance(start, b.mul(row_bytes, loop.index), "begin"), level=2)
+            b.end(loop)
+
+    def found_at(self, a: int, panel: Value, strip: Value, row: Value) -> tuple[Value, Value]:
+        """Where the sums of a strip from `row` on are, of one panel of the group: the address, and bytes from row to row. Those
+        that were hoisted are where they were left.
+        """
+        b, e, at = self.b, self.element, self.sum_at(a, panel, strip)
+        if not self._may_be_hoisted(a):
+            return at, i64(e.panel_row)
+        address, row_bytes, panel_bytes = self.begins_at[a]
+        before = b.add(b.mul(panel_bytes, b.add(self.group.first_panel, panel)), b.mul(row_bytes, row), "before")
+        hoisted = self._is_hoisted(a)
+        start = self.kernel.advance(address, before, "begin")
+        return b.select(hoisted, start, at, "sum_at"), b.select(hoisted, row_bytes, i64(e.panel_row), "apart")
 
     def _blocks_of(self, a: int, tables: int) -> Value:
         """How many blocks go to a sum from the first tables."""

@@ -14,107 +14,22 @@ Sums are made in blocks because rounding errors of one long chain of additions g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.emitter import Element, add_products, covered
 from anyrnn.backends.llvm.fetch import fetch_some
-from anyrnn.backends.llvm.shapes import TILE_VECTORS
+from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
+from anyrnn.backends.llvm.kinds import OPERAND, Block, Kind, Place, Sums, following_block, is_packed
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
 
-OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_bytes")
-"""The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
-squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
-"""
-BLOCK_FEATURES = 64
-"""Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
-STRIP_ROWS = 48
-"""Of a strip at the most, in whole tiles."""
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
 LINE_BYTES = 64
 FEATURES_AHEAD = 24
 """How far ahead tall tiles fetch weights: they read every other line, and no processor guesses which."""
-
-
-def strip_rows(heights: tuple[int, ...]) -> int:
-    """Of a strip at the most."""
-    return STRIP_ROWS // heights[0] * heights[0]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What tiles have in common that are the same code: which sums products go to, counted from the first of them; how many
-    panels each has; how high tiles may be; how weights can be read where they stand, and whether all rows of operands are ours.
-    """
-
-    sums: tuple[int, ...]
-    width: int
-    heights: tuple[int, ...]
-    stands: str | None
-    ours: bool
-
-    @property
-    def count(self) -> int:
-        return len(self.sums)
-
-    @property
-    def name(self) -> str:
-        sums = "_".join(map(str, self.sums))
-        more = [f"of_{self.stands}" if self.stands else "", "ours" if self.ours else ""]
-        return "_".join(part for part in (f"products_{sums}_by_{self.width}_by_{self.heights[0]}", *more) if part)
-
-    @property
-    def words(self) -> int:
-        """Of an operand's entry in its table."""
-        return len(OPERAND) + (self.count + 1 if self.stands == "squares" else 0)
-
-    @property
-    def start_words(self) -> int:
-        """Of a sum's entry in the table of first values: how many blocks were added before; for each panel the address of the
-        first row's, and bytes from row to row.
-        """
-        return 1 + 2 * self.width
-
-    def tall(self, machine: Machine) -> int:
-        """Rows of a tile that is a row higher than the others, or 0: all rows of a strip, multiplied by half of a group's weights
-        and then by the other half. Two low tiles would read all weights twice.
-        """
-        return self.heights[0] + 1 if machine.low_tiles and self.count * self.width == TILE_VECTORS else 0
-
-    def feature_bytes(self, e: Element) -> int:
-        """Of the weights of one feature of an operand, in a group."""
-        return self.count * self.width * e.panel_row
-
-    def sum_at(self, e: Element, a: int, panel: int) -> int:
-        """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
-        return (self.sums[a] * self.width + panel) * strip_rows(self.heights) * e.panel_row
-
-
-class Place(NamedTuple):
-    """Of a vector of sums: where the first row's is, and what its products are added to, with bytes from row to row there."""
-
-    sum: Value
-    before: Value
-    apart: Value
-
-
-class Block(NamedTuple):
-    """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel of the strip's
-    first row stands at `first`, by their weights, which are `weight_bytes` apart.
-    """
-
-    operand: Value
-    feature: Value
-    first: Value
-    row_bytes: Value
-    panel_bytes: Value
-    weights: Value
-    weight_bytes: Value
-    features: Value
 
 
 class Tile(NamedTuple):
@@ -128,55 +43,13 @@ class Tile(NamedTuple):
     next_piece: tuple[Value, Value] | None
 
 
-def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:
-    """Of an operand's entry."""
-    return b.load(type, b.at(entry, OPERAND.index(name), I64), name)
-
-
-def following_block(b: Function, kind: Kind, operand: Value, feature: Value, blocks: Value | int = 1) -> list[Value]:
-    """The block after some of operands that are alike: the operand's entry and the first feature."""
-    feature = b.add(feature, b.mul(i64(blocks), BLOCK_FEATURES), "feature")
-    finished = b.compare("sge", feature, operand_word(b, operand, "depth"), "finished")
-    operand = b.select(finished, b.at(operand, kind.words, I64), operand, "operand")
-    return [operand, b.select(finished, i64(0), feature, "feature")]
-
-
-def short_products(b: Function, e: Element, machine: Machine, kind: Kind, operand: Value, row: Value) -> list[Value]:
-    """Of a highest tile from a row on, by the packed weights of an operand's entry that has a single block: [row][sum][panel].
-
-    In registers, and without what longer products need at every tile: places of sums, parts of the next weights, what to fetch.
-    """
-    height, vectors = kind.heights[0], range(kind.count * kind.width)
-    depth, row_bytes, panel_bytes = (operand_word(b, operand, name) for name in ("depth", "row_bytes", "panel_bytes"))
-    first = b.at(operand_word(b, operand, "address", PTR), b.mul(row_bytes, row), "i8", "first")
-    sums = [(f"sum{v}.{i}", const(e.vector, 0.0)) for i in range(height) for v in vectors]
-    follow = b.compare("eq", panel_bytes, i64(e.panel_row), "follow")  # a row's panels each other, as in callers' arrays
-    length = b.select(follow, depth, i64(e.lanes), "length")
-    begin = [("rows", first), ("weights", operand_word(b, operand, "weights", PTR)), *sums]
-    panel = b.loop("panel", 0, depth, length, begin, once=True)
-    rows = [b.at(panel.values[0], b.mul(row_bytes, i), "i8", f"row.{i}") for i in range(height)]
-    stop = b.minimum(b.sub(depth, panel.index), length, "stop")
-    names = [name for name, _ in begin[1:]]
-    loop = b.loop("k", 0, stop, 1, list(zip(names, panel.values[1:], strict=True)), once=True)
-    weights, *totals = loop.values
-
-    def factor(i: int) -> Value:
-        return b.splat(b.load(e.type, b.at(rows[i], loop.index, e.type), "factor"), e.lanes, "factor")
-
-    def weight(v: int) -> Value:
-        return b.load(e.vector, b.at(weights, v * e.lanes, e.type), "weight", e.panel_row)
-
-    added = add_products(b, machine, [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors], totals)
-    after = b.end(loop, [b.at(weights, kind.feature_bytes(e), "i8", "weights"), *added])
-    return b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])[2:]
-
-
 class Tiles:
     """The functions of a module that multiply tiles."""
 
     def __init__(self, module: Module, element: Element, machine: Machine) -> None:
         self.module, self.element, self.machine = module, element, machine
         self.made: set[Kind] = set()
+        self.made_for_few_rows: set[Kind] = set()
 
     def function(self, kind: Kind) -> str:
         """`void(ptr operand, i64 feature, i64 begin, i64 end, i64 row, i64 rows, ptr sums, ptr starts, ptr fetches, i64 panels,
@@ -190,6 +63,13 @@ class Tiles:
             _Products(self.module, self.element, self.machine, kind)
         return kind.name
 
+    def of_few_rows(self, kind: Kind) -> str:
+        """See `FewRows`."""
+        if kind not in self.made_for_few_rows:
+            self.made_for_few_rows.add(kind)
+            FewRows(self.module, self.element, self.machine, kind)
+        return function_name(kind)
+
 
 class _Products:
     """Emits one function."""
@@ -201,11 +81,10 @@ class _Products:
         more = [("i64", name) for name in ("panels", "ahead", "coming", "fetching")]
         b = self.b = module.function(kind.name, [("ptr readonly", "operand"), *words, *tables, *more])
         self.operand, self.feature, self.begin, self.end, self.row, self.rows, *others = b.arguments
-        self.sums, self.starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
+        sums, starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
+        self.sums = Sums(b, element, kind, sums, starts, self.row)
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
         self.tall = kind.tall(machine)
-        self.pairs = kind.count * kind.width < TILE_VECTORS and not machine.low_tiles
-        """whether a single row multiplies two blocks at once, for the few sums of one wait for each other"""
         self._blocks(self._tiles())
         b.ret()
 
@@ -222,118 +101,28 @@ class _Products:
         """Add the products of operands that are alike to the sums of all tiles, one operand after the other, block after block:
         all tiles multiply a block of weights before the next.
         """
-        b, e, kind = self.b, self.element, self.kind
-        starts = self._starts()
+        b = self.b
         blocks = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
         operand, feature = blocks.values
-        depth = operand_word(b, operand, "depth")
-        row_bytes = i64(e.panel_row) if kind.ours else operand_word(b, operand, "row_bytes")
-        panel_bytes = operand_word(b, operand, "panel_bytes")
-        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
-        first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, self.row)), "i8", "first")
-        weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
-        weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(feature, weight_bytes), "i8", "weights")
-        features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
-        block = Block(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
-        places = self._places(blocks.index, starts)
-        if self.pairs:
-            is_pair = self._is_pair(block, depth, blocks.index)
-            b.either(is_pair, lambda: self._add_pair(block, places), lambda: self._add_block(block, places, tiles))
-            blocks.step = b.select(is_pair, i64(2), i64(1), "blocks")
-        else:
-            self._add_block(block, places, tiles)
-        b.end(blocks, following_block(b, kind, operand, feature, blocks.step))
+        block = Block.at(b, self.element, self.kind, operand, feature, self.row)
+        self._add_block(block, self.sums.places(blocks.index), tiles)
+        b.end(blocks, following_block(b, self.kind, operand, feature))
 
-    def _add_block(self, block: Block, places: list[tuple[Value, Value]], tiles: list[tuple[Value, Value, int]]) -> None:
+    def _add_block(self, block: Block, places: list[Place], tiles: list[tuple[Value, Value, int]]) -> None:
         """Add its products to the sums of all tiles."""
         b, e = self.b, self.element
-        values = [block.first, self.sums, *(before for before, _ in places)]
+        values = [block.first, self.sums.first, *(place.before for place in places)]
         names = ["first", "tile", *("before" for _ in places)]
         cursor = b.load(I64, self.fetches, "cursor")
         for begin, end, height in tiles:
             tile = b.loop("tile", begin, end, height, list(zip(names, values, strict=True)))
             b.store(cursor, self.fetches)  # each tile fetches for its own rows
             first, sums, *befores = tile.values
-            here = [Place(*each) for each in zip(self._sums_at(sums), befores, (apart for _, apart in places), strict=True)]
+            here = [Place(*each) for each in zip(self.sums.at(sums), befores, (p.apart for p in places), strict=True)]
             self._tile(block, tile.index, first, height, here)
-            steps = [block.row_bytes, i64(e.panel_row), *(apart for _, apart in places)]
+            steps = [block.row_bytes, i64(e.panel_row), *(place.apart for place in places)]
             following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
             values = b.end(tile, following)
-
-    def _is_pair(self, block: Block, depth: Value, number: Value) -> Value:
-        """Whether there is one row, and after a block another of the same operand, both with all features and packed weights."""
-        b = self.b
-        last = b.add(block.feature, 2 * BLOCK_FEATURES, "pair_end")
-        tests = [
-            b.compare("eq", self.rows, i64(1), "one_row"),
-            b.compare("sle", last, depth, "two_whole"),
-            b.compare("slt", b.add(number, 1), self.end, "another"),
-        ]
-        if self.kind.stands == "squares":
-            standing = b.load(PTR, b.at(block.operand, len(OPERAND), I64), "standing")
-            tests.append(b.compare("eq", standing, Value("null", PTR), "is_packed"))
-        return reduce(lambda x, y: b.binary("and", x, y, "is_pair"), tests)
-
-    def _add_pair(self, block: Block, places: list[tuple[Value, Value]]) -> None:
-        """Add the products of a block and of the next one to the sums of a single row."""
-        b, e, kind, vectors = self.b, self.element, self.kind, range(len(places))
-        panels = BLOCK_FEATURES // e.lanes
-        second = b.at(block.first, b.mul(block.panel_bytes, panels), "i8", "second")
-        further = b.mul(block.weight_bytes, BLOCK_FEATURES, "further")
-        sums = [(f"sum{v}.of_{which}", const(e.vector, 0.0)) for which in ("first", "second") for v in vectors]
-        panel = b.loop(
-            "panel", 0, i64(panels), 1, [("first", block.first), ("second", second), ("weights", block.weights), *sums], once=True
-        )
-        carried = list(zip(["weights", *(name for name, _ in sums)], panel.values[2:], strict=True))
-        loop = b.loop("k", 0, i64(e.lanes), 1, carried, once=True)
-        here, *totals = loop.values
-        aligned = e.bytes if kind.stands == "rows" else e.panel_row
-        following: list[Value] = []
-        for row, weights in ((panel.values[0], here), (panel.values[1], b.at(here, further, "i8", "weights"))):
-            factor = b.splat(b.load(e.type, b.at(row, loop.index, e.type), "factor"), e.lanes, "factor")
-            for v in vectors:
-                weight = b.load(e.vector, b.at(weights, v * e.lanes, e.type), "weight", aligned)
-                following.append(b.fma(factor, weight, totals[len(following)], "sum"))
-        after = b.end(loop, [b.at(here, block.weight_bytes, "i8", "weights"), *following])
-        rows = [b.at(row, block.panel_bytes, "i8", "row") for row in panel.values[:2]]
-        found = b.end(panel, [*rows, *after])[3:]
-        for v, (sum, (before, _)) in enumerate(zip(self._sums_at(self.sums), places, strict=True)):
-            total = b.fadd(b.load(e.vector, before, "before", e.panel_row), found[v], "sum")
-            b.store(b.fadd(total, found[v + len(places)], "sum"), sum, e.panel_row)
-
-    def _sums_at(self, first: Value) -> list[Value]:
-        """Where the sums of a row are, from the first one's address."""
-        kind = self.kind
-        offsets = [kind.sum_at(self.element, a, k) for a in range(kind.count) for k in range(kind.width)]
-        return [self.b.at(first, offset, "i8", "sum_at") for offset in offsets]
-
-    def _starts(self) -> list[tuple[Value, list[tuple[Value, Value]]]]:
-        """Of each sum, how many blocks were added before; and the first value of the strip's first row, for each panel: the
-        address and bytes from row to row.
-        """
-        b, kind, found = self.b, self.kind, []
-        for a in range(kind.count):
-            entry = b.at(self.starts, a * kind.start_words, I64, "entry")
-            places = []
-            for k in range(kind.width):
-                row_bytes = b.load(I64, b.at(entry, 2 + 2 * k, I64), "row_bytes")
-                start = b.load(PTR, b.at(entry, 1 + 2 * k, I64), "start")
-                places.append((b.at(start, b.mul(row_bytes, self.row), "i8", "begin"), row_bytes))
-            found.append((b.load(I64, entry, "added"), places))
-        return found
-
-    def _places(self, block: Value, starts: list[tuple[Value, list[tuple[Value, Value]]]]) -> list[tuple[Value, Value]]:
-        """Of each vector of sums, what a block's products are added to for the strip's first row, the first values or what is in
-        the strip, and bytes from row to row there.
-        """
-        b, e, kind, found = self.b, self.element, self.kind, []
-        for a, (added, of_panels) in enumerate(starts):
-            is_first = b.compare("eq", b.add(block, added), i64(0), "is_first")
-            for k, (start, row_bytes) in enumerate(of_panels):
-                here = b.at(self.sums, kind.sum_at(e, a, k), "i8", "sum_at")
-                before = b.select(is_first, start, here, "before")
-                found.append((before, b.select(is_first, row_bytes, i64(e.panel_row), "apart")))
-        return found
 
     def _tile(self, block: Block, first_row: Value, first: Value, height: int, places: list[Place]) -> None:
         """Add a block's products to the sums of a tile.
@@ -353,8 +142,7 @@ class _Products:
         squares = kind.stands == "squares" and height == 1
         if squares:
             packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
-            standing = b.load(PTR, b.at(block.operand, len(OPERAND), I64), "standing")
-            b.branch_if(b.compare("eq", standing, Value("null", PTR), "is_packed"), packed, in_squares)
+            b.branch_if(is_packed(b, block.operand), packed, in_squares)
             b.place(in_squares)
             self._add_squares(block, first, places)
             b.branch(both)
@@ -497,7 +285,7 @@ class _Products:
         b = self.b
         if tile.height == self.tall:
             return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
-        if not self.machine.bytes_ahead or (tile.height == 1 and not self.machine.low_tiles):  # there one row waits for loads
+        if not self.machine.bytes_ahead or (pays(self.machine, self.kind) and tile.height <= FEW_ROWS):
             return i64(0), None
         # the first rows may find weights in no cache, the others multiply what is near
         ahead = b.select(b.compare("eq", tile.row, i64(0)), self.ahead, i64(0), "ahead")

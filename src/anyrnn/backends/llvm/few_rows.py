@@ -1,0 +1,155 @@
+"""Emits the products of few rows by two blocks of weights at once, one of them some blocks further on.
+
+Few rows read weights faster than they come from beyond the second cache, and a processor asks for more of them ahead along two
+ways than along one. The few sums of a row wait for each other less, too. A block's sums are added up in the order of blocks, as
+ever: those of the further ones wait until the nearer ones are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
+from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, Block, Kind, Place, Sums, is_packed, operand_word
+from anyrnn.backends.llvm.shapes import TILE_VECTORS
+from anyrnn.backends.llvm.target import Machine
+
+FEW_ROWS = 3
+"""With more there is too little room for the sums of two blocks, or too much to multiply for reading to matter."""
+MOST_APART = 32
+"""Blocks: half of 4096 features; of more the rest is multiplied block by block."""
+
+
+def pays(machine: Machine, kind: Kind) -> bool:
+    """Whether two blocks at once may be quicker. As many sums as a tile has keep a row busy, unless weights come from far, and
+    with few registers a row has other tiles.
+    """
+    return not machine.low_tiles and (has_few_sums(kind) or machine.bytes_ahead > 0)
+
+
+def has_few_sums(kind: Kind) -> bool:
+    return kind.count * kind.width < TILE_VECTORS
+
+
+def function_name(kind: Kind) -> str:
+    return f"{kind.name}_of_few_rows"
+
+
+def blocks_apart(b: Function, kind: Kind, operand: Value, feature: Value, left: Value) -> Value:
+    """How many blocks apart the two are that are multiplied at once from a feature of an operand's entry on, so that twice
+    as many are done; 0 for none. `left`: blocks that are to be done, of all operands.
+    """
+    features = b.sub(operand_word(b, operand, "depth"), feature)
+    whole = b.minimum(b.binary("sdiv", features, i64(BLOCK_FEATURES)), left, "whole")
+    apart = b.minimum(b.binary("sdiv", whole, i64(2)), MOST_APART, "half")
+    can = b.compare("sgt", apart, i64(0), "two_blocks")
+    if kind.stands == "squares":
+        can = b.binary("and", can, is_packed(b, operand), "two_blocks")
+    return b.select(can, apart, i64(0), "apart")
+
+
+class FewRows:
+    """Emits `void(ptr operand, i64 feature, i64 number, i64 apart, i64 row, i64 rows, i64 ahead, ptr sums, ptr starts)`: adds the
+    products of `2 * apart` blocks, the first of which is at an operand's entry and a feature and has a number, to the sums of a
+    strip of at most `FEW_ROWS` rows from `row` on. `ahead` is 0 where weights are near; `starts` is a table, see
+    `Kind.start_words`.
+    """
+
+    def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
+        self.e, self.machine, self.kind = element, machine, kind
+        words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows", "ahead")]
+        tables = [("ptr", "sums"), ("ptr readonly", "starts")]
+        b = self.b = module.function(function_name(kind), [("ptr readonly", "operand"), *words, *tables])
+        operand, feature, number, apart, row, rows, ahead, sums, starts = b.arguments
+        vectors = MOST_APART * FEW_ROWS * kind.count * kind.width
+        self.waiting = b.value(PTR, f"alloca [{vectors} x {element.vector}], align {element.panel_row}", "waiting")
+        block = Block.at(b, element, kind, operand, feature, row)
+        places, is_far = Sums(b, element, kind, sums, starts, row).places(number), b.compare("ne", ahead, i64(0), "is_far")
+        self._rows(block, places, apart, rows, is_far, 1)
+        b.ret()
+
+    def _rows(self, block: Block, places: Sequence[Place], apart: Value, rows: Value, is_far: Value, height: int) -> None:
+        """Add the products to the sums of so many rows, `height` at least."""
+        b = self.b
+
+        def add() -> None:
+            if height > 1 and has_few_sums(self.kind):
+                b.either(
+                    is_far,
+                    lambda: self._add(block, places, apart, height, height),
+                    lambda: self._add(block, places, apart, height, 1),
+                )
+            else:
+                self._add(block, places, apart, height, height)
+
+        if height == FEW_ROWS:
+            add()
+        else:
+            more = partial(self._rows, block, places, apart, rows, is_far, height + 1)
+            b.either(b.compare("eq", rows, i64(height), "rows_are"), add, more)
+
+    def _add(self, block: Block, places: Sequence[Place], apart: Value, height: int, ways: int) -> None:
+        """The same of `height` rows. `ways`: 1 to load weights once for all rows, `height` to load them for each row, as part of
+        the multiplication: then a processor looks farther ahead.
+        """
+        b, e = self.b, self.e
+        vectors = [(place, i) for i in range(height) for place in places]
+        begin_at = [b.at(place.before, b.mul(place.apart, i), "i8", "before") for place, i in vectors]
+        for at in begin_at:
+            b.prefetch(at)
+        bytes = len(vectors) * e.panel_row
+        totals = [(f"total{v}", b.load(e.vector, at, "before", e.panel_row)) for v, at in enumerate(begin_at)]
+        begin = [("rows", block.first), ("weights", block.weights), ("waiting", self.waiting), *totals]
+        pair = b.loop("pair", 0, apart, 1, begin, once=True)
+        first, weights, waiting, *before = pair.values
+        rows, weights, sums, further = self._chains(block, first, weights, apart, height, ways)
+        for v, value in enumerate(further):
+            b.store(value, b.at(waiting, v * e.panel_row, "i8", "waits"), e.panel_row)
+        after = [b.fadd(total, value, "total") for total, value in zip(before, sums, strict=True)]
+        found = b.end(pair, [rows, weights, b.at(waiting, bytes, "i8", "waiting"), *after])[3:]
+        totals = [(name, value) for (name, _), value in zip(totals, found, strict=True)]
+        wait = b.loop("waits", 0, apart, 1, [("waiting", self.waiting), *totals], once=True)
+        waiting, *before = wait.values
+        waited = [b.load(e.vector, b.at(waiting, v * e.panel_row, "i8"), "waited", e.panel_row) for v in range(len(before))]
+        after = [b.fadd(total, value, "total") for total, value in zip(before, waited, strict=True)]
+        found = b.end(wait, [b.at(waiting, bytes, "i8", "waiting"), *after])[1:]
+        for (place, i), total in zip(vectors, found, strict=True):
+            b.store(total, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
+
+    def _chains(
+        self, block: Block, first: Value, weights: Value, apart: Value, height: int, ways: int
+    ) -> tuple[Value, Value, list[Value], list[Value]]:
+        """The products of a block whose first row is at `first`, and of that `apart` blocks further on: where the next one's row
+        and weights are, and the sums of both in registers, [row][vector].
+        """
+        b, e, count = self.b, self.e, self.kind.count * self.kind.width
+        further_row = b.mul(b.mul(block.panel_bytes, BLOCK_FEATURES // e.lanes), apart, "further_row")
+        further_weights = b.mul(b.mul(block.weight_bytes, BLOCK_FEATURES), apart, "further_weights")
+        length = i64(e.lanes)
+        if height == 1:  # its panels may follow each other
+            follow = b.compare("eq", block.panel_bytes, i64(e.panel_row), "follow")
+            length = b.select(follow, i64(BLOCK_FEATURES), length, "length")
+        names = [f"sum{v}.{i}.of_{which}" for which in ("first", "further") for i in range(height) for v in range(count)]
+        begin = [*[("weights", weights)] * ways, *((name, const(e.vector, 0.0)) for name in names)]
+        panel = b.loop("panel", 0, i64(BLOCK_FEATURES), length, [("rows", first), *begin], once=True)
+        rows = [b.at(panel.values[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
+        further = [b.at(row, further_row, "i8", "row") for row in rows]
+        carried = [(name, value) for (name, _), value in zip(begin, panel.values[1:], strict=True)]
+        loop = b.loop("k", 0, length, 1, carried, once=True)
+        here, before = loop.values[:ways], iter(loop.values[ways:])
+        aligned = e.bytes if self.kind.stands == "rows" else e.panel_row
+        following: list[Value] = []
+        for some, distance in ((rows, i64(0)), (further, further_weights)):
+            for i, row in enumerate(some):
+                if i < ways:
+                    at = b.at(here[i], distance, "i8", "weights")
+                    vectors = [b.load(e.vector, b.at(at, v * e.lanes, e.type), "weight", aligned) for v in range(count)]
+                factor = b.splat(b.load(e.type, b.at(row, loop.index, e.type), "factor"), e.lanes, "factor")
+                following += [b.fma(factor, vector, next(before), "sum") for vector in vectors]
+        after = b.end(loop, [*(b.at(at, block.weight_bytes, "i8", "weights") for at in here), *following])
+        panel_bytes = b.mul(block.panel_bytes, b.binary("sdiv", length, i64(e.lanes)), "panel_bytes")
+        next_row, *found = b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])
+        sums = found[ways:]
+        return next_row, found[0], sums[: height * count], sums[height * count :]

@@ -1,0 +1,79 @@
+"""Few rows multiply two blocks of weights at once: no bit depends on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anyrnn import cells
+from anyrnn.backends.llvm import few_rows, products, run, target, tiles, unit
+from anyrnn.passes.compile import plan
+from tests.networks import Results, fitting, on_llvm
+
+# of 330 features five blocks are whole, of 200 three: some are left behind two at once, and then the next operand's come
+SIZES = [(3, 1, 330, 200), (3, 2, 200, 330), (2, 3, 129, 330), (1, 2, 330, 260), (1, 1, 200, 330), (5, 1, 40, 640), (2, 11, 40, 330)]
+CELLS = ["lstm", "gru", "rnn_relu", "gru_before", "lstm_heads", "nas"]
+
+
+def forget() -> None:
+    run.compiled.cache_clear()
+    run.POOLS.known.clear()
+
+
+@pytest.fixture(autouse=True)
+def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With many registers."""
+    monkeypatch.setattr(target.Machine, "low_tiles", False)
+    forget()
+    yield
+    forget()
+
+
+def solve(cell: str, dtype: type) -> list[Results]:
+    forget()
+    return [on_llvm(fitting(cell, *sizes), dtype) for sizes in SIZES]
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in ("lstm_heads", "nas") else ()) for c in CELLS])
+def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        for module in (products, tiles):
+            without.setattr(module, "pays", lambda machine, kind: False)
+        expected = solve(cell, dtype)
+    monkeypatch.setattr(target, "BYTES_AHEAD", {target.machine().cpu: 4096})
+    for far_bytes, most_apart in ((0, 32), (2**40, 32), (0, 1)):
+        monkeypatch.setattr(unit, "FAR_BYTES", far_bytes)
+        monkeypatch.setattr(few_rows, "MOST_APART", most_apart)
+        for sizes, right, found in zip(SIZES, expected, solve(cell, dtype), strict=True):
+            for name, value in right.items():
+                assert np.array_equal(found[name], value), f"{sizes} {name} {far_bytes} {most_apart}"
+
+
+@pytest.mark.skipif("avx512vl" not in target.machine().features, reason="reads AVX-512 assembly")
+def test_weights_from_far_are_part_of_the_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor looks ahead over so many instructions. Near ones are loaded once for all rows."""
+    monkeypatch.setattr(target, "BYTES_AHEAD", {target.machine().cpu: 4096})
+    text = target.assembly(run.write_code(plan(cells.load("gru").trace()), "inference", "float32").text)
+    body = text[text.index("products_0_2_3_by_1_by_8_of_squares_ours_of_few_rows:") :].partition("retq")[0]
+    loops = [body[: body.index(f"\tjl\t{label}\n")].rpartition(f"{label}:")[2] for label in re.findall(r"jl\t(\.LBB\w+)\n", body)]
+    found = [(len(re.findall("vfmadd.*%zmm", x)), len(re.findall(r"vfmadd.*\(", x))) for x in loops if "vfmadd" in x]
+    of_rows = {rows: [in_memory for total, in_memory in found if total == 6 * rows] for rows in (1, 2, 3)}
+    assert {rows: max(counts) for rows, counts in of_rows.items()} == {1: 6, 2: 12, 3: 18}
+    assert {rows: min(counts) for rows, counts in of_rows.items() if rows > 1} == {2: 0, 3: 0}
+
+
+@pytest.mark.parametrize("ahead", [0, 4096])
+def test_where_two_blocks_at_once_pay(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sums keep a row busy while weights are near, and which processors fetch from far is known of few."""
+    machine = replace(target.machine(), registers=32)
+    monkeypatch.setattr(target, "BYTES_AHEAD", {machine.cpu: ahead})
+    texts = {cell: run.write_code(plan(cells.load(cell).trace()), "inference", "float32").text for cell in ("gru", "lstm")}
+    assert ["of_few_rows" in text for text in texts.values()] == [True, ahead > 0]
+    monkeypatch.setattr(target.Machine, "low_tiles", True)
+    assert "of_few_rows" not in run.write_code(plan(cells.load("gru").trace()), "inference", "float32").text
