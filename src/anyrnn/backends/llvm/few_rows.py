@@ -2,13 +2,12 @@
 
 Few rows read weights faster than they come from beyond the second cache, and a processor asks for more of them ahead along two
 ways than along one. The few sums of a row wait for each other less, too. A block's sums are added up in the order of blocks, as
-ever: those of the further ones wait until the nearer ones are done.
+ever: those of the further ones wait on the stack until the nearer ones are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.emitter import Element
@@ -51,60 +50,47 @@ def blocks_apart(b: Function, kind: Kind, operand: Value, feature: Value, left: 
 
 
 class FewRows:
-    """Emits `void(ptr operand, i64 feature, i64 number, i64 apart, i64 row, i64 rows, i64 ahead, ptr sums, ptr starts)`: adds the
-    products of `2 * apart` blocks, the first of which is at an operand's entry and a feature and has a number, to the sums of a
-    strip of at most `FEW_ROWS` rows from `row` on. `ahead` is 0 where weights are near; `starts` is a table, see
-    `Kind.start_words`.
+    """Emits `void(ptr operand, i64 feature, i64 number, i64 apart, i64 row, i64 rows, ptr sums, ptr starts)`: adds the products
+    of `2 * apart` blocks, the first of which is at an operand's entry and a feature and has a number, to the sums of a strip of
+    at most `FEW_ROWS` rows from `row` on. `starts` is a table, see `Kind.start_words`.
     """
 
     def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
         self.e, self.machine, self.kind = element, machine, kind
-        words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows", "ahead")]
+        words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts")]
         b = self.b = module.function(function_name(kind), [("ptr readonly", "operand"), *words, *tables])
-        operand, feature, number, apart, row, rows, ahead, sums, starts = b.arguments
+        operand, feature, number, apart, row, rows, sums, starts = b.arguments
         vectors = MOST_APART * FEW_ROWS * kind.count * kind.width
         self.waiting = b.value(PTR, f"alloca [{vectors} x {element.vector}], align {element.panel_row}", "waiting")
         block = Block.at(b, element, kind, operand, feature, row)
-        places, is_far = Sums(b, element, kind, sums, starts, row).places(number), b.compare("ne", ahead, i64(0), "is_far")
-        self._rows(block, places, apart, rows, is_far, 1)
+        self._rows(block, Sums(b, element, kind, sums, starts, row).places(number), apart, rows)
         b.ret()
 
-    def _rows(self, block: Block, places: Sequence[Place], apart: Value, rows: Value, is_far: Value, height: int) -> None:
+    def _rows(self, block: Block, places: Sequence[Place], apart: Value, rows: Value, height: int = 1) -> None:
         """Add the products to the sums of so many rows, `height` at least."""
-        b = self.b
-
-        def add() -> None:
-            if height > 1 and has_few_sums(self.kind):
-                b.either(
-                    is_far,
-                    lambda: self._add(block, places, apart, height, height),
-                    lambda: self._add(block, places, apart, height, 1),
-                )
-            else:
-                self._add(block, places, apart, height, height)
-
         if height == FEW_ROWS:
-            add()
-        else:
-            more = partial(self._rows, block, places, apart, rows, is_far, height + 1)
-            b.either(b.compare("eq", rows, i64(height), "rows_are"), add, more)
+            self._add(block, places, apart, height)
+            return
+        self.b.either(
+            self.b.compare("eq", rows, i64(height), "rows_are"),
+            lambda: self._add(block, places, apart, height),
+            lambda: self._rows(block, places, apart, rows, height + 1),
+        )
 
-    def _add(self, block: Block, places: Sequence[Place], apart: Value, height: int, ways: int) -> None:
-        """The same of `height` rows. `ways`: 1 to load weights once for all rows, `height` to load them for each row, as part of
-        the multiplication: then a processor looks farther ahead.
-        """
+    def _add(self, block: Block, places: Sequence[Place], apart: Value, height: int) -> None:
+        """The same of `height` rows."""
         b, e = self.b, self.e
         vectors = [(place, i) for i in range(height) for place in places]
-        begin_at = [b.at(place.before, b.mul(place.apart, i), "i8", "before") for place, i in vectors]
-        for at in begin_at:
-            b.prefetch(at)
         bytes = len(vectors) * e.panel_row
+        begin_at = [b.at(place.before, b.mul(place.apart, i), "i8", "before") for place, i in vectors]
+        for at in begin_at:  # loads alone take 1.02 of the time (a GRU, 100x1x256)
+            b.prefetch(at)
         totals = [(f"total{v}", b.load(e.vector, at, "before", e.panel_row)) for v, at in enumerate(begin_at)]
         begin = [("rows", block.first), ("weights", block.weights), ("waiting", self.waiting), *totals]
         pair = b.loop("pair", 0, apart, 1, begin, once=True)
         first, weights, waiting, *before = pair.values
-        rows, weights, sums, further = self._chains(block, first, weights, apart, height, ways)
+        rows, weights, sums, further = self._chains(block, first, weights, apart, height)
         for v, value in enumerate(further):
             b.store(value, b.at(waiting, v * e.panel_row, "i8", "waits"), e.panel_row)
         after = [b.fadd(total, value, "total") for total, value in zip(before, sums, strict=True)]
@@ -119,10 +105,13 @@ class FewRows:
             b.store(total, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
     def _chains(
-        self, block: Block, first: Value, weights: Value, apart: Value, height: int, ways: int
+        self, block: Block, first: Value, weights: Value, apart: Value, height: int
     ) -> tuple[Value, Value, list[Value], list[Value]]:
         """The products of a block whose first row is at `first`, and of that `apart` blocks further on: where the next one's row
         and weights are, and the sums of both in registers, [row][vector].
+
+        Each row has a place in the weights of its own, though all are the same: so they are loaded as part of each
+        multiplication, which takes fewer instructions than to load them once, and over so many a processor looks ahead.
         """
         b, e, count = self.b, self.e, self.kind.count * self.kind.width
         further_row = b.mul(b.mul(block.panel_bytes, BLOCK_FEATURES // e.lanes), apart, "further_row")
@@ -132,24 +121,24 @@ class FewRows:
             follow = b.compare("eq", block.panel_bytes, i64(e.panel_row), "follow")
             length = b.select(follow, i64(BLOCK_FEATURES), length, "length")
         names = [f"sum{v}.{i}.of_{which}" for which in ("first", "further") for i in range(height) for v in range(count)]
-        begin = [*[("weights", weights)] * ways, *((name, const(e.vector, 0.0)) for name in names)]
+        begin = [*[("weights", weights)] * height, *((name, const(e.vector, 0.0)) for name in names)]
         panel = b.loop("panel", 0, i64(BLOCK_FEATURES), length, [("rows", first), *begin], once=True)
         rows = [b.at(panel.values[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
         further = [b.at(row, further_row, "i8", "row") for row in rows]
         carried = [(name, value) for (name, _), value in zip(begin, panel.values[1:], strict=True)]
         loop = b.loop("k", 0, length, 1, carried, once=True)
-        here, before = loop.values[:ways], iter(loop.values[ways:])
+        here, before = loop.values[:height], iter(loop.values[height:])
         aligned = e.bytes if self.kind.stands == "rows" else e.panel_row
         following: list[Value] = []
         for some, distance in ((rows, i64(0)), (further, further_weights)):
-            for i, row in enumerate(some):
-                if i < ways:
-                    at = b.at(here[i], distance, "i8", "weights")
-                    vectors = [b.load(e.vector, b.at(at, v * e.lanes, e.type), "weight", aligned) for v in range(count)]
+            for row, place in zip(some, here, strict=True):
                 factor = b.splat(b.load(e.type, b.at(row, loop.index, e.type), "factor"), e.lanes, "factor")
-                following += [b.fma(factor, vector, next(before), "sum") for vector in vectors]
-        after = b.end(loop, [*(b.at(at, block.weight_bytes, "i8", "weights") for at in here), *following])
+                at = b.at(place, distance, "i8", "weights")
+                for v in range(count):
+                    weight = b.load(e.vector, b.at(at, v * e.lanes, e.type), "weight", aligned)
+                    following.append(b.fma(factor, weight, next(before), "sum"))
+        after = b.end(loop, [*(b.at(place, block.weight_bytes, "i8", "weights") for place in here), *following])
         panel_bytes = b.mul(block.panel_bytes, b.binary("sdiv", length, i64(e.lanes)), "panel_bytes")
         next_row, *found = b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])
-        sums = found[ways:]
+        sums = found[height:]
         return next_row, found[0], sums[: height * count], sums[height * count :]

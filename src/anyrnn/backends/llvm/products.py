@@ -22,7 +22,7 @@ from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, 
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, OPERAND, Kind, following_block, strip_rows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
-from anyrnn.backends.llvm.short import short_products
+from anyrnn.backends.llvm.short_tiles import short_products
 from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
@@ -359,9 +359,10 @@ class Products:
     def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
         """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
         b, alike = self.b, self.alike[which]
-        few = b.compare("sle", rows, i64(FEW_ROWS), "few_rows")
-        if not has_few_sums(alike.kind):
-            few = b.binary("and", few, b.compare("ne", self.ahead, i64(0), "is_far"), "few_rows")
+        few, is_far = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
+        if has_few_sums(alike.kind):  # near weights are loaded once for two rows, which is quicker then
+            is_far = b.binary("or", is_far, b.compare("ne", rows, i64(2), "not_two"), "pays")
+        few = b.binary("and", few, is_far, "few_rows")
 
         def add() -> list[Value]:
             number, operand, feature = begin
@@ -369,7 +370,7 @@ class Products:
                 apart = blocks_apart(b, alike.kind, operand, feature, b.sub(self.blocks[which], number))
                 with b.only_if(b.compare("sgt", apart, i64(0), "two_blocks"), "at_once"):
                     sums = self.sum_at(alike.accumulators[0], 0, self.strip)
-                    where = operand, feature, number, apart, row, rows, self.ahead
+                    where = operand, feature, number, apart, row, rows
                     b.call(self.tiles.of_few_rows(alike.kind), [*where, sums, alike.starts])
                 done = b.mul(apart, 2, "done")
                 number = b.add(number, done, "number")
