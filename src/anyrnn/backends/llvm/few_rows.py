@@ -55,8 +55,8 @@ class FewRows:
     at most `FEW_ROWS` rows from `row` on. `starts` is a table, see `Kind.start_words`.
     """
 
-    def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
-        self.e, self.machine, self.kind = element, machine, kind
+    def __init__(self, module: Module, element: Element, kind: Kind) -> None:
+        self.e, self.kind = element, kind
         words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts")]
         b = self.b = module.function(function_name(kind), [("ptr readonly", "operand"), *words, *tables])

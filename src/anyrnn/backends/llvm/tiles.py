@@ -67,7 +67,7 @@ class Tiles:
         """See `FewRows`."""
         if kind not in self.made_for_few_rows:
             self.made_for_few_rows.add(kind)
-            FewRows(self.module, self.element, self.machine, kind)
+            FewRows(self.module, self.element, kind)
         return function_name(kind)
 
 
