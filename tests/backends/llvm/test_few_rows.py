@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,8 +68,7 @@ def test_weights_are_part_of_the_multiplications() -> None:
 @pytest.mark.parametrize("ahead", [0, 4096])
 def test_where_two_blocks_at_once_pay(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four sums keep a row busy while weights are near, and which processors fetch from far is known of few."""
-    machine = replace(target.machine(), registers=32)
-    monkeypatch.setattr(target, "BYTES_AHEAD", {machine.cpu: ahead})
+    monkeypatch.setattr(target, "BYTES_AHEAD", {target.machine().cpu: ahead})
     texts = {cell: run.write_code(plan(cells.load(cell).trace()), "inference", "float32").text for cell in ("gru", "lstm")}
     assert ["of_few_rows" in text for text in texts.values()] == [True, ahead > 0]
     monkeypatch.setattr(target.Machine, "low_tiles", True)

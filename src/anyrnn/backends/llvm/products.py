@@ -359,10 +359,9 @@ class Products:
     def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
         """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
         b, alike = self.b, self.alike[which]
-        few, is_far = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
-        if has_few_sums(alike.kind):  # near weights are loaded once for two rows, which is quicker then
-            is_far = b.binary("or", is_far, b.compare("ne", rows, i64(2), "not_two"), "pays")
-        few = b.binary("and", few, is_far, "few_rows")
+        few, quicker = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
+        if has_few_sums(alike.kind):  # but tiles of two rows load near weights once
+            quicker = b.binary("or", quicker, b.compare("ne", rows, i64(2), "not_two"), "quicker")
 
         def add() -> list[Value]:
             number, operand, feature = begin
@@ -377,7 +376,7 @@ class Products:
                 operand, feature = following_block(b, alike.kind, operand, feature, done)
             return [number, operand, feature]
 
-        return b.either(few, add, lambda: begin)
+        return b.either(b.binary("and", few, quicker, "few_rows"), add, lambda: begin)
 
     def _coming(self, which: int, block: Value, is_last: Value) -> Value:
         """How many bytes further the weights of the next piece are: behind a piece, or at the beginning of the next group's."""

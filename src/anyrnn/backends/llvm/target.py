@@ -17,7 +17,8 @@ LOCK = AwaitedLock()
 
 BYTES_AHEAD = {"znver3": 8192, "znver5": 12288}
 """How far ahead weights that come from memory are fetched, by the name of the processor: two to eight samples take up to a fourth
-less time so on Zen 3, Zen 5 reads up to a fifth faster, Zen 4 up to 15 % slower, and nothing else was measured.
+less time so on Zen 3, Zen 5 reads up to a fifth faster (four rows or more; fewer multiply two blocks at once, see `few_rows`),
+Zen 4 up to 15 % slower, and nothing else was measured.
 """
 TILE_AHEAD = {"znver4"}
 """Where short products fetch what the next tile touches, and not what their own does: cells without other products took .86 to
