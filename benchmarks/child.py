@@ -63,8 +63,7 @@ def _ask(task: str, arguments: dict[str, Any], **environment: str) -> dict[str, 
 
 
 def _given(arguments: dict[str, Any]) -> tuple[Row, Settings]:
-    given, settings = arguments["row"], arguments["settings"]
-    row = Row(**{**given, "lengths": tuple(given["lengths"]) if given["lengths"] else None})
+    row, settings = Row.from_data(arguments["row"]), arguments["settings"]
     return row, Settings(settings["threads"], settings["dtype"], tuple(settings["peers"]), Blocks(**settings["blocks"]))
 
 

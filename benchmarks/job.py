@@ -124,9 +124,7 @@ class Job:
         nodes: Sequence[Node] = plan.adjoint.nodes if self.row.mode == "training" else plan.graph.nodes
         outputs = [i for _, i in plan.graph.outputs]
         if self.row.mode == "training":
-            made = plan.adjoint
-            outputs += [i for _, i in (*made.inputs, *made.states, *made.sums)]
-            outputs += [i for p in made.products for i in (p.left, p.right)]
+            outputs += plan.adjoint.roots
         for layer, _ in self.network.units:
             sizes = self.network.layer_sizes(layer)
             for i in reachable(nodes, outputs):

@@ -61,7 +61,6 @@ class Journal:
 
 
 def _result(data: dict[str, Any]) -> Result:
-    row = Row(**{**data["row"], "lengths": tuple(data["row"]["lengths"]) if data["row"]["lengths"] else None})
     timings = {name: Timing(tuple(map(tuple, timing["blocks"]))) for name, timing in data["timings"].items()}
     parts = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-    return Result(**{**data, **parts, "row": row, "timings": timings})
+    return Result(**{**data, **parts, "row": Row.from_data(data["row"]), "timings": timings})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from anyrnn.train.layers import TORCH_LAYERS
 
@@ -33,6 +33,11 @@ class Row:
     bidirectional: bool = False
     lengths: tuple[int, int] | None = None
     """The shortest and the longest sequence of a packed batch, lengths in equal distances between; None: all are `steps` long."""
+
+    @staticmethod
+    def from_data(data: dict[str, Any]) -> Row:
+        """A row from its fields as JSON has them."""
+        return Row(**{**data, "lengths": tuple(data["lengths"]) if data["lengths"] else None})
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -58,7 +58,7 @@ LONG = (
 )
 """Tests that are slow as a whole: how their names begin, in this folder."""
 PARTS = {
-    "backends/cudnn/test_choice.py::test_calls_give_the_same": 0.5,
+    "backends/cudnn/test_triton_or_cudnn.py::test_calls_give_the_same": 0.5,
     "backends/llvm/test_claims.py": 0.5,
     "backends/llvm/test_heads.py": 0.5,
     "backends/llvm/test_strips.py": 0.5,

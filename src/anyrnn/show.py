@@ -221,7 +221,7 @@ def recomputed(plan: Plan) -> list[str]:
     names = {i: Name(buffer, "new" if buffer in states and later else "now") for i, (buffer, later) in memory.items()}
     names |= {i: Name(n.attributes[0], "always") for i, n in enumerate(joint.nodes) if n.op in LEAVES and not n.per_sample}
     writer = show.Writer(joint.nodes, names, Text(), gate_rows(plan.graph.parameters))
-    roots = [i for _, i in (*joint.inputs, *joint.states, *joint.sums)] + [i for p in joint.products for i in (p.left, p.right)]
+    roots = joint.roots
     live = reachable(joint.nodes, roots)
     needed = {s for i in live if i >= count for s in written_inputs(joint.nodes, i) if s < count} | {
         r for r in roots if r < count

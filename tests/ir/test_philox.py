@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm import masks
+from anyrnn.backends.llvm import weight_masks
 from anyrnn.ir.philox import KINDS, Randomness, kind_of, philox, stream_of, threshold
 
 # Random123's known answers for philox4x32-10: (counter, key, result).
@@ -52,7 +52,7 @@ def test_a_mask_depends_on_its_own_coordinates_only():
 @pytest.mark.parametrize("seed", [0, 7, 2**40 + 3, 2**64 - 1])
 def test_masks_of_weights_are_drawn_natively(seed, rows, columns):
     chances = {"weights.3": (0.0, 0.3)}
-    plain, native = (Randomness(seed, chances, draw=draw).at(1, 1, 5) for draw in (None, masks.draw))
+    plain, native = (Randomness(seed, chances, draw=draw).at(1, 1, 5) for draw in (None, weight_masks.draw))
     expected = plain.kept(np, np.arange, "weights.3", rows, columns)
     assert (native.kept(np, np.arange, "weights.3", rows, columns) == expected).all()
 

@@ -42,6 +42,12 @@ class Adjoint:
     products: tuple[OuterProduct, ...]
     sums: tuple[tuple[int, int], ...]
 
+    @property
+    def roots(self) -> list[int]:
+        """All that it gives."""
+        values = [i for _, i in (*self.inputs, *self.states, *self.sums)]
+        return values + [i for product in self.products for i in (product.left, product.right)]
+
 
 def of_numbers(nodes: Sequence[Node]) -> list[bool]:
     """Whether a node is made of an input, a state or a parameter."""

@@ -1,4 +1,7 @@
-"""Checks that a program is legal: its kernels by themselves, and that it reads nothing that has not been written."""
+"""Checks that a program is legal: its kernels by themselves, and that it reads nothing that has not been written.
+
+Tests run them over every cell; nothing else does, as a plan that is not legal is a defect of this package.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def check_program(program: Program, who: str = "program") -> None:
         demand(None not in sizes[1:], who, "has a stage in which scalars are not made first")
         for kernel in stage.kernels:
             _check_kernel(program, kernel, f"{who}, kernel {kernel.name}")
-    for name, _ in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
+    for name, _ in program.read_by_gradients:
         demand(name in buffers, who, f"a gradient reads {name!r}, which is no buffer")
     for product in program.products:
         sides = buffers[product.left[0]].dim, buffers[product.right[0]].dim
@@ -157,7 +160,7 @@ class _Trial:
                     self.do(program.entry if first and position == 0 and program.entry else stage, [t])
             for stage in program.after:
                 self.do(stage, steps)
-            for name, later in [a for p in program.products for a in (p.left, p.right)] + [s.value for s in program.sums]:
+            for name, later in program.read_by_gradients:
                 for t in steps:
                     self.read(name, t + later, f"{self.who}, gradients")
         if program.exit is not None:

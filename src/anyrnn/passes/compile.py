@@ -100,8 +100,7 @@ PASSES = ("inference", "training", "backward")
 
 def _steps(graph: Graph, joint: Adjoint, saves: Saves) -> tuple[ParameterPhase, dict[str, tuple[Step, list[Buffer]]]]:
     """The parameter phase, and for each pass its step and the buffers that loads name."""
-    roots = [i for _, i in joint.inputs + joint.states] + [i for p in joint.products for i in (p.left, p.right)]
-    needed = tuple(("", i) for i in [*roots, *(i for _, i in graph.outputs + joint.sums)])
+    needed = tuple(("", i) for i in [*joint.roots, *(i for _, i in graph.outputs)])
     phase, nodes = split_parameters(joint.nodes, needed, (parameter.name for parameter in graph.parameters))
     step = _with_loads(nodes[: len(graph.nodes)])
     forward, buffers = _forward_step(graph, step, ()), _forward_buffers(graph)
@@ -172,7 +171,7 @@ def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
 
 
 def simplify_backward(back: BackwardStep) -> BackwardStep:
-    """The adjoint adds up products that belong into one affine."""
+    """The backward step after the local rules, which join products that are added up."""
     roots = [i for _, i in (*back.states, *back.inputs, *back.sums)] + [i for _, *pair, _ in back.products for i in pair]
     nodes, moved = simplify_roots(back.nodes, roots)
 

@@ -60,12 +60,12 @@ def with_weight_dropout(graph: Graph, kind: str, most: int) -> Graph:
                     inputs[2 * k] = dropped[matrix]
         mapped[i] = builder.add(replace(node, inputs=tuple(inputs)))
     if not dropped:
-        raise ValueError(f"cell {graph.name!r} has no product that reads a state")
+        raise ValueError(f"cell {graph.name!r} has no product that reads a state: leave the option out")
     if len(dropped) > most:
         raise ValueError(
             f"cell {graph.name!r} has {len(dropped)} products that read states, and at most {most} can be told apart"
         )
-    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+    return _finished(graph, builder, mapped)
 
 
 def with_zoneout(graph: Graph, choices: Mapping[str, str], at_random: bool) -> Graph:
@@ -175,7 +175,7 @@ def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
         if node.op in ACTIVATIONS:
             given = [_clipped(x, -bound, bound) if s in clipped else x for x, s in zip(given, node.inputs, strict=True)]
         mapped[i] = builder.add(replace(node, inputs=tuple(x.index for x in given)))
-    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+    return _finished(graph, builder, mapped)
 
 
 def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:
@@ -183,7 +183,8 @@ def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:
     ops = {node.op for node in graph.nodes if node.per_sample}
     missing = [op for op in functions if op not in ops]
     if missing:
-        raise ValueError(f"cell {graph.name!r} has no {missing[0]}")
+        known = ", ".join(sorted(ops.intersection(ACTIVATIONS))) or "no activation function"
+        raise ValueError(f"cell {graph.name!r} has no {missing[0]}; it has {known}")
     builder = Builder()
     mapped: dict[int, int] = {}
     for i, node in enumerate(graph.nodes):
@@ -197,7 +198,7 @@ def with_activations(graph: Graph, functions: Mapping[str, Change]) -> Graph:
             raise ValueError(f"what is in the place of {node.op} should give as many numbers as it is given, it gave {made!r}")
         builder.rename(made.index, node.name)
         mapped[i] = made.index
-    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+    return _finished(graph, builder, mapped)
 
 
 def with_clipped_gradients(graph: Graph, bound: float) -> Graph:
@@ -255,6 +256,11 @@ def _copied(builder: Builder, node: Node, mapped: Mapping[int, int]) -> int:
 def _changed(graph: Graph, changes: Mapping[int, Change]) -> Graph:
     """Some nodes changed, for everything that reads them and in the outputs."""
     builder, mapped, _ = _rebuilt(graph, changes)
+    return _finished(graph, builder, mapped)
+
+
+def _finished(graph: Graph, builder: Builder, mapped: Mapping[int, int]) -> Graph:
+    """The graph of new nodes; `mapped` says where each of the old ones is."""
     return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
 
 
@@ -312,5 +318,5 @@ def _with_states_in_products(graph: Graph, change: Change) -> Graph:
         inside[operand] != mapped[operand] for n in graph.nodes if n.op == "affine" for _, operand, *_ in affine_parts(n)[0]
     )
     if not read:
-        raise ValueError(f"cell {graph.name!r} has no product that reads a state")
-    return replace(graph, nodes=tuple(builder.nodes), outputs=tuple((n, mapped[i]) for n, i in graph.outputs))
+        raise ValueError(f"cell {graph.name!r} has no product that reads a state: leave the option out")
+    return _finished(graph, builder, mapped)

@@ -177,9 +177,14 @@ class Program:
         """The buffers that are the caller's, to be written."""
         return tuple(b.name for b in self.buffers if b.role == "output")
 
+    @property
+    def read_by_gradients(self) -> list[tuple[str, int]]:
+        """(buffer, steps later) of all that products and sums of gradients read."""
+        return [side for p in self.products for side in (p.left, p.right)] + [s.value for s in self.sums]
+
     def is_pointwise(self, buffer: str) -> bool:
         """Whether no product, no gradient's sum and nothing that moves features reads a buffer as it stands."""
-        read = {b for p in self.products for b, _ in (p.left, p.right)} | {s.value[0] for s in self.sums}
+        read = {name for name, _ in self.read_by_gradients}
         for kernel in self.kernels:
             for i in kernel.affines:
                 operands = (operand for _, operand, _, _ in affine_parts(kernel.nodes[i])[0])

@@ -27,6 +27,7 @@ class Saves:
 
 
 def choose_saves(adjoint: Adjoint) -> Saves:
+    """Which forward values the forward pass stores, and where all stand that the backward pass reads."""
     graph = adjoint.graph
     count = len(graph.nodes)
     state_names = {s.name for s in graph.states}
@@ -37,9 +38,7 @@ def choose_saves(adjoint: Adjoint) -> Saves:
     for index, node in enumerate(graph.nodes):
         if node.op in ("input", "state"):
             memory[index] = (node.attributes[0], 0)
-    roots = [i for _, i in adjoint.inputs + adjoint.states + adjoint.sums] + [
-        i for p in adjoint.products for i in (p.left, p.right)
-    ]
+    roots = adjoint.roots
     live = reachable(adjoint.nodes, roots)
     needed = {s for i in live if i >= count for s in adjoint.nodes[i].inputs if s < count} | {r for r in roots if r < count}
     for i in sorted(needed, reverse=True):

@@ -204,12 +204,12 @@ class _Unstack:
 
     def whole(self, i: int) -> Symbol:
         if i not in self.done:
-            self.done[i] = self._whole(self.nodes[i], i)
+            self.done[i] = self._whole(self.nodes[i])
             if self.nodes[i].name:
                 self.builder.rename(self.done[i].index, self.nodes[i].name)
         return self.done[i]
 
-    def _whole(self, node: Node, i: int) -> Symbol:
+    def _whole(self, node: Node) -> Symbol:
         self.builder.source = node.source
         if node.op == "slice" and node.per_sample and self._can_part(node.inputs[0]):
             return self.part(node.inputs[0], *node.attributes)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.utils import parametrize
 
@@ -371,8 +369,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _kernels_run(self, weight: Tensor) -> bool:
         """Whether native kernels run a call, now and here."""
-        transformed = are_functorch_transforms_active() or forward_ad._current_level >= 0
-        return not transformed and not self._on_triton(weight) and self._why_not_native(weight) is None
+        return not plain.is_transformed() and not self._on_triton(weight) and self._why_not_native(weight) is None
 
     def _weight(self, input: Tensor) -> Tensor:
         """A parameter, which tells dtype and device."""
@@ -478,7 +475,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._check_there(names, tensors)
         parameters: dict[str, Tensor] = {p.name: t for p, t in zip(network.graph.parameters, tensors, strict=True)}
         like = next(iter(parameters.values())) if parameters else self._without_parameters(input)
-        direct = plain.direct(like) and not are_functorch_transforms_active() and forward_ad._current_level < 0
+        direct = plain.direct(like) and not plain.is_transformed()
         if direct and like.is_cuda and torch.cuda.is_current_stream_capturing():
             direct = False  # what is made now has its numbers only when the graph is replayed
         made = phase.lasting(unit, parameters, like, self._frozen) if direct else None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.ir.philox import Randomness
@@ -85,6 +86,12 @@ class Call:
         """Whether kernels can put the rows of the output anywhere."""
         return llvm.scatters(self.network)
 
+    def more_cotangents(self, x: Tensor, given: Sequence[Tensor | None]) -> list[Tensor]:
+        """Those of what steps give beside the output, zeros where none is given."""
+        zero, sides = x.new_zeros(()), x.shape[:-1]
+        sized = zip(given, self.more_sizes, strict=True)
+        return [zero.expand(self.units, *sides, size) if d is None else d for d, size in sized]
+
     def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
         """What a training call keeps, if not everything."""
         return None if self.budget is None else llvm.windows(self.network, DTYPES[x.dtype], extent_of(x, packing), self.budget)
@@ -127,10 +134,20 @@ def handle(call: Call) -> int:
     return HANDLES[call]
 
 
+def rows_of(x: Tensor, packing: Packing | None) -> int:
+    """The samples of an input [T, N, D], or of packed rows."""
+    return x.size(1) if packing is None else packing.rows
+
+
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
     return Extent(len(packing.counts), packing.rows, counts=packing.counts)
+
+
+def is_moved(reserve: Tensor) -> bool:
+    """Whether a hook of autograd's has kept a reserve somewhere else meanwhile."""
+    return reserve.data_ptr() % ALIGNMENT != 0 or not reserve.is_contiguous()
 
 
 def check_kept(call: Call, inputs: Tensors, sources: Tensors, reserve: Tensor, bytes: int) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyrnn._memory import ALIGNMENT
 from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.quick import EMPTY
@@ -25,10 +24,10 @@ from anyrnn.backends.triton.tape import Work
 from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.calls import CALLS, Call, Tensors, check_kept
-from anyrnn.torch.choice import known, takes_cudnn, why_not_cudnn
+from anyrnn.torch.calls import CALLS, Call, Tensors, check_kept, is_moved, rows_of
 from anyrnn.torch.interpreted import first_values, without_autocast
 from anyrnn.torch.memory import new_sequence, new_sequences, readable
+from anyrnn.torch.triton_or_cudnn import known, takes_cudnn, why_not_cudnn
 
 UNMEASURED = "cuDNN could run this too: the first call measures which is quicker"
 OF_CUDNN = torch.int8
@@ -112,7 +111,7 @@ def _forward_on_cudnn(call: Call, x: Tensor, first: Tensors, sources: Tensors, p
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor | None]:
         (x,), first, sources, buffer = parts(given)
-        first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
+        first = first or first_values(call.network, x, rows_of(x, packing))
         output, last, reserve = cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
         return output, last, reserve.view(OF_CUDNN) if keep else None
 
@@ -240,7 +239,7 @@ def _backward_on_cudnn(
 
     def run(given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         (x, reserve), first, sources, buffer, present = parts(given)
-        first = first or first_values(call.network, x, x.size(1) if packing is None else packing.rows)
+        first = first or first_values(call.network, x, rows_of(x, packing))
         of_results = iter(present)
         d_output, *d_last = [next(of_results) if one else None for one in there]
         of_call = first, sources, buffer[0] if buffer else None, counts, reserve.view(torch.uint8), d_output, d_last, wanted
@@ -268,7 +267,7 @@ def _backward_on(
     on_cudnn = reserve.dtype is OF_CUDNN
     bytes = reserve.nbytes if on_cudnn else kept_bytes(call, x.dtype, extent.steps, extent.total, extent.rows)
     check_kept(call, inputs, sources, reserve, bytes)
-    if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
+    if is_moved(reserve):
         reserve = reserve.clone(memory_format=torch.contiguous_format)
     if on_cudnn:
         return _backward_on_cudnn(call, x, first, sources, packing, reserve, d_output, d_last, wanted)
@@ -281,11 +280,8 @@ def _backward_on(
         inputs, sources, (reserve,), given, *some = parts(tensors)
         x, of_last = inputs[0], iter([*some[0], *some[1]])
         d_last = [next(of_last) if one else None for one in there]
-        d_more = [
-            x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
-            for d, size in zip(d_last[states:], call.more_sizes, strict=True)
-        ]
-        of_call = extent, randomness, reserve, windows, given[0] if given else None, d_last[:states], d_more, wanted, call.ends
+        d_more, d_output = call.more_cotangents(x, d_last[states:]), given[0] if given else None
+        of_call = extent, randomness, reserve, windows, d_output, d_last[:states], d_more, wanted, call.ends
         with triton.LOCK.now if windows else nullcontext():
             return triton.backward(call.network, inputs, sources, *of_call)
 

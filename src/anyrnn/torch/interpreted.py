@@ -12,7 +12,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.calls import CALLS, Tensors
+from anyrnn.torch.calls import CALLS, Tensors, rows_of
 from anyrnn.torch.namespace import NAMESPACE
 from anyrnn.torch.tensors import is_autocast
 
@@ -28,7 +28,7 @@ def interpreted(
     network, x = call.network, inputs[0]
     _check_counters(network, x)
     per_unit, units = len(network.sources), len(network.units)
-    rows = x.shape[1] if packing is None else packing.rows
+    rows = rows_of(x, packing)
     first = first or first_values(network, x, rows)
     begin = [[t[u] for t in first] for u in range(units)]
     values = [

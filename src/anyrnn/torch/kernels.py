@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from anyrnn._memory import ALIGNMENT, LARGE, aligned
+from anyrnn._memory import LARGE, aligned
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.call_shape import Shape as CallShape
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu, packed
-from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of
+from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of, is_moved, rows_of
 from anyrnn.torch.memory import (
     Form,
     empty,
@@ -82,7 +82,7 @@ def run_forward(
     if call.on_triton(x):
         output, last, reserve = gpu.run_forward(inputs, first, sources, seed, packing, number, keep)
         return output if scatter is None else scatter.put(output), last, reserve
-    rows = x.size(1) if packing is None else packing.rows
+    rows = rows_of(x, packing)
     strides = list(map(Tensor.stride, (*inputs, *first)))
     for stride in strides:
         if stride[-1] != 1:
@@ -252,15 +252,12 @@ def run_backward(
         if scatter is not None and d_output is not None:
             d_output = scatter.taken(d_output)
         return gpu.run_backward(inputs, first, sources, seed, packing, reserve, d_output, d_last, number, wanted)
-    rows = x.size(1) if packing is None else packing.rows
+    rows = rows_of(x, packing)
     total, dtype = x.size(0) * rows if packing is None else x.size(0), DTYPES.get(x.dtype)
     bytes = -1 if dtype is None else llvm.kept_bytes(network, dtype, total, rows, call.budget)
     check_kept(call, inputs, sources, reserve, bytes)
     states = len(call.state_sizes)
-    d_more = [
-        x.new_zeros(()).expand(call.units, *x.shape[:-1], size) if d is None else d
-        for d, size in zip(d_last[states:], call.more_sizes, strict=True)
-    ]
+    d_more = call.more_cotangents(x, d_last[states:]) if call.more_sizes else []
     cotangents = [d_output, *d_last[:states]]
     given = [d for d in cotangents if d is not None]
     strides = list(map(Tensor.stride, (*inputs, *given, *d_more)))
@@ -271,7 +268,7 @@ def run_backward(
             break
     if not all(map(Tensor.is_contiguous, sources)):
         sources = [t.contiguous() for t in sources]
-    if reserve.data_ptr() % ALIGNMENT or not reserve.is_contiguous():  # a hook of autograd's has kept it somewhere else meanwhile
+    if is_moved(reserve):
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []

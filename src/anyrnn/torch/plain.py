@@ -7,13 +7,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch._C._functorch import is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 
 def is_batch(tensor: Tensor | None) -> bool:
     """Whether a cotangent stands for many, as with `is_grads_batched` or under `vmap`; then it has no memory for a kernel."""
     return tensor is not None and (is_legacy_batchedtensor(tensor) or is_batchedtensor(tensor))
+
+
+def is_transformed() -> bool:
+    """Whether calls are under one of torch.func's transforms, or in forward mode."""
+    return are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def direct(*tensors: Tensor) -> bool:

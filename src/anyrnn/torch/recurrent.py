@@ -40,7 +40,7 @@ class Recurrent(RecurrentBase):
             explicit one cannot run raises UnsupportedError. `explain` says which runs a call and why. On CUDA devices products of
             float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too.
         memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are
-            kept instead of what does not fit, which the backward pass computes again: on a CPU up to two fifths more time, the
+            kept instead of what does not fit, which the backward pass computes again: on a CPU about a third more time, the
             same bits. Features count in multiples of 64 there (float32), and a part is 1024 rows or more, of a device's kernels
             16384, so short calls need all. Under vmap and in forward mode the interpreter keeps what it needs. By default
             everything is kept.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch.autograd import forward_ad
 
@@ -51,8 +50,7 @@ class Repeated:
         """The output and the last states as the module gives them; None if the call is not like it."""
         if (
             module._modes[module.training] is not self.mode
-            or are_functorch_transforms_active()
-            or forward_ad._current_level >= 0
+            or plain.is_transformed()
             or count_dispatch_modes()
             or module.backend == "reference"
         ):
@@ -126,8 +124,7 @@ def _remembered(
     network = mode.network
     fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
     plain_call = fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources))
-    transformed = are_functorch_transforms_active() or forward_ad._current_level >= 0
-    if not plain_call or transformed or module._why_not_native(input) is not None:
+    if not plain_call or plain.is_transformed() or module._why_not_native(input) is not None:
         return None
     if not all(t.dtype is input.dtype for t in tensors) or not plain.direct(*tensors):
         return None

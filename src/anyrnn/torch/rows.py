@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
-from torch.autograd import forward_ad
 
 from anyrnn.torch.memory import new_rows, paged
-from anyrnn.torch.plain import direct, is_batch
+from anyrnn.torch.plain import direct, is_batch, is_transformed
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def _directly(tensor: Tensor) -> bool:
     """Whether `Taken` and `Put` may be used."""
     if not (len(tensor) and tensor.is_cpu and direct(tensor)) or is_batch(tensor):
         return False
-    return not are_functorch_transforms_active() and forward_ad._current_level < 0
+    return not is_transformed()
 
 
 class Taken(torch.autograd.Function):

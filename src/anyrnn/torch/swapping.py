@@ -40,8 +40,8 @@ def swap(model: M) -> M | nn.Module:
     parametrisations, pruning and weight norm. What stays as it is, is named in a warning: modules of classes derived from
     torch's, compiled ones, those with a `forward` or other attributes of their own that ours would not heed, and those on a
     device or of a dtype that has no kernels yet (so move a model before). What a model keeps of a module elsewhere, in a list or
-    a closure, is still torch's. Cells are exchanged too, though with few samples they are slower than torch's (see
-    `RecurrentCell`).
+    a closure, is still torch's. Cells are exchanged too: a step takes about as long as torch's; one of a tanh
+    network that is trained takes longer.
 
     Args: model: any module.
     Returns: the model; of a single recurrent module, what took its place. Raises: TypeError for what is no module.

@@ -12,7 +12,7 @@ from anyrnn.backends import tf32
 from anyrnn.backends.cudnn.run import is_kept_for_another
 from anyrnn.backends.triton.tape import known
 from anyrnn.backends.triton.tape_writing import Tape
-from anyrnn.torch import choice, gpu
+from anyrnn.torch import gpu, triton_or_cudnn
 from anyrnn.torch.calls import CALLS, Call, Tensors
 from anyrnn.torch.memory import readable
 
@@ -84,7 +84,7 @@ class Repeat:
 def repeat(number: int, trains: bool, x: Tensor, first: Tensors, sources: Tensors) -> Repeat | None:
     """What repeats a call on an input that is like `x`, first states and sources; None where there is no tape of such a call."""
     call = CALLS[number]
-    on_cudnn = choice.decided(call, x, trains)
+    on_cudnn = triton_or_cudnn.decided(call, x, trains)
     if on_cudnn is None or not is_usual(x) or call.more_sizes or any(readable(t) is not t for t in (x, *first)):
         return None
     extent = gpu.extent_of(x, None)

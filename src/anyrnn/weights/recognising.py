@@ -58,6 +58,11 @@ class Standard:
     weights: Mapping[Part, tuple[tuple[int, bool], ...]]
     states: tuple[str, ...]
 
+    @property
+    def peepholes(self) -> bool:
+        """Whether gates see the cell state."""
+        return any(part.parameter.startswith("peephole_") for part in self.weights)
+
     def attributes(self, directions: int) -> dict[str, Any]:
         """Of a node with the same in so many directions."""
         found: dict[str, Any] = dict(self.flags)

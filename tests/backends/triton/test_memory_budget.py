@@ -17,7 +17,7 @@ from anyrnn.backends.triton.unit import Unit
 from anyrnn.sequence.windows import Windows
 from anyrnn.torch import gpu
 from anyrnn.torch.calls import CALLS
-from anyrnn.torch.choice import why_not_cudnn
+from anyrnn.torch.triton_or_cudnn import why_not_cudnn
 from tests.backends.triton.twins import make, run, shape_for
 from tests.test_memory_budget import OPTIONS
 

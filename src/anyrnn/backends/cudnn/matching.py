@@ -64,7 +64,7 @@ def _mode(one: Standard) -> str | None:
         return "RNN_RELU"
     if of == ("GRU", (SIGMOID, TANH), {"linear_before_reset": 1}):
         return "GRU"
-    return "LSTM" if of == ("LSTM", (SIGMOID, TANH, TANH), {}) and one.cell == "lstm" else None
+    return "LSTM" if of == ("LSTM", (SIGMOID, TANH, TANH), {}) and not one.peepholes else None
 
 
 def _parts(match: Match, layer: int, parameter: str) -> list[tuple[tuple[int, bool], ...]]:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Value
+
 HEADER = (
     "steps",
     "rows",
@@ -133,3 +135,11 @@ class Layout:
         choices, buffers = len(CHOICE) * len(self.choices), BUFFER_WORDS * len(self.buffers)
         lengths = (len(HEADER), len(self.sizes), choices, buffers, len(self.packs), WEIGHT_WORDS * len(self.weights))
         return tuple(accumulate(lengths))
+
+
+def step_at(b: Function, words: Value, step: Value, name: str) -> Value:
+    """The address of a step's first row in a buffer, from the buffer's words."""
+    address, table = b.word(words, 0, f"{name}.address", PTR), b.word(words, 5, f"{name}.table", PTR)
+    mask, unit_bytes = b.word(words, 1, f"{name}.mask"), b.word(words, 2, f"{name}.unit_bytes")
+    units = b.load(I64, b.at(table, b.binary("and", step, mask, f"{name}.step"), I64), f"{name}.units")
+    return b.at(address, b.mul(units, unit_bytes), "i8", f"{name}.base")

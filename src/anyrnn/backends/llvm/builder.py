@@ -80,6 +80,7 @@ def const(type: str, value: float | int) -> Value:
 
 I64 = "i64"
 PTR = "ptr"
+TRUE, FALSE, NULL = Value("true", "i1"), Value("false", "i1"), Value("null", PTR)
 
 
 def i64(value: int | Value) -> Value:
@@ -296,6 +297,12 @@ class Function:
         self.module.declare("llvm.prefetch.p0", "void", [PTR, "i32 immarg", "i32 immarg", "i32 immarg"])
         self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")
 
+    def ceil_div(self, a: Value, b: int | Value, name: str = "v") -> Value:
+        """The quotient of an integer that is not negative, rounded up."""
+        divisor = i64(b)
+        less = self.sub(divisor, 1) if isinstance(b, Value) else b - 1
+        return self.binary("sdiv", self.add(a, less), divisor, name)
+
     # control
 
     def branch(self, label: str) -> None:
@@ -317,9 +324,11 @@ class Function:
         self.branch(after)
         self.place(after)
 
-    def either(self, test: Value, then: Emit, otherwise: Emit) -> list[Value]:
-        """The values of one of two pieces of code, if they give some."""
-        ways, done = (self.label("then"), self.label("otherwise")), self.label("done")
+    def either(
+        self, test: Value, then: Emit, otherwise: Emit, names: tuple[str, str] = ("then", "otherwise"), name: str = "v"
+    ) -> list[Value]:
+        """The values of one of two pieces of code, if they give some; `names` of the pieces, `name` of the values."""
+        ways, done = [self.label(way) for way in names], self.label("done")
         self.branch_if(test, *ways)
         found = []
         for label, emit in zip(ways, (then, otherwise), strict=True):
@@ -328,7 +337,7 @@ class Function:
             found.append([(value, self.current) for value in values])
             self.branch(done)
         self.place(done)
-        return [self.phi(first[0].type, [first, second]) for first, second in zip(*found, strict=True)]
+        return [self.phi(first[0].type, [first, second], name) for first, second in zip(*found, strict=True)]
 
     def ret(self) -> None:
         self.line("ret void")

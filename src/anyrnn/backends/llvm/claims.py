@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anyrnn.backends.llvm.builder import I64, Value, i64
+from anyrnn.backends.llvm.builder import FALSE, I64, Value, i64
 from anyrnn.backends.llvm.thread_code import ThreadCode
 
 Range = tuple[Value, Value]
@@ -46,14 +46,14 @@ class Claims:
         self.stages = 0
         several = b.compare("sgt", thread.count, i64(1), "several")
         some = b.binary("and", several, b.compare("sle", thread.count, i64(MOST_THREADS), "some"), "some")
-        wanted = [b.compare("ne", thread.header(name), i64(0), "wanted") for name in ("shared", "shared_chunks")]
+        wanted = [thread.is_set(name, "wanted") for name in ("shared", "shared_chunks")]
         self._in_steps, self._in_chunks = (b.binary("and", want, some, "shared") for want in wanted)
 
     def of_step(self, t: Value) -> Round:
         return Round(self._in_steps, t, self.thread.turned(t))
 
     def of_chunk(self, number: Value) -> Round:
-        return Round(self._in_chunks, number, Value("false", "i1"))
+        return Round(self._in_chunks, number, FALSE)
 
     def reset(self) -> None:
         """Before the first round of each piece of a call: the piece before may have had other threads."""

@@ -23,24 +23,15 @@ group may be no whole one; and once more, row by row, for highest tiles of short
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import (
-    SUM_ROWS,
-    Element,
-    Emitter,
-    Key,
-    Lanes,
-    added_to,
-    first_lanes,
-    is_callers,
-    lanes_left,
-    load_lanes,
-    store_lanes,
-)
+from anyrnn.backends.llvm.builder import FALSE, TRUE, Module, Value, const, i64
+from anyrnn.backends.llvm.element import SUM_ROWS, Element
+from anyrnn.backends.llvm.emitter import Emitter, Key, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.lanes import Lanes, added_to, first_lanes, lanes_left, load_lanes, store_lanes
 from anyrnn.backends.llvm.moves import moved
 from anyrnn.backends.llvm.products import Group, Products
 from anyrnn.backends.llvm.shapes import Shaped
@@ -99,7 +90,7 @@ class ColumnKernel(Emitter):
 
     def emit(self) -> None:
         b, shaped = self.b, self.shaped
-        self.hoisting = b.compare("ne", self.further[0], i64(0), "hoisting") if shaped.inits else Value("false", "i1")
+        self.hoisting = b.compare("ne", self.further[0], i64(0), "hoisting") if shaped.inits else FALSE
         for i in self.pointwise_needs:
             if self.nodes[i].op == "load":
                 self.locate(*self.nodes[i].attributes)
@@ -150,7 +141,7 @@ class ColumnKernel(Emitter):
         number = b.select(from_last, from_end, loop.index, "group")
         first_panel = b.mul(number, shaped.width, "first_panel")
         lanes = self.element.lanes
-        all_panels = b.binary("sdiv", b.add(self.features, lanes - 1), i64(lanes), "panels")
+        all_panels = b.ceil_div(self.features, lanes, "panels")
         following = b.maximum(b.minimum(b.add(number, b.select(from_last, i64(-1), i64(1))), b.sub(self.group1, 1)), self.group0)
         self.group = Group(number, following, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
         self.products.note(self.group)
@@ -177,15 +168,8 @@ class ColumnKernel(Emitter):
         products.fetches.restart()
         products.sums(b.sub(row, again), b.add(rows, again))
         if self.shaped.inits:
-            keep, use, kept = b.label("hoisted"), b.label("use"), b.label("kept")
-            b.branch_if(self.hoisting, keep, use)
-            b.place(keep)
-            self.store_inits(row, rows, sums)
-            b.branch(kept)
-            b.place(use)
-            self.pointwise(row, rows, sums)
-            b.branch(kept)
-            b.place(kept)
+            ways = lambda: self.store_inits(row, rows, sums), lambda: self.pointwise(row, rows, sums)
+            b.either(self.hoisting, *ways, names=("hoisted", "use"))
         else:
             self.pointwise(row, rows, sums)
         b.end(strip)
@@ -196,7 +180,7 @@ class ColumnKernel(Emitter):
         """
         b, products, height = self.b, self.products, self.shaped.heights[0]
         short = b.binary("and", products.is_short, self.is_whole(), "short")
-        short = b.binary("and", short, b.binary("xor", self.hoisting, Value("true", "i1")), "short")
+        short = b.binary("and", short, b.binary("xor", self.hoisting, TRUE), "short")
         end = b.select(short, b.sub(self.rows, b.binary("srem", self.rows, i64(height))), i64(0), "short_rows")
         with b.only_if(short, "short_products"):
             panels = self.panels_from(i64(0), [i64(k) for k in range(self.shaped.width)], all_lanes=True)
@@ -253,15 +237,8 @@ class ColumnKernel(Emitter):
         if width == 1 or not self.fits_registers:
             self.panel_by_panel(row, height, sums)
             return
-        whole, edge, done = b.label("whole"), b.label("edge"), b.label("computed")
-        b.branch_if(self.is_whole(), whole, edge)
-        b.place(whole)
-        self.row_by_row(row, height, [i64(k) for k in range(width)], sums, all_lanes=True)
-        b.branch(done)
-        b.place(edge)
-        self.panel_by_panel(row, height, sums)
-        b.branch(done)
-        b.place(done)
+        together = partial(self.row_by_row, row, height, [i64(k) for k in range(width)], sums, all_lanes=True)
+        b.either(self.is_whole(), together, lambda: self.panel_by_panel(row, height, sums), names=("whole", "edge"))
 
     def panel_by_panel(self, row: Value, height: Value, sums: Value | None = None) -> None:
         """The same of one panel of the group after the other, some of whose lanes may have no feature."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import Element, first_lanes, lanes_left, load_lanes
+from anyrnn.backends.llvm.builder import NULL, Function, Module, Value, const, i64, vector
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.heads import pack_blocks
+from anyrnn.backends.llvm.lanes import first_lanes, lanes_left, load_lanes
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 HASHED = 12
@@ -80,7 +81,7 @@ class Copies:
             b.end(column)
         if checks:
             note = b.label("note")
-            b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), packed, note)
+            b.branch_if(b.compare("eq", prints, NULL, "unchecked"), packed, note)
             b.place(note)
             # another thread may have written to them meanwhile; what it takes back before this is not seen
             again = self._hash(b, rows_at, numbers)
@@ -118,7 +119,7 @@ class Copies:
     ) -> Value:
         """Branch to `skip` when a group's rows are those that were packed last, else go on at `go`; what tells of these rows."""
         look, origin = b.label("look"), b.current
-        b.branch_if(b.compare("eq", prints, Value("null", "ptr"), "unchecked"), go, look)
+        b.branch_if(b.compare("eq", prints, NULL, "unchecked"), go, look)
         b.place(look)
         found = self._hash(b, rows_at, numbers)
         place = b.at(prints, group, "i64", "print")
@@ -234,7 +235,7 @@ class Copies:
         if b is None:
             return name
         panels, panel_bytes, source, row_bytes, size, row0, row1, value = b.arguments
-        given = b.compare("ne", source, Value("null", "ptr"), "given")
+        given = b.compare("ne", source, NULL, "given")
         spread = b.splat(value, e.lanes, "value")
         row = b.loop("row", row0, row1)
         line = b.at(source, b.mul(row.index, row_bytes), "i8", "line")
@@ -264,7 +265,7 @@ class Copies:
         if b is None:
             return name
         panels, panel_bytes, target, row_bytes, size, row0, row1 = b.arguments
-        stop = b.select(b.compare("ne", target, Value("null", "ptr"), "wanted"), row1, row0, "stop")
+        stop = b.select(b.compare("ne", target, NULL, "wanted"), row1, row0, "stop")
         row = b.loop("row", row0, stop)
         line = b.at(target, b.mul(row.index, row_bytes), "i8", "line")
         feature = b.loop("feature", 0, size, e.lanes)
@@ -289,7 +290,7 @@ class Copies:
         if b is None:
             return name
         ours, theirs, row_bytes, row0, row1, value = b.arguments
-        given = b.compare("ne", theirs, Value("null", "ptr"), "given")
+        given = b.compare("ne", theirs, NULL, "given")
         if outward:
             row = b.loop("row", row0, b.select(given, row1, row0, "stop"))
             b.store(b.load(e.type, b.at(ours, row.index, e.type)), b.at(theirs, b.mul(row.index, row_bytes), "i8"))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anyrnn.backends.llvm.block import masks_of
+from anyrnn.backends.llvm.block import masks_of, step_at
 from anyrnn.backends.llvm.builder import I64, PTR, Value, i64
-from anyrnn.backends.llvm.choices import mask_at, store_mask
-from anyrnn.backends.llvm.emitter import step_at
+from anyrnn.backends.llvm.mask_bits import mask_at, store_mask
 from anyrnn.backends.llvm.random import are_kept, keys_of, random_words
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.ir.dims import Dim

@@ -14,12 +14,12 @@ from functools import partial
 
 from anyrnn.backends.llvm import threads
 from anyrnn.backends.llvm.block import Layout, first_of, last_of, masks_of
-from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, i64
+from anyrnn.backends.llvm.builder import I64, PTR, TRUE, Module, Value, i64
 from anyrnn.backends.llvm.claims import Claims, Range, Round
 from anyrnn.backends.llvm.columns import ColumnKernel
 from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.draws import Draws
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
@@ -143,13 +143,13 @@ class Driver:
         names: dict[int, str] = {}
         where = self.module, self.layout, self.program, self.element, self.machine
         for number, kernel in enumerate(k for s in self.all_stages() for k in s.kernels):
-            unique = kernel if kernel.name not in names.values() else _renamed(kernel, f"{kernel.name}_{number}")
+            unique = kernel if kernel.name not in names.values() else replace(kernel, name=f"{kernel.name}_{number}")
             names[id(kernel)] = unique.name
             if kernel.dim is None:
                 ScalarKernel(*where, unique)
             else:
                 shaped = self.shaped[id(kernel)]
-                ColumnKernel(*where, _reshaped(shaped, unique), self.tiles)
+                ColumnKernel(*where, replace(shaped, kernel=unique), self.tiles)
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         self.names = names
@@ -191,7 +191,7 @@ class Driver:
             self.group_range(shaped)
         chunk_from, chunk_to = b.arguments[4:]
         self.steps_wanted = b.compare("eq", thread.header("skip_steps"), i64(0), "steps_wanted")
-        count = b.binary("sdiv", b.add(thread.steps, b.sub(thread.chunk, 1)), thread.chunk, "chunks")
+        count = b.ceil_div(thread.steps, thread.chunk, "chunks")
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             self.ends.weights_in(self.of_turn(), self._turn_wanted())
@@ -251,7 +251,7 @@ class Driver:
             self.call_chunk(stage, t0, t1, "flat_before")
             self.thread.stage_barrier()
         if self.hoisting:
-            hoist = b.compare("ne", self.thread.header("hoist"), i64(0), "hoist")
+            hoist = self.thread.is_set("hoist", "hoist")
             with b.only_if(hoist, "hoisted"):
                 self.call_chunk(Stage(tuple(self.hoisting)), t0, t1, "flat_before", hoisting=True)
                 self.thread.stage_barrier()
@@ -360,13 +360,13 @@ class Driver:
     def call_chunk(self, stage: Stage, t0: Value, t1: Value, flat_word: str, hoisting: bool = False) -> None:
         """A stage for all steps of a chunk: at once where all rows follow each other, else step by step."""
         b, thread = self.b, self.thread
-        flat = b.compare("ne", thread.header(flat_word), i64(0), "flat")
+        flat = thread.is_set(flat_word, "flat")
         at_once = b.binary("and", flat, thread.columns, "at_once")
         calls = b.select(at_once, i64(1), b.sub(t1, t0, "steps"), "calls")
         rows_of_chunk = b.sub(thread.by_step("packed", t1), thread.by_step("packed", t0), "rows_of_chunk")
         of = replace(self.of_chunk, shared=b.binary("and", self.of_chunk.shared, at_once, "shared"))
         for kernel in stage.kernels:
-            with b.only_if(Value("true", "i1") if hoisting else self.wanted(kernel), "wanted"):
+            with b.only_if(TRUE if hoisting else self.wanted(kernel), "wanted"):
                 loop = b.loop("call", 0, calls)
                 t = b.add(t0, loop.index, "t")
                 row0, count = thread.own(i64(0), thread.by_step("counts", t))
@@ -380,7 +380,7 @@ class Driver:
     def wanted(self, kernel: Kernel) -> Value:
         """False when all that a kernel stores is a caller's array that is not there."""
         names = [buffer for _, buffer, _ in kernel.stores]
-        return self.any_given(names) if all(name in self.program.outputs for name in names) else Value("true", "i1")
+        return self.any_given(names) if all(name in self.program.outputs for name in names) else TRUE
 
     def any_given(self, buffers: Iterable[str]) -> Value:
         """Whether the caller gave any of these arrays."""
@@ -436,7 +436,7 @@ class Driver:
         b, thread = self.b, self.thread
         b.store(t0, begin_at)
         is_first = b.compare("eq", t0, i64(0), "is_first")
-        no_first = b.compare("ne", thread.header("no_first"), i64(0), "no_first")
+        no_first = thread.is_set("no_first", "no_first")
         with b.only_if(b.binary("and", is_first, no_first), "of_zeros"):
             size = thread.size(self.shapes[product.weight][0])
             b.call(self.gradients.times_zero(), [thread.block, *sides[:2], size, begin_at])
@@ -461,12 +461,4 @@ class Driver:
         b.end(head)
 
     def gradients_wanted(self) -> Value:
-        return self.b.compare("ne", self.thread.header("gradients"), i64(0), "gradients_wanted")
-
-
-def _renamed(kernel: Kernel, name: str) -> Kernel:
-    return Kernel(name, kernel.dim, kernel.nodes, kernel.stores)
-
-
-def _reshaped(shaped: Shaped, kernel: Kernel) -> Shaped:
-    return Shaped(kernel, shaped.accumulators, shaped.operands, shaped.width, shaped.heights)
+        return self.thread.is_set("gradients", "gradients_wanted")

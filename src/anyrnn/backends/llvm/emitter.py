@@ -7,13 +7,12 @@ Every kernel is `void kernel(ptr block, i64 t, i64 row0, i64 rows, i64 group0, i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from anyrnn.backends.llvm import math
-from anyrnn.backends.llvm.block import Layout, masks_of
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.choices import load_mask, mask_at
+from anyrnn.backends.llvm.block import Layout, masks_of, step_at
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, i64
+from anyrnn.backends.llvm.element import SUM_STEPS, Element
+from anyrnn.backends.llvm.mask_bits import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
@@ -31,11 +30,6 @@ PARAMETERS = [
     ("i64", "group0"),
     ("i64", "group1"),
 ]
-
-SUM_STEPS, SUM_ROWS = 16, 4
-"""The gradient of a vector that no product needs is summed where its terms are made: those of so many steps (a power of two) of
-so many samples go to one place. The samples of one place belong to one thread: see `ThreadCode`.
-"""
 
 Spelling = Callable[..., Value]
 
@@ -74,34 +68,9 @@ Key = tuple[str, int]
 """A buffer, and how many steps later than the kernel's own."""
 
 
-@dataclass(frozen=True)
-class Element:
-    """The number type of a program and its vectors."""
-
-    type: str
-    bytes: int
-    lanes: int
-
-    @property
-    def vector(self) -> str:
-        return vector(self.type, self.lanes)
-
-    @property
-    def panel_row(self) -> int:
-        """Bytes from row to row of a panel of our own."""
-        return self.lanes * self.bytes
-
-
 def is_callers(program: Program, buffer: str) -> bool:
     """Whether an array is the caller's: rows of features at any distance, the last panel perhaps not full."""
     return any(b.name == buffer and b.role in ("stream", "cotangent", "output") for b in program.buffers)
-
-
-class Lanes(NamedTuple):
-    """Which lanes of a vector there are: a mask, and whether they are all."""
-
-    mask: Value
-    are_all: Value
 
 
 class Emitter:
@@ -284,117 +253,3 @@ class Emitter:
 
     def label(self, i: int) -> str:
         return self.nodes[i].name or self.nodes[i].op
-
-
-def added_to(b: Function, before: Value, value: Value, fresh: Value, name: str) -> Value:
-    """`before + value`; where `fresh` is true, what was there counts as zero. Of vectors it has a bit for each lane: with one for
-    all, the code generator branches at every vector.
-    """
-    return b.fadd(b.select(fresh, const(before.type, 0.0), before, "before"), value, name)
-
-
-def step_at(b: Function, words: Value, step: Value, name: str) -> Value:
-    """The address of a step's first row in a buffer, from the buffer's words."""
-    address, table = b.word(words, 0, f"{name}.address", PTR), b.word(words, 5, f"{name}.table", PTR)
-    mask, unit_bytes = b.word(words, 1, f"{name}.mask"), b.word(words, 2, f"{name}.unit_bytes")
-    units = b.load(I64, b.at(table, b.binary("and", step, mask, f"{name}.step"), I64), f"{name}.units")
-    return b.at(address, b.mul(units, unit_bytes), "i8", f"{name}.base")
-
-
-def lanes_left(b: Function, left: Value, lanes: int) -> Lanes:
-    """Of a vector at whose first lane `left` features are left."""
-    return Lanes(first_lanes(b, left, lanes), b.compare("sge", left, i64(lanes), "are_all"))
-
-
-def load_lanes(b: Function, e: Element, at: Value, lanes: Lanes, name: str) -> Value:
-    """Some lanes, the others zero. A full vector is read without a mask: a load with a mask waits for stores."""
-    plain, masked, done = b.label("plain"), b.label("masked"), b.label("loaded")
-    b.branch_if(lanes.are_all, plain, masked)
-    b.place(plain)
-    whole = b.load(e.vector, at, name)
-    b.branch(done)
-    b.place(masked)
-    part = b.masked_load(e.vector, at, lanes.mask, name)
-    b.branch(done)
-    b.place(done)
-    return b.phi(e.vector, [(whole, plain), (part, masked)], name)
-
-
-def store_lanes(b: Function, value: Value, at: Value, lanes: Lanes) -> None:
-    """Write some lanes; a full vector without a mask."""
-    plain, masked, done = b.label("plain"), b.label("masked"), b.label("stored")
-    b.branch_if(lanes.are_all, plain, masked)
-    b.place(plain)
-    b.store(value, at)
-    b.branch(done)
-    b.place(masked)
-    b.masked_store(value, at, lanes.mask)
-    b.branch(done)
-    b.place(done)
-
-
-def add_products(
-    b: Function,
-    machine: Machine,
-    factors: Sequence[Callable[[], Value]],
-    vectors: Sequence[Callable[[], Value]],
-    sums: Sequence[Value],
-) -> list[Value]:
-    """Add every factor (a number in all lanes) times every vector to its sum: [factor][vector]. All vectors are loaded first, and
-    one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
-    """
-    count = len(vectors)
-    if len(sums) + count + 1 <= machine.multiplying:
-        loaded, added = [load() for load in vectors], []
-        for i, load in enumerate(factors):
-            factor, before = load(), sums[i * count : (i + 1) * count]
-            added += [b.fma(factor, value, total, "sum") for value, total in zip(loaded, before, strict=True)]
-        return added
-    numbers, columns = [load() for load in factors], []
-    for k, load in enumerate(vectors):
-        value = load()
-        columns.append([b.fma(factor, value, total, "sum") for factor, total in zip(numbers, sums[k::count], strict=True)])
-    return [total for row in zip(*columns, strict=True) for total in row]
-
-
-def covered(b: Function, count: Value, heights: tuple[int, ...]) -> list[tuple[Value, Value, int]]:
-    """How tiles cover `count` things: as many of the highest as fit, then lower ones; of each height, from which thing to which.
-    The last of the highest and what is left behind it are two of the next height where that is enough, which takes less time.
-    """
-    first, found = i64(0), []
-    for height in heights:
-        left = b.sub(count, first, "left")
-        tiles = b.binary("sdiv", left, i64(height), "tiles")
-        if height == heights[0] and len(heights) > 1:
-            rest = b.add(b.binary("srem", left, i64(height)), height, "rest")
-            lower = b.binary("and", two_lower(b, rest, heights), b.compare("sgt", tiles, i64(0), "any"), "lower")
-            tiles = b.select(lower, b.sub(tiles, 1), tiles, "tiles")
-        end = b.add(first, b.mul(tiles, height), "end")
-        found.append((first, end, height))
-        first = end
-    return found
-
-
-def cover(b: Function, count: Value, heights: tuple[int, ...], emit: Callable[[Value, int], None]) -> None:
-    """Cover `count` things by tiles; `emit(first, height)` makes a tile."""
-    for first, end, height in covered(b, count, heights):
-        loop = b.loop("tile", first, end, height)
-        emit(loop.index, height)
-        b.end(loop)
-
-
-def two_lower(b: Function, left: Value, heights: tuple[int, ...]) -> Value:
-    """Whether what is left is more than one of the highest tiles, but two of the next height hold it too: a highest tile and a
-    low one take longer.
-    """
-    more = b.compare("sgt", left, i64(heights[0]), "more")
-    return b.binary("and", more, b.compare("sle", left, i64(2 * heights[1]), "fits_lower"), "two_lower")
-
-
-def lane_numbers(lanes: int) -> Value:
-    return Value("<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">", vector(I64, lanes))
-
-
-def first_lanes(b: Function, count: Value, lanes: int) -> Value:
-    """A mask of the first `count` lanes."""
-    return b.compare("slt", lane_numbers(lanes), b.splat(count, lanes, "count"), "mask")

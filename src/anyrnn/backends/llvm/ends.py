@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from anyrnn.backends.llvm.block import first_of, last_of
-from anyrnn.backends.llvm.builder import I64, PTR, Value, const, i64
+from anyrnn.backends.llvm.block import first_of, last_of, step_at
+from anyrnn.backends.llvm.builder import I64, NULL, PTR, TRUE, Value, const, i64
 from anyrnn.backends.llvm.copies import Copies
-from anyrnn.backends.llvm.emitter import step_at
 from anyrnn.backends.llvm.gradients import Sums
-from anyrnn.backends.llvm.shapes import OF_ZEROS, BiasPack, MatrixPack
+from anyrnn.backends.llvm.shapes import OF_ZEROS, TILE_VECTORS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.passes.plan import Program
 
@@ -42,7 +41,7 @@ class Ends:
         with b.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
             checked = b.compare("eq", kept, i64(CHECKED), "checked")
             for pack in self.matrices:
-                wanted = needed if pack.name in late else Value("true", "i1")
+                wanted = needed if pack.name in late else TRUE
                 if pack.stands is not None:
                     packed = b.compare("ne", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "packed")
                     wanted = b.binary("and", wanted, packed, "wanted")
@@ -69,7 +68,7 @@ class Ends:
                 sizes = [size, depth, i64(k_bytes), i64(pack.width), *share]
                 b.call(self.copies.pack_blocks(transposed, pack.heads), [target, *thread.weight(weight), *sizes])
                 continue
-            of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), Value("null", PTR), "prints")
+            of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), NULL, "prints")
             arguments = [target, *thread.weight(weight), size, depth, i64(k_bytes), i64(pack.width), *share, of_weight]
             b.call(self.copies.pack_matrix(transposed), arguments)
 
@@ -78,7 +77,7 @@ class Ends:
         thread, b = self.thread, self.thread.b
         for bias in self.biases:
             address = thread.pack(bias.name)
-            panels = b.mul(thread.groups(bias.size, 4), 4, "panels")
+            panels = b.mul(thread.groups(bias.size, TILE_VECTORS), TILE_VECTORS, "panels")
             sources = [(thread.weight(w)[0], thread.size(bias.size)) for w in bias.weights]
             for k, (source, size) in enumerate(sources or [(address, i64(0))]):
                 b.call(self.copies.add_bias(), [address, source, size, panels, i64(int(k == 0))])

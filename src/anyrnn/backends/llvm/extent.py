@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn.backends.llvm.emitter import SUM_STEPS
+from anyrnn.backends.llvm.element import SUM_STEPS
 
 CHUNK_ROWS = 1024
 """Rows of a chunk, about: enough for products at full speed, few enough for the cache."""

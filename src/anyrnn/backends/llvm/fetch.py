@@ -59,7 +59,7 @@ class Fetches:
             is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
             self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
         often = b.select(b.compare("sgt", product_panels, i64(0)), product_panels, i64(1), "often")
-        step = b.binary("sdiv", b.add(end, b.sub(often, 1)), often, "fetch_step")
+        step = b.ceil_div(end, often, "fetch_step")
         for name, value in (("step", step), ("end", end)):
             b.store(value, b.at(self.table, STATE.index(name), I64, name))
         panels = b.loop("panel_of_group", 0, panels_left, once=True)

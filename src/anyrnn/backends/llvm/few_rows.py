@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, Block, Kind, Place, Sums, is_packed, operand_word
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, i64
-from anyrnn.backends.llvm.emitter import Element, lanes_left, load_lanes, store_lanes
+from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.lanes import lanes_left, load_lanes, store_lanes
 from anyrnn.ir.dims import Dim
 from anyrnn.passes.plan import Program
 

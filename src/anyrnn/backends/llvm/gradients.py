@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, SUM_STEPS, Element, added_to, first_lanes
+from anyrnn.backends.llvm.element import SUM_ROWS, SUM_STEPS, Element
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
+from anyrnn.backends.llvm.lanes import added_to, first_lanes
 from anyrnn.backends.llvm.outer import Outer
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.walk import Source, Walk
@@ -77,7 +78,7 @@ class Gradients:
         walk = Walk(b, block, self.layout, i64(0), i64(1))
         source, rows = Source(walk, words, later, e.panel_row, "value"), walk.most(i64(0), i64(1))
         zero = const(e.vector, 0.0)
-        panel = b.loop("panel", 0, b.binary("sdiv", b.add(size, e.lanes - 1), i64(e.lanes), "panels"), 1, [("of_zeros", zero)])
+        panel = b.loop("panel", 0, b.ceil_div(size, e.lanes, "panels"), 1, [("of_zeros", zero)])
         there = first_lanes(b, b.sub(size, b.mul(panel.index, e.lanes)), e.lanes)
         first = source.at_step(i64(0), b.mul(panel.index, source.panel_bytes))
         row = b.loop("row", 0, rows, 1, [("at", first), ("of_zeros", panel.values[0])])
@@ -114,7 +115,7 @@ class Gradients:
             loop, first_slot, newest = walk.added_up("block_of_steps")
             begin = b.mul(first_slot, SUM_STEPS, "begin")
             most = walk.most(begin, b.minimum(b.add(begin, SUM_STEPS), walk.steps))
-            runs, rows = i64(1), b.binary("sdiv", b.add(most, SUM_ROWS - 1), i64(SUM_ROWS), "rows")
+            runs, rows = i64(1), b.ceil_div(most, SUM_ROWS, "rows")
         else:
             loop, first_slot, stop, newest = walk.blocks("block_of_steps")
             runs, rows = walk.rows_of(first_slot, stop)

@@ -5,7 +5,7 @@ multiplied, each block has as many features as every other.
 from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Function, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Value, i64
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
 
@@ -150,7 +150,7 @@ class Sums:
 
 def is_packed(b: Function, entry: Value) -> Value:
     """Whether an operand's weights are, where they may be read in squares."""
-    return b.compare("eq", b.load(PTR, b.at(entry, len(OPERAND), I64), "standing"), Value("null", PTR), "is_packed")
+    return b.compare("eq", b.load(PTR, b.at(entry, len(OPERAND), I64), "standing"), NULL, "is_packed")
 
 
 def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:

@@ -16,9 +16,10 @@ column of each is what `tests/backends/llvm/test_math.py` demands. Float's range
     the others  exact
 
 All exponentials are 2**n * e**r, n being read from the low bits of x/ln 2 + 1.5 * 2**mantissa. tanh, sigmoid and softplus take
-e**r = (1 + tanh(r/2)) / (1 - tanh(r/2)), which puts the reduction and the function itself under one division. In an LSTM's five
-on Zen 4 (AVX-512) this takes 61 cycles for 16 lanes, rational tanh (9/8 degrees) with a polynomial in sigmoid 65 and has twice
-the error, and reciprocal estimates with a Newton step in place of the divisions 72: the divider works beside the other units.
+e**r = (1 + tanh(r/2)) / (1 - tanh(r/2)), which puts the reduction and the function itself under one division. For three
+sigmoids and two tanh of 16 lanes on Zen 4 (AVX-512) this takes 61 cycles; rational tanh (9/8 degrees) with a polynomial in
+sigmoid takes 65 and has twice the error, and reciprocal estimates with a Newton step in place of the divisions 72: the divider
+works beside the other units.
 
 Coefficients: Remez exchange in mpmath at 50 digits on the reduced range, the coefficients rounded one after another to the
 type, the first one first, and the remaining ones fitted again.

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm.block import masks_of
-from anyrnn.backends.llvm.choices import row_bytes
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
+from anyrnn.backends.llvm.element import SUM_ROWS, Element
 from anyrnn.backends.llvm.extent import Extent
+from anyrnn.backends.llvm.mask_bits import row_bytes
+from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Program
@@ -24,7 +25,8 @@ from anyrnn.sequence.windows import Windows
 
 
 def padded_panels(features: int, lanes: int) -> int:
-    return -(-features // (4 * lanes)) * 4
+    """Panels of so many features, with those that a group may touch beyond them."""
+    return -(-features // (TILE_VECTORS * lanes)) * TILE_VECTORS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anyrnn.backends.llvm.builder import Value, i64
-from anyrnn.backends.llvm.emitter import Emitter, Key, lane_numbers
+from anyrnn.backends.llvm.emitter import Emitter, Key
+from anyrnn.backends.llvm.lanes import lane_numbers
 from anyrnn.passes.plan import joined_at
 
 

@@ -15,8 +15,10 @@ from functools import partial
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, add_products, cover, first_lanes
+from anyrnn.backends.llvm.covering import add_products, cover
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
+from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.walk import Source, Walk
@@ -67,13 +69,13 @@ def group_of(machine: Machine) -> int:
 def panels_of(b: Function, lanes: int, first: Value, size: Value) -> tuple[Value, Value]:
     """The first panel of some features that follow each other, and how many panels they touch."""
     panel = b.binary("sdiv", first, i64(lanes), "first_panel")
-    end = b.binary("sdiv", b.add(b.add(first, size), lanes - 1), i64(lanes), "end_panel")
+    end = b.ceil_div(b.add(first, size), lanes, "end_panel")
     return panel, b.sub(end, panel, "panels")
 
 
 def groups_of(b: Function, machine: Machine, panels: Value) -> Value:
     group = group_of(machine)
-    return b.binary("sdiv", b.add(panels, group - 1), i64(group), "groups")
+    return b.ceil_div(panels, group, "groups")
 
 
 def block_tasks(b: Function, machine: Machine, lanes: int, left0: Value, size: Value, right0: Value, depth: Value) -> Value:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import I64, PTR, Value, i64
-from anyrnn.backends.llvm.emitter import Emitter, is_callers, two_lower
+from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, Value, i64
+from anyrnn.backends.llvm.covering import two_lower
+from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
@@ -93,7 +94,7 @@ class Products:
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         self.alike = self._alike()
-        self.is_short = Value("false", "i1")
+        self.is_short = FALSE
         """whether all products of a group are a single block, so that `short_tile` makes the sums of whole ones"""
 
     def _is_zero(self, operand: Operand, standing: tuple[Value, Value] | None) -> Value | None:
@@ -105,7 +106,7 @@ class Products:
         b, kernel = self.b, self.kernel
         not_given = b.compare("eq", kernel.word(kernel.layout.buffer(first_of(operand.buffer)), "first"), i64(0), "not_given")
         is_zero = b.binary("and", b.compare("eq", kernel.t, i64(0), "is_first"), not_given, "is_zero")
-        return b.select(standing[0], Value("false", "i1"), is_zero, "is_zero") if standing else is_zero
+        return b.select(standing[0], FALSE, is_zero, "is_zero") if standing else is_zero
 
     def _standing(self, operand: Operand, pack: Value) -> tuple[Value, Value] | None:
         """Whether weights are read where they stand, and bytes from row to row there; None where they never are."""
@@ -197,8 +198,8 @@ class Products:
                     b.store(value, b.at(place, OPERAND.index(name), I64))
                 if standing is not None and operand.stands == "squares":
                     self._note_squares(operand, *standing, b.at(place, len(OPERAND), I64), group)
-                blocks = b.add(blocks, b.binary("sdiv", b.add(depth, BLOCK_FEATURES - 1), i64(BLOCK_FEATURES)), "blocks")
-                panels = b.binary("sdiv", b.add(depth, e.lanes - 1), i64(e.lanes), "panels")
+                blocks = b.add(blocks, b.ceil_div(depth, BLOCK_FEATURES), "blocks")
+                panels = b.ceil_div(depth, e.lanes, "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
                 following = b.at(place, alike.kind.words, I64, "place")
                 place = b.select(b.compare("sgt", depth, i64(0), "taken"), following, place, "place")
@@ -289,7 +290,7 @@ class Products:
         before = b.mul(b.mul(group.first_panel, self.element.lanes), row_bytes, "before")
         for k, weight in enumerate(operand.weights):
             at = kernel.advance(kernel.pointer(kernel.layout.weight(weight), weight), before, weight)
-            at = b.select(stands, at, Value("null", PTR), weight) if k == 0 else at
+            at = b.select(stands, at, NULL, weight) if k == 0 else at
             b.store(at, b.at(place, k, I64))
         b.store(row_bytes, b.at(place, len(operand.weights), I64))
 
@@ -316,7 +317,7 @@ class Products:
 
     def _is_odd(self, rows: Value) -> Value:
         """Whether so many rows would take two low tiles, and one more takes one."""
-        b, heights, odd = self.b, self.shaped.heights, Value("false", "i1")
+        b, heights, odd = self.b, self.shaped.heights, FALSE
         for height in heights:
             if height > 1 and height - 1 not in heights:
                 odd = b.binary("or", odd, b.compare("eq", rows, i64(height - 1), "is_odd"), "odd")

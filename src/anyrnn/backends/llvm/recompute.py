@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn._locks import ForkedLock
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, area_rows
@@ -158,7 +158,7 @@ def forward(frame: Frame, addresses: Sequence[int]) -> None:
             if window:
                 areas.go_on(window)
             frame.run_piece(position, *areas.chunks(window))
-    del memory
+    del memory  # pieces work in it until here
 
 
 def backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again: Sequence[int]) -> None:
@@ -187,4 +187,4 @@ def _backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again:
                 again.run_piece(again.order.index(unit), first, end)
             areas.put(window)
             frame.run_piece(position, chunks - end, chunks - first)
-    del memory
+    del memory  # pieces work in it until here

@@ -11,10 +11,11 @@ from typing import Any
 
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import masks, recompute, target, threads
+from anyrnn.backends.llvm import recompute, target, threads, weight_masks
 from anyrnn.backends.llvm.call_shape import Shape, Strides
 from anyrnn.backends.llvm.driver import Code, Driver
-from anyrnn.backends.llvm.emitter import Element, unsupported
+from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.emitter import unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
@@ -26,7 +27,7 @@ from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
 
-draw = masks.draw
+draw = weight_masks.draw
 
 
 @dataclass(frozen=True)

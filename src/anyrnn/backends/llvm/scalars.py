@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import Element, Emitter, Key, cover, first_lanes, is_callers
+from anyrnn.backends.llvm.covering import cover
+from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.emitter import Emitter, Key, is_callers
+from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import reachable

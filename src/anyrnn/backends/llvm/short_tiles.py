@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from anyrnn.backends.llvm.builder import PTR, Function, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, add_products
+from anyrnn.backends.llvm.covering import add_products
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.kinds import Kind, operand_word
 from anyrnn.backends.llvm.target import Machine
 

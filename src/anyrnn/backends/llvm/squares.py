@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Module, const
 from anyrnn.backends.llvm.copies import transposed_square
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 
 SQUARES = "add_squares"
 """The function that multiplies by weights in squares."""

@@ -46,14 +46,13 @@ def emit_stack(module: Module, machine: Machine, folds: bool) -> None:
     _put_addresses(b, words)
     _count_steps(b, words)
     count = _word(b, words, "threads")
-    alone, together = b.label("alone"), b.label("together")
-    b.branch_if(b.compare("sle", count, i64(1), "single"), alone, together)
-    b.place(alone)
-    b.call("work", [words, i64(0), i64(1)])
-    b.ret()
-    b.place(together)
-    team = _word(b, words, "team", PTR)
-    b.line(f"call void {team}(ptr @work, {words.typed}, {count.typed})")
+
+    def by_team() -> None:
+        team = _word(b, words, "team", PTR)
+        b.line(f"call void {team}(ptr @work, {words.typed}, {count.typed})")
+
+    is_one = b.compare("sle", count, i64(1), "is_one")
+    b.either(is_one, lambda: b.call("work", [words, i64(0), i64(1)]), by_team, names=("alone", "together"))
     b.ret()
 
 
@@ -86,7 +85,7 @@ def _emit_work(module: Module, machine: Machine, folds: bool) -> None:
 
 def _first_of(b: Function, lane: Value, abreast: Value, count: Value) -> Value:
     """The first of the threads that do a lane, those with `lane == id * abreast / count`."""
-    return b.binary("sdiv", b.add(b.mul(lane, count), b.sub(abreast, 1)), abreast, "first")
+    return b.ceil_div(b.mul(lane, count), abreast, "first")
 
 
 def _fold(b: Function, words: Value, group: Value, team: tuple[Value, Value, Value], chunk_to: Value) -> None:
@@ -97,13 +96,9 @@ def _fold(b: Function, words: Value, group: Value, team: tuple[Value, Value, Val
     chunk, steps = (b.word(block, HEADER.index(name), name) for name in ("chunk", "steps"))
     done = b.compare("sge", b.mul(chunk_to, chunk), steps, "done")
     stepped = b.compare("eq", b.word(block, HEADER.index("skip_steps"), "skip_steps"), i64(0), "stepped")
-    both, after = b.label("both"), b.label("after_both")
-    b.branch_if(b.binary("and", pair, b.binary("and", done, stepped)), both, after)
-    b.place(both)
-    b.call("barrier", [barrier, count])
-    b.call("fold", [block, _block(b, words, b.add(b.mul(group, 2), 1)), id, count])
-    b.branch(after)
-    b.place(after)
+    with b.only_if(b.binary("and", pair, b.binary("and", done, stepped)), "both"):
+        b.call("barrier", [barrier, count])
+        b.call("fold", [block, _block(b, words, b.add(b.mul(group, 2), 1)), id, count])
 
 
 def _put_addresses(b: Function, words: Value) -> None:

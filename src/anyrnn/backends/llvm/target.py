@@ -16,18 +16,17 @@ LOCK = AwaitedLock()
 
 
 BYTES_AHEAD = {"znver3": 8192, "znver5": 12288}
-"""How far ahead weights that come from memory are fetched, by the name of the processor: two to eight samples take up to a fourth
-less time so on Zen 3, Zen 5 reads up to a fifth faster (four rows or more; fewer multiply two blocks at once, see `few_rows`),
-Zen 4 up to 15 % slower, and nothing else was measured.
+"""How far ahead weights that come from memory are fetched, by the name of the processor: Zen 3 and Zen 5 read them faster so (few
+rows multiply two blocks at once instead, see `few_rows`), Zen 4 more slowly, and nothing else was measured.
 """
 TILE_AHEAD = {"znver4"}
-"""Where short products fetch what the next tile touches, and not what their own does: cells without other products took .86 to
-.89 of the time on Zen 4, with fetches to the second cache, and take 1.04 to 1.14 of it on Emerald Rapids.
+"""Where short products fetch what the next tile touches, and not what their own does: cells without other products gain by it on
+Zen 4, and lose on Emerald Rapids.
 """
 STRIPS_OF_A_BLOCK = {"znver5"}
 """Wide processors (see `Machine.wide`) on which strips of several tiles pay also where a group has a single block of weights,
-which stays in the first cache anyway: cells without other products take .90 to .96 of the time on Zen 5, and most of them 1.16 to
-1.56 on Emerald Rapids, where a tile's stores drain while the next one's products are made.
+which stays in the first cache anyway: cells without other products gain by it on Zen 5, and lose on Emerald Rapids, where a
+tile's stores drain while the next one's products are made.
 """
 HALVED = {"znver4"}
 """Processors that multiply a vector of 64 bytes in halves."""

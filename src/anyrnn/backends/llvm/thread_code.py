@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
-from anyrnn.backends.llvm.emitter import SUM_ROWS, Element
+from anyrnn.backends.llvm.element import SUM_ROWS, Element
 from anyrnn.ir.dims import Dim
 
 
@@ -26,7 +26,7 @@ class ThreadCode:
         self.block, self.id, self.count, self.barrier_state, *_ = b.arguments
         self.sizes = {str(dim): self.word(layout.size(str(dim)), "size") for dim in dims}
         self.steps, self.rows, self.chunk = (self.header(name) for name in ("steps", "rows", "chunk"))
-        self.columns = b.compare("ne", self.header("columns"), i64(0), "columns")
+        self.columns = self.is_set("columns", "columns")
         self.waiting = b.select(self.columns, self.count, i64(1), "waiting")
         first, last = self.part = self.share_in_fours(self.rows) if row_sums else self.share(self.rows, "rows")
         self.row0 = b.select(self.columns, i64(0), first, "row0")
@@ -37,6 +37,10 @@ class ThreadCode:
 
     def header(self, name: str) -> Value:
         return self.word(self.layout.header(name), name)
+
+    def is_set(self, name: str, result: str) -> Value:
+        """Whether a word of the header is not zero."""
+        return self.b.compare("ne", self.header(name), i64(0), result)
 
     def pack(self, name: str) -> Value:
         return self.word(self.layout.pack(name), name, PTR)
@@ -51,7 +55,7 @@ class ThreadCode:
 
     def groups(self, dim: Dim, width: int) -> Value:
         span = width * self.element.lanes
-        return self.b.binary("sdiv", self.b.add(self.size(dim), span - 1), i64(span), "groups")
+        return self.b.ceil_div(self.size(dim), span, "groups")
 
     def share(self, count: Value, name: str, id: Value | None = None) -> tuple[Value, Value]:
         """A thread's part of `count` things, by default this one's."""
@@ -80,7 +84,7 @@ class ThreadCode:
     def share_in_fours(self, rows: Value) -> tuple[Value, Value]:
         """This thread's part of some rows, from and up to, such that rows that are added up stay together."""
         b = self.b
-        sums = b.binary("sdiv", b.add(rows, SUM_ROWS - 1), i64(SUM_ROWS), "sums")
+        sums = b.ceil_div(rows, SUM_ROWS, "sums")
         first, last = (b.minimum(b.mul(part, SUM_ROWS), rows, "part") for part in self.share(sums, "sums"))
         return first, last
 

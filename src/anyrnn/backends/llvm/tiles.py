@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, const, i64
-from anyrnn.backends.llvm.emitter import Element, add_products, covered
+from anyrnn.backends.llvm.builder import FALSE, I64, PTR, Module, Value, const, i64
+from anyrnn.backends.llvm.covering import add_products, covered
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
 from anyrnn.backends.llvm.kinds import OPERAND, Block, Kind, Place, Sums, following_block, is_packed
@@ -148,13 +149,8 @@ class _Products:
             b.branch(both)
             b.place(packed)
         if kind.width > 1 and height == kind.heights[0]:
-            full, half, done = b.label("full"), b.label("half"), b.label("added")
-            b.branch_if(b.compare("sgt", self.panels, i64(kind.width // 2), "needs_all"), full, half)
-            for label, panels in ((full, kind.width), (half, kind.width // 2)):
-                b.place(label)
-                add(panels)
-                b.branch(done)
-            b.place(done)
+            needs_all = b.compare("sgt", self.panels, i64(kind.width // 2), "needs_all")
+            b.either(needs_all, partial(add, kind.width), partial(add, kind.width // 2), names=("full", "half"))
         else:
             add(kind.width)
         if squares:
@@ -272,7 +268,7 @@ class _Products:
         fetches = is_tall or is_far is not None
         if self.machine.low_tiles and (is_tall or (height == kind.heights[0] and len(vectors) == kind.count * kind.width)):
             is_whole = b.compare("eq", stop, i64(e.lanes), "is_whole")
-            near = is_whole if is_far is None else b.select(is_far, Value("false", "i1"), is_whole, "is_whole_and_near")
+            near = is_whole if is_far is None else b.select(is_far, FALSE, is_whole, "is_whole_and_near")
             after = b.either(near, at_once, lambda: one_by_one(fetches))
         elif is_far is not None:
             after = b.either(is_far, lambda: one_by_one(True), lambda: one_by_one(False))

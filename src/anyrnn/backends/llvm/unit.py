@@ -8,7 +8,7 @@ from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
@@ -127,7 +127,7 @@ class Unit:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
             self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
         one_step = extent.steps == 1 and not self.program.reverse
-        hoist = bool(self.code.inits) and self.sizes_of_early() > FOLDED_FEATURES and not one_step
+        hoist = bool(self.code.inits) and self.widest_given() > FOLDED_FEATURES and not one_step
         self.set("hoist", int(hoist))
         for init in self.code.inits:
             if hoist:
@@ -143,8 +143,8 @@ class Unit:
         self.tables.append((start + 5, where.table))
         return start
 
-    def sizes_of_early(self) -> int:
-        """Features of the widest operand that is known before the loop."""
+    def widest_given(self) -> int:
+        """Features of the widest array whose steps are all there before the loop, the caller's or a chunk's."""
         return max(
             (
                 b.dim.evaluate(self.sizes)

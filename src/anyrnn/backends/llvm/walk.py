@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anyrnn.backends.llvm.block import Layout
+from anyrnn.backends.llvm.block import Layout, step_at
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Loop, Value, i64
-from anyrnn.backends.llvm.emitter import SUM_STEPS, step_at
+from anyrnn.backends.llvm.element import SUM_STEPS
 
 
 class Walk:
@@ -24,7 +24,7 @@ class Walk:
         """
         b = self.b
         first = b.binary("sdiv", self.t0, self.block_steps, "first_block")
-        count = b.sub(b.binary("sdiv", b.add(self.t1, b.sub(self.block_steps, 1)), self.block_steps), first, "blocks")
+        count = b.sub(b.ceil_div(self.t1, self.block_steps), first, "blocks")
         loop = b.loop(name, 0, count, once=True)
         index = b.sub(b.add(first, b.sub(count, 1)), loop.index, "block_index")
         whole = b.mul(index, self.block_steps, "whole_block")
@@ -38,9 +38,7 @@ class Walk:
         and whether it is the very first.
         """
         b = self.b
-        first, end, last = (
-            b.binary("sdiv", b.add(t, SUM_STEPS - 1), i64(SUM_STEPS), "block") for t in (self.t0, self.t1, self.steps)
-        )
+        first, end, last = (b.ceil_div(t, SUM_STEPS, "block") for t in (self.t0, self.t1, self.steps))
         loop = b.loop(name, 0, b.sub(end, first, "blocks"))
         slot = b.sub(b.sub(end, 1), loop.index, "block")
         return loop, slot, b.compare("eq", b.add(slot, 1), last, "newest")

@@ -21,7 +21,7 @@ from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import first_of, last_of
 from anyrnn.backends.llvm.call_shape import Shape, Strides
 from anyrnn.backends.llvm.driver import Code
-from anyrnn.backends.llvm.emitter import Element
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.fold import folded
 from anyrnn.backends.llvm.memory import Arena
@@ -316,7 +316,7 @@ class Words:
         names, at_all_steps = [name for name, _ in self.network.graph.inputs], whole and not ends
         before, after = {*names, "d_y", *used_by(program.before)}, {*names, *used_by(program.after)}
         of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
-        read = [buffer for p in program.products for buffer, _ in (p.left, p.right)] + [s.value[0] for s in program.sums]
+        read = [buffer for buffer, _ in program.read_by_gradients]
         flat_before = whole and (at_all_steps or "y" not in before) and self._is_flat(direction, of_before, program.before)
         self.header(unit, "flat_before", flat_before)
         flat_after = self._is_flat(direction, of_after, program.after, read)

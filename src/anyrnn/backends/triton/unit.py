@@ -443,8 +443,8 @@ class Unit:
 
     def add_gradients(self, chunk: Chunk, into: Mapping[str, Tensor]) -> None:
         """The terms of a chunk to the gradients of the sources; the first chunk makes these."""
-        read = {of for p in self.program.products for of in (p.left, p.right)} | {s.value for s in self.program.sums}
-        found = {of: self.operand(*of, chunk) for of in read if not self.program.is_sum(of[0])}
+        read = (of for of in self.program.read_by_gradients if not self.program.is_sum(of[0]))
+        found = {of: self.operand(*of, chunk) for of in dict.fromkeys(read)}
         outers = [Outer(self._rows_of(p.weight, into), found[p.left], found[p.right], p.heads) for p in self.program.products]
         parts: list[Outer | Summed] = [*products.outers(outers), *self._sums(found, into)]
         weights = {p.weight for p in self.program.products} | {s.weight for s in self.program.sums if s.value in found}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import anyrnn.torch
 from anyrnn.backends.cudnn import matching, run
-from anyrnn.torch import choice, gpu
+from anyrnn.torch import gpu, triton_or_cudnn
 
 FUNCTIONS = {"LSTM": torch._VF.lstm, "GRU": torch._VF.gru, "RNN_TANH": torch._VF.rnn_tanh, "RNN_RELU": torch._VF.rnn_relu}
 CALLS: list[str] = []
@@ -123,7 +123,7 @@ def test_what_it_has_not_runs_on_generated_kernels() -> None:
 @pytest.mark.usefixtures("quick")
 def test_where_it_is_slower_it_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1.0, 2.0])
-    monkeypatch.setattr(choice, "_of_many", lambda made: next(times))
+    monkeypatch.setattr(triton_or_cudnn, "_of_many", lambda made: next(times))
     module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
     with torch.no_grad():
         module(x)
@@ -143,8 +143,8 @@ def test_short_calls_are_measured_between_others(once: float, counts: list[int],
         found.append(len(made))
         return once * len(made) ** 0.5
 
-    monkeypatch.setattr(choice, "milliseconds", milliseconds)
-    assert choice._of_many(lambda: made.append(None)) == pytest.approx(once * counts[-1] ** 0.5 / counts[-1])
+    monkeypatch.setattr(triton_or_cudnn, "milliseconds", milliseconds)
+    assert triton_or_cudnn._of_many(lambda: made.append(None)) == pytest.approx(once * counts[-1] ** 0.5 / counts[-1])
     assert found == counts
 
 
@@ -159,15 +159,15 @@ def test_what_cannot_be_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch, t
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1.0
 
-    monkeypatch.setattr(choice, "_of_many", broken)
+    monkeypatch.setattr(triton_or_cudnn, "_of_many", broken)
     module, x = anyrnn.torch.LSTM(3, 4), torch.randn(5, 3, 3)
     with torch.no_grad():
         module(x)
         told = str(anyrnn.explain(module, x))
         assert ("backend   cudnn" in told) is (which == "generated kernels")
         assert f"choice    {which} could not be measured: OutOfMemoryError" in told
-        choice.KNOWN.clear()
-        choice.DECIDED.clear()
+        triton_or_cudnn.KNOWN.clear()
+        triton_or_cudnn.DECIDED.clear()
         assert f"choice    {gpu.UNMEASURED}" in str(anyrnn.explain(module, x))
 
 
@@ -177,8 +177,8 @@ def test_what_was_measured_in_another_process_is_known(monkeypatch: pytest.Monke
     module, x = anyrnn.torch.LSTM(3, 4), torch.randn(6, 3, 3)
     with torch.no_grad():
         module(x)
-        choice.KNOWN.clear()
-        choice.DECIDED.clear()
+        triton_or_cudnn.KNOWN.clear()
+        triton_or_cudnn.DECIDED.clear()
         assert "choice    measured: generated kernels 2 ms, cuDNN 1 ms" in str(anyrnn.explain(module, x))
 
 

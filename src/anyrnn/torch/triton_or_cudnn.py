@@ -17,7 +17,7 @@ from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton.device import milliseconds
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.calls import Call
+from anyrnn.torch.calls import Call, rows_of
 
 KNOWN: dict[str, Choice] = {}
 DECIDED: dict[object, bool] = {}
@@ -71,7 +71,7 @@ def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
 def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str:
     """What makes calls alike: steps and samples count by powers of two, since time grows with them for either."""
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
-    rows = x.size(1) if packing is None else packing.rows
+    rows = rows_of(x, packing)
     sizes = network.sizes, network.layers, network.ways, _about(steps), _about(rows), packing is not None
     numbers = x.dtype, *tf32.settings(x.dtype), trains
     machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
