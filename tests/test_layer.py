@@ -1,5 +1,7 @@
 """The NumPy front-end: calls, primitives of training, and what it refuses."""
 
+import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, cells, exp, mean, softplus, tanh, vector, where
+from anyrnn import State, Step, affine, cell, cells, exp, mean, runtime, softplus, tanh, vector, where
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
@@ -185,6 +187,21 @@ def test_bad_states(state, error, words):
         make("lstm")(np.zeros((3, 2, 4)), state)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_matrix_is_a_sequence(backend):
+    layer, x = anyrnn.Recurrent("gru", 4, 7, seed=0, backend=backend), np.arange(12, dtype=np.float32).reshape(3, 4)
+    found, expected = layer(np.matrix(x)), layer(x)
+    assert type(found[0]) is np.ndarray
+    assert all(map(np.array_equal, found, expected))
+
+
+def with_parameter(layer, name, value):
+    changed = copy.deepcopy(layer)
+    changed.parameters[name] = value
+    return changed
+
+
 def test_masked_arrays_are_refused():
     """Wherever numbers are given: their masks would be ignored."""
     layer = make("gru")
@@ -194,6 +211,11 @@ def test_masked_arrays_are_refused():
         (x, layer), (state, lambda s: layer(x, s)), (y, lambda d: layer.backward(reserve, d)),
         (state, lambda d: layer.backward(reserve, None, d)),
         (y[-1], lambda d: layer.backward(reserve, d_last_output=d)), (x[0], layer.stream(2)),
+        (np.array([3, 2]), lambda lengths: layer(x, lengths=lengths)), (np.ones((3, 2), bool), lambda mask: layer(x, mask=mask)),
+        (np.ones((3, 2), bool), lambda reset: layer(x, reset=reset)),
+        (layer.parameters["weight_hh_l0"], lambda weight: with_parameter(layer, "weight_hh_l0", weight)(x)),
+        (np.zeros((21, 7)), lambda d: layer.backward(reserve, y, gradients={**dict(layer.parameters), "weight_hh_l0": d})),
+        (x, runtime.Network([runtime.Input("x", 4)], [runtime.Recurrent.of("rnn", ["x"], layer)]).run),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match="is a masked array, and its mask would be ignored"):
             call(np.ma.masked_array(given, True))
@@ -383,13 +405,39 @@ def test_arrays_for_gradients_are_checked_before_any_work(change, error, words):
     assert all(not np.any(g) for name, g in gradients.items() if name not in change)
 
 
-def test_one_array_for_two_gradients_is_refused():
-    layer, x = anyrnn.Recurrent("rnn_tanh", 5, 5), np.ones((4, 2, 5), np.float32)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda g, layer, x: g["weight_ih_l0"], "weight_hh_l0 and weight_ih_l0 should be two arrays, they share memory"),
+        (lambda g, layer, x: overlapping(g, "weight_ih_l0"), "weight_hh_l0 and weight_ih_l0 should be two arrays"),
+        (
+            lambda g, layer, x: np.lib.stride_tricks.as_strided(np.zeros(5, "f"), (5, 5), (0, 4)),
+            "weight_hh_l0 has several numbers",
+        ),
+        (lambda g, layer, x: layer.parameters["weight_ih_l0"], "weight_hh_l0 and parameter weight_ih_l0 should be two arrays"),
+        (lambda g, layer, x: x[0], "weight_hh_l0 and the input should be two arrays"),
+    ],
+)
+@pytest.mark.parametrize("in_two", [False, True])
+def test_arrays_for_gradients_have_memory_of_their_own(make, words, in_two):
+    layer, x = anyrnn.Recurrent("rnn_tanh", 5, 5), np.ones((4, 5, 5), np.float32)
     output, _, reserve = layer.forward_training(x)
     gradients = {name: np.zeros_like(p) for name, p in layer.parameters.items()}
-    gradients["weight_hh_l0"] = gradients["weight_ih_l0"]
-    with pytest.raises(ValueError, match="gradients: weight_ih_l0 and weight_hh_l0 should be two arrays, got one"):
-        layer.backward(reserve, output, gradients=gradients)
+    gradients["weight_hh_l0"] = make(gradients, layer, x)
+    made = (
+        partial(layer.backward_weights, layer.backward_data(reserve, output)[2])
+        if in_two
+        else partial(layer.backward, reserve, output)
+    )
+    with pytest.raises(ValueError, match=f"gradients: {words}"):
+        made(gradients=gradients)
+
+
+def overlapping(gradients, name):
+    """An array of 5 by 5 numbers that begins within another, which takes that one's place."""
+    both = np.zeros(40, np.float32)
+    gradients[name] = both[:25].reshape(5, 5)
+    return both[15:].reshape(5, 5)
 
 
 def test_a_parameter_of_another_type_is_refused():

@@ -298,3 +298,37 @@ def test_calls_on_the_meta_device_give_shapes(name: str) -> None:
     for found, expected in zip(tree_leaves(module(x)), tree_leaves(like(x)), strict=True):
         assert found.is_meta
         assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("which", ["cell", "states", "packed"])
+def test_cotangents_with_a_lazy_sign(which, create_graph):
+    """As those of an imaginary part of a conjugate; in a first call and in those that are remembered."""
+    torch.manual_seed(0)
+    module = anyrnn.torch.LSTMCell(3, 4) if which == "cell" else anyrnn.torch.LSTM(3, 4)
+    x = torch.randn(*(() if which == "cell" else (5,)), 2, 3, requires_grad=True)
+
+    def results():
+        if which == "cell":
+            return module(x)
+        if which == "states":
+            return module(x)[1]
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
+        return (module(packed)[0].data,)
+
+    cotangents = [torch.randn_like(r) for r in results()]
+    lazy = [torch._neg_view(-d) for d in cotangents]
+    assert all(d.is_neg() and d.stride(-1) == 1 for d in lazy)
+    for _ in range(4):
+        expected, found = (torch.autograd.grad(results(), x, given, create_graph=create_graph)[0] for given in (cotangents, lazy))
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "told", [{"lengths": torch.ones(2, dtype=torch.int64)}, {"mask": torch.ones(5, 2, dtype=torch.bool)}], ids=str
+)
+def test_lengths_without_numbers(told: dict[str, Tensor]) -> None:
+    with pytest.raises(
+        ValueError, match="GRU: a tensor on the meta device has no numbers: give lengths, masks and resets on another"
+    ):
+        anyrnn.torch.GRU(3, 4)(torch.zeros(5, 2, 3), **{name: tensor.to("meta") for name, tensor in told.items()})

@@ -13,7 +13,7 @@ from anyrnn._memory import empty
 from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import GIVEN
+from anyrnn.sequence.packing import GIVEN, check_unmasked
 
 Array = npt.NDArray[Any]
 States = Array | Sequence[Array] | RecurrentState
@@ -35,6 +35,7 @@ class Arrays:
             kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
             raise TypeError(f"{who} should be a NumPy array of {self.dtype}, got {kind}")
         check_unmasked(x, who)
+        x = np.asarray(x)  # not a matrix, whose parts have two dimensions
         if x.ndim not in (2, 3):
             raise ValueError(f"{who} should be 2-D [T, {features}] or 3-D, got {x.ndim}-D")
         if x.shape[-1] != features:
@@ -146,7 +147,7 @@ class Arrays:
         output = out.reshape(samples, width) if samples is not None else self.sequence(out, "out", width)[0]
         if not out.flags.writeable:
             raise ValueError("out should be writable")
-        if readable(output) is not output or _overlaps_itself(output):
+        if readable(output) is not output or overlaps_itself(output):
             raise ValueError(f"out should have its features next to each other and nothing twice, got strides {out.strides}")
         if any(share(out, a) for a in taken):
             raise ValueError("out should not share memory with x, the initial states, the parameters or memory")
@@ -172,12 +173,6 @@ class Arrays:
         return last
 
 
-def check_unmasked(array: Array, who: str) -> None:
-    """Raises: TypeError for an array of numpy.ma, which few have imported."""
-    if type(array) is not np.ndarray and hasattr(array, "mask"):
-        raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps of x, mask=")
-
-
 def given_back(states: Sequence[Array], batched: bool) -> Any:
     """One [units, N, size] array for each state, without N if there was no batch: alone, or as a tuple of several."""
     shaped = [a if batched else a[:, 0] for a in states]
@@ -199,7 +194,7 @@ def share(a: Array, b: Array) -> bool:
         return True
 
 
-def _overlaps_itself(array: Array) -> bool:
+def overlaps_itself(array: Array) -> bool:
     """Whether two places of an array may have the same memory: each stride must go beyond all that shorter ones cover."""
     covered = array.itemsize
     for stride, count in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):

@@ -14,7 +14,9 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
+from anyrnn.numpy.arrays import overlaps_itself, share
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import check_unmasked
 from anyrnn.trace.initial import Maker
 
 Array = npt.NDArray[Any]
@@ -111,6 +113,7 @@ def of_unit(
         array = parameters[name]
         if not isinstance(array, np.ndarray):
             raise TypeError(f"parameter {name} should be a NumPy array, got {type(array).__name__}")
+        check_unmasked(array, f"parameter {name}")
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"parameter {name} should be {dtype} {shape}, got {array.dtype} {array.shape}")
         result[parameter.name] = array
@@ -140,25 +143,39 @@ def sources(
 
 
 def check_gradients(
-    parameters: Mapping[str, Array], gradients: Mapping[str, Array] | None, dtype: np.dtype[Any], add: bool
+    parameters: Mapping[str, Array],
+    gradients: Mapping[str, Array] | None,
+    dtype: np.dtype[Any],
+    add: bool,
+    inputs: Sequence[Array],
 ) -> None:
-    """That there is a fitting array for each parameter, or nothing that could be added to. Raises: TypeError, ValueError."""
-    if add and gradients is None:
-        raise ValueError("add=True is for gradients=, the arrays to add to")
-    for name, parameter in parameters.items() if gradients is not None else ():
-        array = gradients.get(name) if gradients is not None else None
+    """That there is a fitting array for each parameter, with memory of its own, or nothing that could be added to. `inputs` are
+    read by further backward calls. Raises: TypeError, ValueError.
+    """
+    if gradients is None:
+        if add:
+            raise ValueError("add=True is for gradients=, the arrays to add to")
+        return
+    for name, parameter in parameters.items():
+        array = gradients.get(name)
         if not isinstance(array, np.ndarray):
             kind = "nothing" if array is None else f"a {type(array).__name__}"
             raise TypeError(f"gradients should hold a NumPy array for each parameter, got {kind} for {name}")
+        check_unmasked(array, f"gradients: {name}")
         if not array.flags.writeable:
             raise ValueError(f"gradients: {name} should be writable")
         if array.shape != parameter.shape or array.dtype != dtype:
             sides = f"should be {dtype} {parameter.shape}, got {array.dtype} {array.shape}"
             raise ValueError(f"gradients: {name} {sides}")
-    places: dict[int, str] = {}
-    for name, array in (gradients or {}).items():
-        if array.size and places.setdefault(array.ctypes.data, name) != name:
-            raise ValueError(f"gradients: {places[array.ctypes.data]} and {name} should be two arrays, got one")
+    others = [(f"parameter {name}", array) for name, array in parameters.items()] + [("the input", array) for array in inputs]
+    for name in parameters:
+        array = gradients[name]
+        if overlaps_itself(array):
+            raise ValueError(f"gradients: {name} has several numbers in one place")
+        for other, their in others:
+            if share(array, their):
+                raise ValueError(f"gradients: {name} and {other} should be two arrays, they share memory")
+        others.append((name, array))
 
 
 def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:

@@ -55,7 +55,7 @@ class Recurrent(Layer):
         backend: `auto`, `llvm` (native kernels) or `reference` (the interpreter). An explicit one that cannot run raises
             UnsupportedError.
         memory_budget: bytes that a training call of native kernels may keep for its backward call. The states before parts of
-            the sequence are kept instead of what does not fit, which `backward` computes again: up to two fifths more time, the
+            the sequence are kept instead of what does not fit, which `backward` computes again: about a third more time, the
             same bits. Features count in multiples of 64 (float32), and a part is 1024 rows or more, so short calls need all. By
             default everything is kept.
         dtype: float32 or float64.
@@ -536,7 +536,7 @@ class Recurrent(Layer):
         if not isinstance(workspace, Workspace):
             raise TypeError(f"workspace should be what backward_data gave, got {type(workspace).__name__}")
         self._check_reserve(workspace.reserve)
-        check_gradients(self.parameters, gradients, self.dtype, add)
+        check_gradients(self.parameters, gradients, self.dtype, add, workspace.reserve.inputs)
         return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
 
     def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
@@ -557,7 +557,7 @@ class Recurrent(Layer):
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
-        check_gradients(self.parameters, gradients, self.dtype, add)
+        check_gradients(self.parameters, gradients, self.dtype, add, reserve.inputs)
         arrays, batch = self._arrays(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
         d_last, d_more = self._cotangents_of_states(reserve, d_state)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
-from anyrnn.numpy.arrays import check_unmasked, strides
+from anyrnn.numpy.arrays import strides
 from anyrnn.numpy.parameters import own_states
+from anyrnn.sequence.packing import check_unmasked
 
 if TYPE_CHECKING:
     from anyrnn.numpy.recurrent import Recurrent
@@ -118,6 +119,9 @@ class Stream(Uncopied):
         if steps or self._further:
             self._take_further(steps)
         return self.next()
+
+    step = __call__
+    """As a network's stream is called."""
 
     def next(self) -> Array:
         """The next step, of what has been written into `inputs`, [N, size] each by name. Returns: the output [N, H]."""

@@ -15,7 +15,7 @@ from anyrnn.numpy.state import RecurrentState
 from anyrnn.runtime.layers import Call, Formula, Kind, Layer, Recurrent
 from anyrnn.runtime.tables import with_tables
 from anyrnn.sequence.network import check_size
-from anyrnn.sequence.packing import checked_lengths
+from anyrnn.sequence.packing import check_unmasked, checked_lengths
 
 if TYPE_CHECKING:
     from anyrnn.runtime.stream import Stream
@@ -213,6 +213,7 @@ class Network:
             if not fits:
                 kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
                 raise TypeError(f"{name} should be a NumPy array of {'integers' if integers else self.dtype}, got {kind}")
+            check_unmasked(array, name)
             if array.ndim != more + (1 if integers else 2) or (not integers and array.shape[-1] != size):
                 order = ["N", "T"] if self.batch_first else ["T", "N"]
                 sides = [*(order if more else ["N"]), *([] if integers else [str(size)])]

@@ -237,6 +237,7 @@ def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
         kind = found.dtype if isinstance(found, np.ndarray) else type(mask).__name__
         example = f": {who}.bool()" if hasattr(mask, "bool") else f": {who}.astype(bool)" if hasattr(mask, "astype") else ""
         raise TypeError(f"{who} should be an array of bool, got {kind}{example}")
+    check_unmasked(found, who)
     if found.shape != tuple(sides):
         raise ValueError(f"{who} should have shape {tuple(sides)}, one for each step of the input, got {found.shape}")
     return found
@@ -265,10 +266,18 @@ def check_number(value: Any, who: str, expected: str, dtype: Any, largest: float
         raise ValueError(f"{who} should be a number that {dtype} has, up to {largest:.3g}, got one beyond")
 
 
+def check_unmasked(array: npt.NDArray[Any], who: str) -> None:
+    """Raises: TypeError for an array of numpy.ma, which few have imported."""
+    if type(array) is not np.ndarray and hasattr(array, "mask"):
+        raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps of x, mask=")
+
+
 def as_array(given: Any) -> Any:
-    """A tensor as an array, anything else as it is."""
+    """A tensor as an array, anything else as it is. Raises: ValueError for one without numbers."""
     if not hasattr(given, "detach"):
         return given
+    if given.is_meta:
+        raise ValueError("a tensor on the meta device has no numbers: give lengths, masks and resets on another one")
     try:
         return (given if given.is_cpu else given.cpu()).numpy()
     except RuntimeError:  # under torch's transforms of functions a tensor has no memory of its own
@@ -279,6 +288,7 @@ def _integers(given: Any, who: str) -> Integers:
     """A vector of integers."""
     found = as_array(given)
     if isinstance(found, np.ndarray):
+        check_unmasked(found, who)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise TypeError(f"{who} should be a vector of integers, got {found.dtype} of shape {found.shape}")
         found = found.tolist()
