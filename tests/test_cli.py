@@ -229,7 +229,13 @@ def test_a_full_disk_is_told_in_a_line(arguments: list[str]) -> None:
         command = [sys.executable, "-m", "anyrnn", *arguments]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"anyrnn {arguments[0]}: error: [Errno 28] No space left on device"]
+    assert done.stderr.splitlines() == [f"anyrnn {arguments[0]}: error: No space left on device"]
+
+
+@pytest.mark.parametrize(("path", "told"), [("nowhere.onnx", "No such file or directory"), (".", "Is a directory")])
+def test_a_file_that_cannot_be_read_is_told_in_a_line(path: str, told: str, capsys: Any) -> None:
+    assert run("inspect", path) == 1
+    assert capsys.readouterr().err == f"anyrnn inspect: error: {path}: {told}\n"
 
 
 def test_what_an_encoding_has_not_is_escaped() -> None:

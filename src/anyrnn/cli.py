@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(chosen, f"error: the system has not the memory for this: {error}", FAILED)
         if not isinstance(error, OSError):
             raise
-        _tell(chosen, f"error: {error}")  # a full disk, a folder that is gone: one process alone may meet it
+        told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part is not None)
+        _tell(chosen, f"error: {told}")  # a full disk, a folder that is gone: one process alone may meet it
         try:
             _flush()
         except OSError:
@@ -127,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_reading(convert)
     convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
-    convert.add_argument("--check", action="store_true", help="compare with the library that SOURCE is from, and report")
+    told = "compare with the library that SOURCE is from, and an ONNX model for DEST by onnxruntime, and report"
+    convert.add_argument("--check", action="store_true", help=told)
     convert.set_defaults(run=_convert)
 
     inspect = commands.add_parser(
@@ -260,13 +262,22 @@ def _convert(chosen: argparse.Namespace) -> int:
     print(f"{chosen.target}: {Path(chosen.target).stat().st_size:,} bytes written")
     if not chosen.check:
         return 0
+    found = _compared(convert.parity, chosen.source, network)
+    if Path(chosen.target).suffix.lower() == ".onnx":
+        written = _compared(convert.parity_of_written, chosen.target, network)
+        return 0 if written and found is not False else FAILED
+    return 0 if found else FAILED
+
+
+def _compared(parity: Callable[..., Any], file: str, network: Any) -> bool | None:
+    """Print how far a file and a network are apart. Whether that is within the budget; None if they cannot be compared."""
     try:
-        report = convert.parity(chosen.source, network)
+        report = parity(file, network)
     except (ValueError, MissingExtraError) as error:
         print(f"not compared: {error}")
-        return FAILED
+        return None
     print(report)
-    return 0 if report.within else FAILED
+    return bool(report.within)
 
 
 def _sizes(given: Sequence[str] | None) -> dict[str, int] | None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -63,6 +64,56 @@ def test_parity_is_that_of_the_file_and_not_of_the_network(tmp_path):
     network = convert.load(tmp_path / "c.npz", system="keras", cell="gru")
     with pytest.raises(ValueError, match=r"c.npz: no library runs what is in it"):
         convert.parity(tmp_path / "c.npz", network)
+
+
+def with_more(network, name, more):
+    """The same network with a number added to the first of a parameter."""
+    found = [runtime.Recurrent(layer.name, layer.inputs, layer.network, {**layer.arrays, name: layer.arrays[name] + more})
+             for layer in network.layers]  # fmt: skip
+    return runtime.Network(network.inputs, found, batch_first=network.batch_first)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gru", {"num_layers": 2, "bidirectional": True}), ("mgu", {"batch_first": True}), ("lstm", {"bias": False})],
+)
+def test_a_model_that_was_written_is_compared_too(name, options, tmp_path, capsys):
+    """Nodes of ONNX's own and a Scan; of a file that no library runs what was written alone."""
+    source, target = tmp_path / "a.safetensors", tmp_path / "a.onnx"
+    layer = anyrnn.Recurrent(name, 5, 7, seed=0, **options)
+    network = runtime.Network([runtime.Input("x", 5)], [runtime.Recurrent.of("rnn", ["x"], layer)])
+    network.save(source)
+    assert main(["convert", str(source), str(target), "--check"]) == 0
+    told = capsys.readouterr().out
+    assert ("no library runs what is in it" in told) == (name == "mgu")
+    assert f"{target} by onnxruntime" in told
+    assert not convert.parity_of_written(target, with_more(network, "weight_hh_l0", 0.01)).within
+
+
+def test_a_model_that_cannot_be_run_is_no_success(tmp_path, monkeypatch, capsys):
+    torch.save(torch.nn.GRU(5, 7).state_dict(), tmp_path / "a.pt")
+    monkeypatch.setattr(anyrnn.onnx, "export", lambda network, target: Path(target).write_bytes(b"\x08\x08"))
+    assert main(["convert", str(tmp_path / "a.pt"), str(tmp_path / "a.onnx"), "--check"]) == 1
+    told = capsys.readouterr().out
+    assert "within the error budget" in told
+    assert "a.onnx: onnxruntime cannot run it" in told
+
+
+@pytest.mark.parametrize("system", ["torch", "keras", "onnx", "cudnn"])
+@pytest.mark.parametrize("bias", ["input", "recurrent"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+def test_a_bias_that_a_network_lacks_is_zero_elsewhere(cell, bias, system, tmp_path):
+    """As in networks of Keras, whose LSTM has one bias."""
+    both = {"num_layers": 2, "bidirectional": True}
+    layer = anyrnn.Recurrent(cell, 5, 7, seed=0, bias=bias, **both)
+    network = runtime.Network([runtime.Input("x", 5)], [runtime.Recurrent.of("rnn", ["x"], layer)])
+    full = {name: np.zeros_like(array) for name, array in anyrnn.Recurrent(cell, 5, 7, **both).parameters.items()}
+    full |= layer.parameters
+    expected = weights.write(system, full, cell, 2, True, approximate=True)
+    convert.save(network, tmp_path / "a.npz", system=system, approximate=True)
+    with np.load(tmp_path / "a.npz") as found:
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
 def legacy(path, layers, names):
@@ -251,9 +302,9 @@ def test_the_command_line_converts_checks_and_tells(tmp_path, capsys):
 
 def test_a_network_of_ones_own_is_converted_though_nothing_runs_it(tmp_path, capsys):
     small("mgu").save(tmp_path / "a.safetensors")
-    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--check"]) == 1
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"), "--check"]) == 1
     assert "not compared: " in capsys.readouterr().out
-    assert (tmp_path / "b.onnx").exists()
+    assert (tmp_path / "b.safetensors").exists()
 
 
 def test_one_layer_of_a_network_is_written_on_the_command_line(tmp_path, capsys):

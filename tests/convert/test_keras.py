@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anyrnn import runtime
+from anyrnn import convert, runtime
 from anyrnn.convert.keras import load, network, parity
 from anyrnn.convert.keras.functions import FUNCTIONS
 from anyrnn.convert.report import drawn, run
@@ -335,3 +336,18 @@ def test_states_from_other_layers_are_refused(keras: Any) -> None:
         converted(keras.Model(x, layers.Dense(3, name="out")(h)))
     with pytest.raises(ValueError, match="Dropout 'drop': it is given training"):
         converted(keras.Model(x, layers.Dropout(0.5, name="drop")(y, training=True)))
+
+
+@pytest.mark.parametrize(("name", "cell"), [("LSTM", "lstm"), ("GRU", "gru"), ("SimpleRNN", "rnn_tanh")])
+@pytest.mark.parametrize("both", [False, True])
+def test_files_of_weights_alone(keras: Any, name: str, cell: str, both: bool, tmp_path: Path) -> None:
+    """Of `save_weights`, whose arrays are numbered."""
+    layer = getattr(keras.layers, name)(6, return_sequences=True)
+    model = keras.Sequential([keras.Input((9, 4)), keras.layers.Bidirectional(layer) if both else layer, keras.layers.Dense(2)])
+    model.save_weights(tmp_path / "a.weights.h5")
+    told = {"layers": 1, "bidirectional": True} if both else {}
+    network = convert.load(tmp_path / "a.weights.h5", system="keras", cell=cell, layer=model.layers[0].name, **told)
+    x = np.random.default_rng(0).standard_normal((3, 9, 4)).astype(np.float32)
+    expected = np.asarray(model.layers[0](x).detach())
+    found = network.run(x.swapaxes(0, 1).copy())[0].swapaxes(0, 1)
+    assert np.abs(found - expected).max() < 1e-6

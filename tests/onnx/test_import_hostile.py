@@ -105,12 +105,18 @@ def test_an_output_that_nothing_makes_is_named() -> None:
     assert_refused(model([GRU], X, [], WEIGHTS), "it has no graph with outputs")
 
 
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan", "MaxPool", "Attention"])
+@pytest.mark.parametrize("op", ["If", "Loop", "MaxPool", "Attention"])
 def test_a_node_of_another_kind_is_named(op: str) -> None:
     inside = helper.make_graph([], "inside", [], [])
-    more = {"If": {"then_branch": inside, "else_branch": inside}, "Loop": {"body": inside}, "Scan": {"body": inside}}.get(op, {})
+    more = {"If": {"then_branch": inside, "else_branch": inside}, "Loop": {"body": inside}}.get(op, {})
     message = f"{op} node 'the_{op.lower()}_1': nodes of this kind are not read; those that are: Abs, Add, "
     assert_refused(gru((op, ["all"], ["y"], more)), message)
+
+
+def test_a_scan_is_one_of_ours() -> None:
+    inside = helper.make_graph([], "inside", [], [])
+    message = "Scan node 'the_scan_1': a Scan is not read; of a cell that was exported from here keep the .safetensors"
+    assert_refused(gru(("Scan", ["all"], ["y"], {"body": inside})), message)
 
 
 def test_operators_of_others_are_named() -> None:

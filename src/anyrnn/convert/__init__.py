@@ -8,9 +8,10 @@ A file has a container (its suffix tells it) and what stands in it is laid out a
 from __future__ import annotations
 
 from anyrnn.convert.checking import parity as parity
+from anyrnn.convert.checking import parity_of_written as parity_of_written
 from anyrnn.convert.inspecting import inspect as inspect
 from anyrnn.convert.reading import load as load
 from anyrnn.convert.report import Parity as Parity
 from anyrnn.convert.writing import save as save
 
-__all__ = ["Parity", "inspect", "load", "parity", "save"]
+__all__ = ["Parity", "inspect", "load", "parity", "parity_of_written", "save"]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn import files
+from anyrnn import files, weights
 from anyrnn.convert.recurrent import cell_of, stacks
 from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.layers import Embedding
 from anyrnn.runtime.network import Network
+from anyrnn.runtime.saved import in_float64
 
 Array = npt.NDArray[Any]
 
@@ -39,6 +40,39 @@ def parity(source: str | os.PathLike[str], network: Network, *, seed: int = 0) -
     return _with_torch(Path(source), network, seed)
 
 
+def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed: int = 0) -> Parity:
+    """How far an ONNX model that was written of a network is from it, on random input, by onnxruntime; the network is the
+    original here.
+
+    Args: target: the file; network: what `save` made it of; seed: of the input.
+
+    Raises: ValueError for files of other kinds, and those that onnxruntime cannot run; MissingExtraError where it is not
+    installed.
+    """
+    if files.kind(target) != "onnx":
+        raise ValueError(f"{target}: only ONNX models are run by a library as they stand")
+    version, session = _onnxruntime(Path(target))
+    calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
+    wider = [{name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in call.items()}
+             for call in calls]  # fmt: skip
+    theirs = [result for call in calls for result in session.run(list(network.outputs), call)]
+    ours, exact = ([result for call in given for result in run(of, call)]
+                   for of, given in ((network, calls), (in_float64(network), wider)))  # fmt: skip
+    return compared(f"{target} by onnxruntime {version}", network, calls, theirs, ours, exact)
+
+
+def _onnxruntime(path: Path) -> tuple[str, Any]:
+    """Its version, and a session of a model."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("onnxruntime is not installed: pip install onnxruntime") from None
+    try:
+        return onnxruntime.__version__, onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - of a kind of its own for each cause
+        raise ValueError(f"{path}: onnxruntime cannot run it: {error}") from None
+
+
 def _with_torch(path: Path, network: Network, seed: int) -> Parity:
     """With torch.nn's layer of the parameters in the file."""
     layers = list(network.recurrent.values())
@@ -50,7 +84,8 @@ def _with_torch(path: Path, network: Network, seed: int) -> Parity:
         import torch
     except ImportError:
         raise MissingExtraError("torch is not installed: pip install torch") from None
-    arrays, cells = found[0].parameters, layers[0].network
+    cells = layers[0].network
+    arrays = weights.write("torch", found[0].parameters, cell, cells.layers, cells.bidirectional)
     sizes = dict(cells.sizes)
     kind, options = KINDS[cell]
     options = {**options, "num_layers": cells.layers, "bidirectional": cells.bidirectional, "bias": "bias_ih_l0" in arrays}
@@ -72,19 +107,12 @@ def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
     """With onnxruntime, which computes recurrent nodes in float32; what is exact is our result in float64."""
     from anyrnn import onnx
 
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtraError("onnxruntime is not installed: pip install onnxruntime") from None
+    version, session = _onnxruntime(path)
     model = onnx.read(path)
     if [(layer.kind, layer.name) for layer in model.network.layers] != [(layer.kind, layer.name) for layer in network.layers]:
         raise ValueError(f"{path}: the network was not made of this model")
     exact = model.in_float64()
     model.network = network
-    try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - of a kind of its own for each cause
-        raise ValueError(f"{path}: onnxruntime cannot run it: {error}") from None
     names = [port.name for port in model.outputs]
     calls = [_drawn(model, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
     ours, theirs, doubles = [], [], []
@@ -94,7 +122,7 @@ def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
         ours += [results[0][name] for name in names]
         doubles += [results[1][name] for name in names]
         theirs += session.run(names, call)
-    return compared(f"onnxruntime {onnxruntime.__version__}", network, calls, ours, theirs, doubles)
+    return compared(f"onnxruntime {version}", network, calls, ours, theirs, doubles)
 
 
 def _drawn(model: Any, rows: int, steps: int, seed: int) -> dict[str, Array]:

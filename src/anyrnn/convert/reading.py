@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def _refuse(path: Path, what: str, told: Mapping[str, Any]) -> None:
     """Raises ValueError for what is told of a file that says it itself."""
     wrong = [name for name, value in told.items() if value is not None]
     if wrong:
-        raise ValueError(f"{path}: {what} says by itself how it is made; {', '.join(wrong)} cannot be told of it")
+        raise ValueError(f"{path}: {what} by itself says how it is made: leave out {', '.join(wrong)}")
 
 
 def _with_layer(path: Path, network: Network, wanted: str | None) -> Network:
@@ -111,17 +112,25 @@ def _of_onnx(path: Path, backend: str) -> Network:
 
 
 def _of_keras(path: Path, wanted: str | None) -> dict[str, Array]:
-    """The arrays of one layer in a file of Keras's weights, such as `lstm/lstm/kernel:0`."""
+    """The arrays of one layer in a file of Keras's weights, such as `lstm/lstm/kernel:0`, or `lstm/cell/vars/0` of newer ones."""
     found = {name: listed for name, listed in keras_files.read(path).layers.items() if listed}
     if wanted is None and len(found) > 1:
         raise ValueError(f"{path}: name the layer that is wanted (--layer), one of {', '.join(found)}")
     if wanted is not None and wanted not in found:
         raise ValueError(f"{path}: no layer {wanted!r} with arrays; there are {', '.join(found) or 'none'}")
     listed = found[wanted] if wanted is not None else next(iter(found.values()))
-    arrays = {name.rpartition("/")[2].partition(":")[0]: array for name, array in listed}
+    arrays = {_called(name): array for name, array in listed}
     if len(arrays) < len(listed) or any(name.isdigit() for name in arrays):
         raise ValueError(f"{path}: the arrays' names do not tell which they are; save the whole model, or one direction of it")
     return arrays
+
+
+def _called(name: str) -> str:
+    """What Keras calls an array of a layer."""
+    numbered = re.fullmatch(r"((?:forward|backward)_layer/)?cell/vars/([012])", name)
+    if numbered is None:
+        return name.rpartition("/")[2].partition(":")[0]
+    return (numbered[1] or "") + ("kernel", "recurrent_kernel", "bias")[int(numbered[2])]
 
 
 def _behind(path: Path, arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:

@@ -94,10 +94,10 @@ class Stack:
 
 
 def cell_of(graph: Graph, system: str) -> str | None:
-    """Which of a system's cells computes what a graph does."""
+    """Which of a system's cells computes what a graph does, which may lack biases."""
     for name in weights.cells_of(system):
         cell = cells.load(name)
-        if any(cell.trace(bias).identity == graph.identity for bias in (True, False)):
+        if any(cell.trace(bias).identity == graph.identity for bias in ("both", "none", "input", "recurrent")):
             return name
     return None
 

@@ -45,6 +45,9 @@ def read(source: Source, weights: Mapping[str, Any] | None = None) -> Imported:
             its own folder.
         weights: arrays for inputs of the model that are weights, by name; see `weight_inputs`.
 
+    Returns: an `Imported`. Its `run({name: array})` takes and gives what the model does, in the model's layout; its `network`
+    always has sequences [T, N, features], also where the model has samples first.
+
     Raises: ValueError for what is no such model, naming the node and what it cannot be; OSError; MissingExtraError without the
     package onnx. Nothing is computed before all is known.
     """
@@ -101,6 +104,8 @@ def _results(r: Reading, node: Node) -> dict[str, Value]:
     """What a node makes, by name."""
     handler = NODES.get(node.op) if node.domain in ("", "ai.onnx") else None
     if handler is None:
+        if node.op == "Scan":
+            raise ValueError("a Scan is not read; of a cell that was exported from here keep the .safetensors")
         raise ValueError(f"nodes of this kind are not read; those that are: {', '.join(sorted(NODES))}")
     _check_node(node, r.model.opset)
     given = [r.values[name].plain() if name else None for name in node.inputs]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from anyrnn import files
@@ -58,6 +59,12 @@ def metadata(network: Network) -> dict[str, str]:
 def with_backend(network: Network, backend: str) -> Network:
     """The same network on another backend. Raises: UnsupportedError when it cannot run a layer."""
     return _network(_to_data(network), network.parameters, backend)
+
+
+def in_float64(network: Network) -> Network:
+    """The same network with parameters of float64."""
+    wider = {name: array.astype(np.float64) for name, array in network.parameters.items()}
+    return _network(_to_data(network), wider, "auto")
 
 
 def _to_data(network: Network) -> dict[str, Any]:

@@ -77,7 +77,8 @@ class LayerNorm(Layer):
         self.weight, self.bias = (None if array is None else kept(array) for array in (weight, bias))
         self.epsilon = float(epsilon)
         if any(array.ndim != 1 for array in self.arrays.values()):
-            raise ValueError(f"{name}: expected a weight and a bias [features]")
+            shapes = ", ".join(str(array.shape) for array in self.arrays.values())
+            raise ValueError(f"{name}: expected a weight and a bias [features], got {shapes}")
 
     @property
     def arrays(self) -> Mapping[str, Array]:

@@ -113,6 +113,8 @@ def convert(
     given, graph, sizes, what = dict(_leaves(arrays)), known.trace(), sizes or {}, f"{source} {known.name}"
     forms.check_sizes(graph, sizes, what)
     suffixes = forms.CELL
+    if layers is None and any(name.endswith("_l0") for name in given):
+        raise ValueError(f"{what}: these are the arrays of a network: give the number of its layers, layers=1 or more")
     if layers is not None:
         forms.check_layers(source, graph, given, layers, bidirectional, sizes, what)
         suffixes = forms.suffixes_of(layers, bidirectional)
