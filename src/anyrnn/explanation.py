@@ -203,13 +203,11 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     look = None if isinstance(layer, type) else getattr(layer, "_seen", None)
     if look is None:
         kind = layer if isinstance(layer, type) else type(layer)
-        hint = (
-            " of torch.nn; see anyrnn.torch.swap"
-            if kind.__module__ == "torch.nn.modules.rnn"
-            else " (the class)"
-            if kind is layer
-            else ""
-        )
+        hints = {
+            "torch.nn.modules.rnn": " of torch.nn; see anyrnn.torch.swap",
+            "anyrnn.runtime.network": " of anyrnn.runtime; `anyrnn doctor` says whether kernels run here",
+        }
+        hint = " (the class)" if kind is layer else hints.get(kind.__module__, "")
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"

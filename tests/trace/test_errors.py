@@ -544,7 +544,7 @@ def uses_another_trace(x, h):
 
 
 MISTAKES: dict[Callable[..., Any], str] = {
-    returns_nothing: r"cell 'returns_nothing' must return `output, State\(\.\.\.\)`; it returned a NoneType",
+    returns_nothing: r"cell 'returns_nothing' must return `output, State\(\.\.\.\)`; it returned nothing",
     returns_the_state_alone: r"must return `output, State\(\.\.\.\)`; it returned a ",
     returns_a_dictionary: r"must return `output, State\(\.\.\.\)`; it returned a tuple of 2",
     returns_three_things: r"must return `output, State\(\.\.\.\)`; it returned a tuple of 3",
@@ -606,7 +606,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     gives_affine_an_empty_gate: r"affine's first argument is the gate's name; got ''",
     gives_affine_no_features: r"size",
     uses_a_gate_in_two_sizes: r"gate 'a' has hidden rows in weight_ih, but 3 are asked for",
-    uses_a_weight_for_two_widths: r"weight_hh has input columns for 1 heads, but h has hidden for 1",
+    uses_a_weight_for_two_widths: r"weight_hh has input columns, but h has hidden features",
     uses_a_weight_with_other_heads: r"weight_hh has hidden columns for 1 heads, but h has hidden/2 for 2",
     declares_a_parameter_twice: r"parameter 'b' is declared twice with different shapes",
     splits_a_scalar: r"split needs a vector",

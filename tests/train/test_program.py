@@ -97,6 +97,13 @@ def test_divergence_leaves_nothing(options: Callable[..., Options]) -> None:
     assert not options().output.exists()
 
 
+def test_that_an_earlier_run_is_replaced_is_said(options: Callable[..., Options], capsys: pytest.CaptureFixture[str]) -> None:
+    told = f"{options().output}: this run takes the place of an earlier one"
+    for steps, resume, expected in ((2, False, False), (3, True, False), (3, False, True)):
+        run(options(steps=steps, resume=resume))
+        assert (told in capsys.readouterr().err) == expected
+
+
 def press(monkeypatch: pytest.MonkeyPatch, module: object, name: str, when: int) -> None:
     """Press Ctrl-C at the given call of a function."""
     real = getattr(module, name)

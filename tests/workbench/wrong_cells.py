@@ -211,6 +211,31 @@ def copied_line(x, h):
     return h, State(h=h)
 
 
+def gate(name, x, h):
+    return sigmoid(affine(name, x, h))
+
+
+@cell
+def copied_call(x, h):
+    i = gate("i", x, h)
+    f = gate("i", x, h)  # fault: gate 'i' of x, h is asked for in lines \d+ and \d+: it is the same value
+    h = f * h + i * tanh(affine("n", x, h))
+    return h, State(h=h)
+
+
+def dense(name, v):
+    return affine(name, v)
+
+
+@cell
+def shared_by_a_helper(x, h):
+    a = tanh(affine("a", x, h))
+    b = dense("n", tanh(a))
+    c = dense("n", sigmoid(a))  # fault: gate 'n' is asked for in lines \d+ and \d+: they share its weights
+    h = tanh(b + c)
+    return h, State(h=h)
+
+
 @cell
 def computed_for_nothing(x, h):
     n = tanh(affine("n", x, h))

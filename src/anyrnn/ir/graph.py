@@ -240,7 +240,8 @@ class Builder:
 
     def label(self, index: int) -> str:
         """How messages call a value."""
-        return self.nodes[index].name or f"the result of {self.nodes[index].op}"
+        node = self.nodes[index]
+        return node.name or f"the result of {'a comparison' if node.op in ('less', 'equal') else node.op}"
 
     def number(self, symbol: Symbol, who: str) -> Symbol:
         """The symbol, which must be no test: tests are for `where` alone."""

@@ -12,9 +12,9 @@ from anyrnn.torch.recurrent import Recurrent
 from anyrnn.trace import Cell
 
 
-def _elman(nonlinearity: str) -> Cell:
+def _elman(who: str, nonlinearity: str) -> Cell:
     if nonlinearity not in ("tanh", "relu"):
-        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        raise ValueError(f"{who}: Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
     cell: Cell = cells.rnn_tanh if nonlinearity == "tanh" else cells.rnn_relu
     return cell
 
@@ -45,8 +45,20 @@ class _Standard(Recurrent):
 
 
 class RNN(_Standard):
-    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu. It has the
-    options of `Recurrent` as keywords.
+    """Elman network with torch.nn.RNN's interface: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu. Source: Elman 1990.
+
+    Args: those of torch.nn.RNN, in its order; and as keywords the options of `Recurrent`.
+
+    A call takes an input [T, N, D] and the state h_0 [L * S, N, H] of L layers in S directions, zeros by default, and gives the
+    output [T, N, S * H] and h_n; see `Recurrent.forward` for what else it may be given.
+
+    Raises: ValueError or TypeError for arguments that do not fit.
+
+    Example:
+        >>> import torch, anyrnn.torch
+        >>> output, h = anyrnn.torch.RNN(3, 5, nonlinearity="relu")(torch.zeros(7, 2, 3))
+        >>> output.shape, h.shape
+        (torch.Size([7, 2, 5]), torch.Size([1, 2, 5]))
     """
 
     def __init__(
@@ -64,7 +76,7 @@ class RNN(_Standard):
         **options: Any,
     ) -> None:
         super().__init__(
-            _elman(nonlinearity),
+            _elman("RNN", nonlinearity),
             input_size,
             hidden_size,
             num_layers,
@@ -81,7 +93,23 @@ class RNN(_Standard):
 
 
 class LSTM(_Standard):
-    """LSTM with torch.nn.LSTM's interface, and the options of `Recurrent` as keywords; `hx` is (h_0, c_0)."""
+    """LSTM with torch.nn.LSTM's interface. Source: Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000; with
+    `proj_size` Sak, Senior & Beaufays 2014.
+
+    Args: those of torch.nn.LSTM, in its order; and as keywords the options of `Recurrent`. `proj_size`: features P of the output
+        and of h, fewer than H; 0 for H.
+
+    A call takes an input [T, N, D] and the states (h_0 [L * S, N, P], c_0 [L * S, N, H]) of L layers in S directions, zeros by
+    default, and gives the output [T, N, S * P] and (h_n, c_n); see `Recurrent.forward` for what else it may be given.
+
+    Raises: ValueError or TypeError for arguments that do not fit.
+
+    Example:
+        >>> import torch, anyrnn.torch
+        >>> output, (h, c) = anyrnn.torch.LSTM(3, 5, proj_size=4)(torch.zeros(7, 2, 3))
+        >>> output.shape, h.shape, c.shape
+        (torch.Size([7, 2, 4]), torch.Size([1, 2, 4]), torch.Size([1, 2, 5]))
+    """
 
     mode = "LSTM"
 
@@ -100,11 +128,11 @@ class LSTM(_Standard):
         **options: Any,
     ) -> None:
         if not isinstance(proj_size, int) or isinstance(proj_size, bool):
-            raise TypeError(f"proj_size should be of type int, got: {type(proj_size).__name__}")
+            raise TypeError(f"LSTM: proj_size should be of type int, got: {type(proj_size).__name__}")
         if proj_size < 0:
-            raise ValueError("proj_size should be a positive integer or zero to disable projections")
+            raise ValueError(f"LSTM: proj_size should be a positive integer or zero to disable projections, got {proj_size}")
         if proj_size and proj_size >= hidden_size:
-            raise ValueError("proj_size has to be smaller than hidden_size")
+            raise ValueError(f"LSTM: proj_size has to be smaller than hidden_size, got {proj_size} and {hidden_size}")
         if proj_size and "proj" in options:
             raise TypeError("LSTM: proj_size is what proj would say; give one of them")
         options |= {"proj": proj_size} if proj_size else {}
@@ -125,7 +153,21 @@ class LSTM(_Standard):
 
 
 class GRU(_Standard):
-    """GRU with torch.nn.GRU's interface, and the options of `Recurrent` as keywords: the reset gate after the product."""
+    """GRU with torch.nn.GRU's interface: the reset gate after the product. Source: Cho et al. 2014, in the form of cuDNN.
+
+    Args: those of torch.nn.GRU, in its order; and as keywords the options of `Recurrent`.
+
+    A call takes an input [T, N, D] and the state h_0 [L * S, N, H] of L layers in S directions, zeros by default, and gives the
+    output [T, N, S * H] and h_n; see `Recurrent.forward` for what else it may be given.
+
+    Raises: ValueError or TypeError for arguments that do not fit.
+
+    Example:
+        >>> import torch, anyrnn.torch
+        >>> output, h = anyrnn.torch.GRU(3, 5, num_layers=2, bidirectional=True)(torch.zeros(7, 2, 3))
+        >>> output.shape, h.shape
+        (torch.Size([7, 2, 10]), torch.Size([4, 2, 5]))
+    """
 
     mode = "GRU"
 
@@ -178,7 +220,9 @@ class _StandardCell(RecurrentCell):
 
 
 class RNNCell(_StandardCell):
-    """A step of an Elman network, with torch.nn.RNNCell's interface and the options of `RecurrentCell` as keywords."""
+    """A step of an Elman network, with torch.nn.RNNCell's interface and the options of `RecurrentCell` as keywords. A call takes
+    an input [N, D] and the state [N, H], zeros by default, and gives the new state [N, H]; without a batch all are without N.
+    """
 
     def __init__(
         self,
@@ -190,7 +234,7 @@ class RNNCell(_StandardCell):
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        super().__init__(_elman(nonlinearity), input_size, hidden_size, bias, device=device, dtype=dtype, **options)
+        super().__init__(_elman("RNNCell", nonlinearity), input_size, hidden_size, bias, device=device, dtype=dtype, **options)
         self.nonlinearity = nonlinearity
 
     def _repr_options(self) -> dict[str, Any]:
@@ -199,7 +243,9 @@ class RNNCell(_StandardCell):
 
 
 class LSTMCell(_StandardCell):
-    """A step of an LSTM, with torch.nn.LSTMCell's interface and the options of `RecurrentCell` as keywords; `hx` is (h, c)."""
+    """A step of an LSTM, with torch.nn.LSTMCell's interface and the options of `RecurrentCell` as keywords. A call takes an input
+    [N, D] and the states (h [N, H], c [N, H]), zeros by default, and gives the new ones; without a batch all are without N.
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None, **options: Any
@@ -208,7 +254,9 @@ class LSTMCell(_StandardCell):
 
 
 class GRUCell(_StandardCell):
-    """A step of a GRU, with torch.nn.GRUCell's interface and the options of `RecurrentCell` as keywords."""
+    """A step of a GRU, with torch.nn.GRUCell's interface and the options of `RecurrentCell` as keywords. A call takes an input
+    [N, D] and the state [N, H], zeros by default, and gives the new state [N, H]; without a batch all are without N.
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None, **options: Any

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from anyrnn.errors import CellError, meant
 from anyrnn.ir import graph as ir
@@ -61,6 +61,18 @@ class Cell:
 
     def __repr__(self) -> str:
         return f"<cell {self.name}>"
+
+    def show(self, what: Literal["text", "plan", "latex", "llvm", "assembly"] = "text") -> str:
+        """Its equations and their gradient, or whatever else `anyrnn show` prints of it; see `anyrnn.show.render`.
+
+        Example:
+            >>> from anyrnn import cells
+            >>> print(cells.rnn_tanh.show().splitlines()[0])
+            rnn_tanh
+        """
+        from anyrnn.show import render
+
+        return render(self, what)
 
     def _repr_latex_(self) -> str:
         """The equations, in a notebook; nothing of a cell that cannot be traced."""
@@ -362,4 +374,6 @@ def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) ->
 def _described(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value)})"
+    if value is None:
+        return "nothing"
     return f"a {type(value).__name__}"

@@ -42,8 +42,8 @@ def affine(
     Returns: a vector of `size` features for each gate named.
 
     The rows of all gates of an operand are stacked in order of first use: `weight_ih` and `bias_ih` for the input, `weight_hh`
-    and `bias_hh` for the state h, `weight_<name>h` for anything else. The same gate of the same operand, asked for again, is the
-    same weight; gates that are named together are asked for together.
+    and `bias_hh` for the state h, `weight_<name>h` for anything else (in a helper function, by the name that it has there). The
+    same gate of the same operand, asked for again, is the same weight; gates that are named together are asked for together.
     """
     tracer = current("affine")
     gates = gate.split() if isinstance(gate, str) else []
@@ -54,12 +54,15 @@ def affine(
     if heads > 1 and len(gates) > 1:
         raise CellError(tracer.located(f"affine({gate!r}) with heads: ask for each gate by itself"))
     tracer.look_up()
+    unknown = [key for key, value in named.items() if isinstance(value, (bool, str))]
+    if unknown:
+        raise CellError(tracer.located(f"affine has no option {unknown[0]!r}: its options are size, heads and bias"))
     given = [tracer.lift(value, f"an operand of affine({gate!r})") for value in operands if value is not None]
     pairs = [(tracer.operand_key(value), value) for value in given]
     pairs += [(key, tracer.lift(v, f"operand {key} of affine({gate!r})")) for key, v in named.items() if v is not None]
     if not pairs and (operands or named):
         return tracer.constant(0.0)
-    tracer.note_gate(" ".join(gates), pairs)
+    tracer.note_gates(gates, pairs)
     rows = _features(size, "affine") * len(gates)
     name = "_".join(gates)
     terms, biases, others = [], [], []

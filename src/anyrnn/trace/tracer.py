@@ -175,7 +175,7 @@ class Tracer(Builder):
         self.applied: set[ProductRule] = set()
         """Those that have changed something."""
         self.warnings: list[tuple[str, str]] = []
-        self._noted: dict[object, str] = {}
+        self._noted: dict[object, tuple[str, ...]] = {}
         """Where a cell was called, or a gate asked for, first."""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
@@ -235,24 +235,35 @@ class Tracer(Builder):
         frames = user_frames()
         self.look_up()
         if len(frames) > 1 and frames[0].f_code.co_filename.startswith(CELLS):
-            message += f" (called in {_place(frames[-1])})"
+            return f"{_place(frames[-1])}: {message} (in {_place(frames[0])})"
         return super().located(message)
 
     def note_call(self, cell: str) -> None:
         """Warn of a cell that is called once more in the same scope, on another line."""
-        self._note((self.prefix, cell), f"cell {cell!r} is called", "they share all parameters (`scope` keeps them apart)")
+        self._note([(self.prefix, cell)], f"cell {cell!r} is called", "they share all parameters (`scope` keeps them apart)")
 
-    def note_gate(self, gate: str, operands: Sequence[tuple[str, Symbol]]) -> None:
-        """Warn of a gate that is asked for once more, of the same operands, on another line."""
-        key = (self.prefix, gate, *((name, value.index) for name, value in operands))
-        self._note(key, f"gate {gate!r} of {', '.join(v.label for _, v in operands)} is asked for", "it is the same value")
+    def note_gates(self, gates: Sequence[str], operands: Sequence[tuple[str, Symbol]]) -> None:
+        """Warn of gates that are asked for once more on another line, of the same operands or of others with the same weights."""
+        values = [(name, value.index) for name, value in operands]
+        again = [gate for gate in gates if (self.prefix, gate, *values) in self._noted]
+        others = [gate for gate in gates if gate not in again]
+        what = f"gate {' '.join(again)!r} of {', '.join(value.label for _, value in operands)} is asked for"
+        self._note([(self.prefix, gate, *values) for gate in again], what, "it is the same value")
+        weights = [(self.prefix, gate, name) for gate in others for name, _ in values]
+        self._note(weights, f"gate {' '.join(others)!r} is asked for", "they share its weights")
+        self._note([(self.prefix, gate, *values) for gate in others])
 
-    def _note(self, key: object, what: str, then: str) -> None:
-        self.look_up()
-        first = self._noted.setdefault(key, self.source)
-        if first != self.source and not first.startswith(CELLS):
-            lines = " and ".join(place.rpartition(":")[2] for place in (first, self.source))
-            self.warnings.append((self.source, f"{what} in lines {lines}: {then}"))
+    def _note(self, keys: Sequence[object], what: str = "", then: str = "") -> None:
+        """Warn when one of the keys has been noted on another line: of the outermost of the user's functions that has two."""
+        places = tuple(map(_place, reversed(user_frames())))
+        before = next((self._noted[key] for key in keys if key in self._noted), places)
+        for key in keys:
+            self._noted.setdefault(key, places)
+        if before != places and not before[-1].startswith(CELLS):
+            apart = (pair for pair in zip(before, places, strict=False) if pair[0] != pair[1])
+            first, second = next(apart, (before[-1], places[-1]))
+            lines = " and ".join(place.rpartition(":")[2] for place in (first, second))
+            self.warnings.append((second, f"{what} in lines {lines}: {then}"))
 
     def label(self, index: int) -> str:
         return self.nodes[index].name or self.gate_names.get(index) or super().label(index)
@@ -339,9 +350,11 @@ class Tracer(Builder):
             self._keep_apart(name, self.declared)
         stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
         if (stacks.columns, stacks.heads) != (columns, heads):
-            there = f"{weight_name} has {stacks.columns} columns for {stacks.heads} heads"
+            there, here = f"{stacks.columns} columns", f"{operand.label} has {columns} features"
+            if stacks.heads != heads:
+                there, here = f"{there} for {stacks.heads} heads", f"{operand.label} has {columns} for {heads}"
             kept_apart = "parameters used twice need the same sizes, or a `scope` around one of them"
-            raise CellError(self.located(f"{there}, but {operand.label} has {columns} for {heads}; {kept_apart}"))
+            raise CellError(self.located(f"{weight_name} has {there}, but {here}; {kept_apart}"))
         self._keep_whole(gate, stacks, weight_name)
         known = stacks.sizes.setdefault(gate, size)
         if known != size:

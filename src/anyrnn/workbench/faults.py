@@ -32,7 +32,7 @@ class Fault:
 
 def faults(cell: Cell, graph: Graph) -> Iterator[Fault]:
     """Those of a cell's graph, in the order of the file."""
-    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(cell, graph), *_asked_twice(graph)]
+    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(cell, graph)]
     found += [Fault("warning", where, what) for where, what in dict.fromkeys(graph.warnings)]
     return iter(sorted(found, key=lambda fault: _line(fault.where)))
 
@@ -191,20 +191,3 @@ def _blocks(nodes: tuple[Node, ...], start: int, live: set[int]) -> Iterator[int
                     yield k
                 else:
                     pending.append(k)
-
-
-def _asked_twice(graph: Graph) -> Iterator[Fault]:
-    """One gate's rows in different sums: a copied line whose gate was not renamed, unless it is meant."""
-    by_rows: dict[int, list[int]] = {}
-    for i, node in enumerate(graph.nodes):
-        if node.op == "affine":
-            for matrix in dict.fromkeys(node.inputs[: 2 * len(node.attributes) : 2]):
-                by_rows.setdefault(matrix, []).append(i)
-    for matrix, sums in by_rows.items():
-        node = graph.nodes[matrix]
-        if len(sums) > 1 and node.op == "slice" and len({graph.nodes[i].source for i in sums}) > 1:
-            gate = gate_rows(graph.parameters).get((graph.nodes[node.inputs[0]].attributes[0], *node.attributes), "?")
-            lines = " and ".join(dict.fromkeys(graph.nodes[i].source.rpartition(":")[2] for i in sums))
-            yield Fault(
-                "warning", graph.nodes[sums[-1]].source, f"gate {gate!r} is asked for in lines {lines}: they share its weights"
-            )
