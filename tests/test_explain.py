@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import UnsupportedError, explain
+from anyrnn import UnsupportedError, explain, runtime
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.explanation import _bytes
 
@@ -314,3 +314,10 @@ def test_parameters_of_another_form() -> None:
     for run in (layer, partial(explain, layer)):
         with pytest.raises(RuntimeError, match=r"weight_hh_l0: expected \[12, 4\] of torch.float32, got \[5, 4\]"):
             run(torch.zeros(5, 2, 3))
+
+
+def test_layers_of_a_network_are_explained_one_by_one() -> None:
+    network = runtime.Network(3, [runtime.Recurrent.of("rnn", ["x"], anyrnn.Recurrent("gru", 3, 5))])
+    with pytest.raises(TypeError, match=r"got Network of anyrnn.runtime; its layers are, .* network.recurrent\[name\].runner$"):
+        explain(network, np.zeros((4, 2, 3), np.float32))
+    assert "4 steps of 2 samples, float32" in str(explain(network.recurrent["rnn"].runner, np.zeros((4, 2, 3), np.float32)))

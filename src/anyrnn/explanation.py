@@ -205,7 +205,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         kind = layer if isinstance(layer, type) else type(layer)
         hints = {
             "torch.nn.modules.rnn": " of torch.nn; see anyrnn.torch.swap",
-            "anyrnn.runtime.network": " of anyrnn.runtime; `anyrnn doctor` says whether kernels run here",
+            "anyrnn.runtime.network": " of anyrnn.runtime; its layers are, each as network.recurrent[name].runner",
         }
         hint = " (the class)" if kind is layer else hints.get(kind.__module__, "")
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
