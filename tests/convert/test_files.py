@@ -116,6 +116,15 @@ def test_a_bias_that_a_network_lacks_is_zero_elsewhere(cell, bias, system, tmp_p
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
+def test_arrays_of_ones_own_cell_are_written(tmp_path):
+    rnn = runtime.Recurrent.of("rnn", ["x"], anyrnn.Recurrent(own, 5, 7, seed=0, memory=3))
+    network = runtime.Network([runtime.Input("x", 5)], [rnn])
+    convert.save(network, tmp_path / "a.npz", system="anyrnn")
+    with np.load(tmp_path / "a.npz") as found:
+        assert found.keys() == rnn.arrays.keys()
+        assert all(np.array_equal(found[name], array) for name, array in rnn.arrays.items())
+
+
 def legacy(path, layers, names):
     """A weights-only file of an older Keras."""
     with h5py.File(path, "w") as file:

@@ -62,10 +62,10 @@ def save(
 def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str, Array]:
     """A recurrent layer's arrays as another system has them; ours are those of any cell. Raises: ValueError, InexactError."""
     network = layer.network
-    if system == weights.OURS:
-        return {name: array.copy() for name, array in layer.arrays.items()}
     if network.merges or network.residual or network.reverse or network.learned_state:
         raise ValueError(f"{layer.name}: {system} has arrays for layers and directions alone, not for what goes on between them")
+    if system == weights.OURS:
+        return {name: array.copy() for name, array in layer.arrays.items()}
     cell = cell_of(network.graph, system)
     if cell is None:
         known = ", ".join(weights.cells_of(system))
