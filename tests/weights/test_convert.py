@@ -255,6 +255,18 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], message: str) -> None
         weights.convert(arrays, "lstm", source="keras", target="torch")
 
 
+@pytest.mark.parametrize("system", ["torch", "keras"])
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (1, True), (2, False), (2, True)])
+def test_a_networks_arrays_ask_for_its_layers(system: str, layers: int, bidirectional: bool) -> None:
+    made = anyrnn.Recurrent("lstm", D, H, layers, bidirectional=bidirectional).parameters
+    arrays = weights.write(system, made, "lstm", layers, bidirectional, approximate=True)
+    if (system, layers, bidirectional) == ("keras", 1, False):  # which has a cell's names
+        weights.read(system, arrays, "lstm")
+        return
+    with pytest.raises(ValueError, match=f"{system} lstm: these are the arrays of a network: tell the number of its layers"):
+        weights.read(system, arrays, "lstm")
+
+
 def test_wrong_arrays_of_ours_are_refused() -> None:
     whole = parameters("gru")
     for name, array in {"bias_ih": np.ones(27), "weight_ih": np.ones((22, D)), "weight_hh": np.ones((24, H))}.items():

@@ -43,6 +43,8 @@ from anyrnn.weights.table import NETWORKS, SYSTEMS, Flat, Form
 from anyrnn.weights.tree import Array
 
 OURS = "anyrnn"
+OF_NETWORKS = ("weight_ih_l0", "weight_hh_l0", "0/", "forward_layer/", "backward_layer/")
+"""Begin the names of a network's arrays, which those of a cell never do."""
 
 __all__ = [
     "InexactError",
@@ -113,8 +115,8 @@ def convert(
     given, graph, sizes, what = dict(_leaves(arrays)), known.trace(), sizes or {}, f"{source} {known.name}"
     forms.check_sizes(graph, sizes, what)
     suffixes = forms.CELL
-    if layers is None and any(name.endswith("_l0") for name in given):
-        raise ValueError(f"{what}: these are the arrays of a network: give the number of its layers, layers=1 or more")
+    if layers is None and any(name.startswith(OF_NETWORKS) for name in given):
+        raise ValueError(f"{what}: these are the arrays of a network: tell the number of its layers, and bidirectional if it is")
     if layers is not None:
         forms.check_layers(source, graph, given, layers, bidirectional, sizes, what)
         suffixes = forms.suffixes_of(layers, bidirectional)
