@@ -238,6 +238,15 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(path: str, told: str, caps
     assert capsys.readouterr().err == f"anyrnn inspect: error: {path}: {told}\n"
 
 
+def test_the_file_that_is_named_is_the_users(tmp_path: Path, capsys: Any) -> None:
+    anyrnn.runtime.Network(3, [anyrnn.runtime.Recurrent.of("rnn", ["x"], anyrnn.Recurrent("gru", 3, 5))]).save(
+        tmp_path / "a.safetensors"
+    )
+    (tmp_path / "b.onnx").mkdir()
+    assert run("convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx")) == 1
+    assert capsys.readouterr().err == f"anyrnn convert: error: {tmp_path / 'b.onnx'}: Is a directory\n"
+
+
 def test_what_an_encoding_has_not_is_escaped() -> None:
     command, environment = [sys.executable, "-m", "anyrnn", "show", "lstm"], {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, env=environment, capture_output=True, check=True)

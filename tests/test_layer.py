@@ -10,7 +10,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import State, Step, affine, cell, cells, exp, mean, runtime, softplus, tanh, vector, where
+from anyrnn import State, Step, affine, cell, cells, exp, mean, runtime, softplus, tanh, vector, weights, where
 from anyrnn._memory import aligned
 from anyrnn.errors import UnsupportedError
 from tests.budget import assert_relative
@@ -216,6 +216,8 @@ def test_masked_arrays_are_refused():
         (layer.parameters["weight_hh_l0"], lambda weight: with_parameter(layer, "weight_hh_l0", weight)(x)),
         (np.zeros((21, 7)), lambda d: layer.backward(reserve, y, gradients={**dict(layer.parameters), "weight_hh_l0": d})),
         (x, runtime.Network([runtime.Input("x", 4)], [runtime.Recurrent.of("rnn", ["x"], layer)]).run),
+        (np.zeros((5, 4)), lambda weight: runtime.Dense("d", ["x"], weight)),
+        (layer.parameters["weight_ih_l0"], lambda w: weights.write("torch", {**layer.parameters, "weight_ih_l0": w}, "gru", 1)),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match="is a masked array, and its mask would be ignored"):
             call(np.ma.masked_array(given, True))
@@ -408,8 +410,8 @@ def test_arrays_for_gradients_are_checked_before_any_work(change, error, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda g, layer, x: g["weight_ih_l0"], "weight_hh_l0 and weight_ih_l0 should be two arrays, they share memory"),
-        (lambda g, layer, x: overlapping(g, "weight_ih_l0"), "weight_hh_l0 and weight_ih_l0 should be two arrays"),
+        (lambda g, layer, x: g["weight_ih_l0"], "weight_.h_l0 and weight_.h_l0 should be two arrays, they share memory"),
+        (lambda g, layer, x: overlapping(g, "weight_ih_l0"), "weight_.h_l0 and weight_.h_l0 should be two arrays"),
         (
             lambda g, layer, x: np.lib.stride_tricks.as_strided(np.zeros(5, "f"), (5, 5), (0, 4)),
             "weight_hh_l0 has several numbers",
@@ -431,6 +433,18 @@ def test_arrays_for_gradients_have_memory_of_their_own(make, words, in_two):
     )
     with pytest.raises(ValueError, match=f"gradients: {words}"):
         made(gradients=gradients)
+
+
+def test_gradients_may_stand_side_by_side():
+    """In one array, where their bounds overlap and their numbers do not."""
+    layer, x = anyrnn.Recurrent("rnn_tanh", 5, 5, seed=0), np.ones((4, 2, 5), np.float32)
+    output, _, reserve = layer.forward_training(x)
+    gradients = {name: np.zeros_like(p) for name, p in layer.parameters.items()}
+    both = np.zeros((5, 10), np.float32)
+    gradients["weight_ih_l0"], gradients["weight_hh_l0"] = both[:, ::2], both[:, 1::2]
+    expected = layer.backward(reserve, output)[2]
+    layer.backward(reserve, output, gradients=gradients)
+    assert all(np.array_equal(gradients[name], d) for name, d in expected.items())
 
 
 def overlapping(gradients, name):

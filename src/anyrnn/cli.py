@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(chosen, f"error: the system has not the memory for this: {error}", FAILED)
         if not isinstance(error, OSError):
             raise
-        told = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part is not None)
+        told = ": ".join(str(part) for part in (error.filename2 or error.filename, error.strerror or error) if part is not None)
         _tell(chosen, f"error: {told}")  # a full disk, a folder that is gone: one process alone may meet it
         try:
             _flush()
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reading(convert)
     convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
-    told = "compare with the library that SOURCE is from, and an ONNX model for DEST by onnxruntime, and report"
+    told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors (status 1: over)"
     convert.add_argument("--check", action="store_true", help=told)
     convert.set_defaults(run=_convert)
 

@@ -206,8 +206,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         hints = {
             "torch.nn.modules.rnn": " of torch.nn; see anyrnn.torch.swap",
             "anyrnn.runtime.network": " of anyrnn.runtime; its layers are, each as network.recurrent[name].runner",
+            "anyrnn.runtime.layers": " of anyrnn.runtime; its `runner` is",
         }
-        hint = " (the class)" if kind is layer else hints.get(kind.__module__, "")
+        hint = hints.get(kind.__module__, " (the class)" if kind is layer else "")
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"

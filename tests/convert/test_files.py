@@ -116,13 +116,51 @@ def test_a_bias_that_a_network_lacks_is_zero_elsewhere(cell, bias, system, tmp_p
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
-def test_arrays_of_ones_own_cell_are_written(tmp_path):
+def test_arrays_of_ones_own_cell_have_no_system(tmp_path):
     rnn = runtime.Recurrent.of("rnn", ["x"], anyrnn.Recurrent(own, 5, 7, seed=0, memory=3))
-    network = runtime.Network([runtime.Input("x", 5)], [rnn])
+    with pytest.raises(
+        ValueError, match=r"none of anyrnn's cells computes what its cell does; .* a .safetensors file has any cell"
+    ):
+        convert.save(runtime.Network([runtime.Input("x", 5)], [rnn]), tmp_path / "a.npz", system="anyrnn")
+
+
+@pytest.mark.parametrize("bias", ["both", "none", "input", "recurrent"])
+def test_our_arrays_come_back_with_the_biases_that_they_have(bias, tmp_path):
+    layer = anyrnn.Recurrent("gru_before", 5, 7, seed=0, bias=bias)
+    network = runtime.Network([runtime.Input("x", 5)], [runtime.Recurrent.of("rnn", ["x"], layer)])
     convert.save(network, tmp_path / "a.npz", system="anyrnn")
-    with np.load(tmp_path / "a.npz") as found:
-        assert found.keys() == rnn.arrays.keys()
-        assert all(np.array_equal(found[name], array) for name, array in rnn.arrays.items())
+    with pytest.raises(ValueError, match=r"a.npz: our arrays do not tell their cell; name it .--cell."):
+        convert.load(tmp_path / "a.npz", system="anyrnn")
+    found, x = convert.load(tmp_path / "a.npz", system="anyrnn", cell="gru_before"), draw(9, 3, 5)
+    assert np.array_equal(found.run(x)[0], network.run(x)[0])
+
+
+STANDS_FOR = [{}, {"batch_first": True}, {"bias": "input"}]
+NOT_FOR = [{"residual": True}, {"merge": "sum"}, {"reverse": True}, {"learned_state": True}]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", [*STANDS_FOR, *NOT_FOR], ids=str)
+def test_whatever_torchs_layer_stands_for_is_compared(options, dtype, tmp_path):
+    both = {"bidirectional": True} if "merge" in options else {"num_layers": 2}
+    layer = anyrnn.Recurrent("gru", 7, 7, seed=0, dtype=np.dtype(dtype), **both, **options)
+    network = runtime.Network([runtime.Input("given", 7)], [runtime.Recurrent.of("rnn", ["given"], layer)],
+                              batch_first=options.get("batch_first", False))  # fmt: skip
+    network.save(tmp_path / "a.safetensors")
+    if options in STANDS_FOR:
+        assert convert.parity(tmp_path / "a.safetensors", network).within
+    else:
+        with pytest.raises(ValueError, match="no library runs what is in it"):
+            convert.parity(tmp_path / "a.safetensors", network)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_written_model_of_float64_is_compared(seed, tmp_path):
+    layer = anyrnn.Recurrent("mgu", 5, 7, seed=seed, dtype=np.float64)
+    network = runtime.Network([runtime.Input("x", 5)], [runtime.Recurrent.of("rnn", ["x"], layer)])
+    convert.save(network, tmp_path / "a.onnx")
+    assert convert.parity_of_written(tmp_path / "a.onnx", network).within
+    assert not convert.parity_of_written(tmp_path / "a.onnx", with_more(network, "weight_hh_l0", 1e-12)).within
 
 
 def legacy(path, layers, names):

@@ -88,6 +88,16 @@ def uses_an_unknown_op(x, h):
     return h, State(h=h)
 
 
+def misspells_an_option(x, h):
+    h = affine("a", x, h, bais=False)  # HERE
+    return h, State(h=h)
+
+
+def misspells_a_number(x, h):
+    h = affine("a", x, h, head=2)  # HERE
+    return h, State(h=h)
+
+
 def gives_an_op_too_many_operands(x, h):
     h = apply("tanh", h, h)  # HERE
     return h, State(h=h)
@@ -555,6 +565,8 @@ MISTAKES: dict[Callable[..., Any], str] = {
     returns_a_scalar_output: r"must return a vector as its output; .* has shape \[\]",
     returns_a_parameter: r"returns 'y' that depends on no input and no state",
     returns_a_constant_state: r"returns 'h' that depends on no input and no state",
+    misspells_an_option: r"affine has no option 'bais': its options are size, heads and bias",
+    misspells_a_number: r"affine has no option 'head': its options are size, heads and bias",
     uses_an_unknown_op: r"unknown op 'gelu'; the ops are: .*tanh",
     gives_an_op_too_many_operands: r"tanh .*1 operand.*2",
     gives_an_op_too_few_operands: r"maximum .*2 operands.*1",

@@ -220,6 +220,34 @@ def test_what_is_shared_by_mistake_is_a_warning(quick_compile: None) -> None:
     assert check(apart, timed=False).faults == []
 
 
+def test_lines_that_are_shared_once_are_told_once() -> None:
+    """Neither rounds of a recursion nor the gates of a cell that is called twice."""
+
+    def deep(levels, x, h):  # type: ignore[no-untyped-def]
+        return h if levels == 0 else deep(levels - 1, x, tanh(affine("a", x, h=h)))
+
+    @cell
+    def recursive(x, h):  # type: ignore[no-untyped-def]
+        h = deep(3, x, h)
+        return h, State(h=h)
+
+    @cell
+    def inner(x, h):  # type: ignore[no-untyped-def]
+        z = sigmoid(affine("z", x, h))
+        h = z * h + (1 - z) * tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    @cell
+    def outer(x, h, g):  # type: ignore[no-untyped-def]
+        y, a = inner(x, h)
+        z, b = inner(x, g)
+        return y + z, State(h=a.h, g=b.h)
+
+    assert recursive.trace().warnings == ()
+    ((_, what),) = outer.trace().warnings
+    assert what.startswith("cell 'inner' is called in lines")
+
+
 def test_kernels_that_give_nan_are_wrong(monkeypatch: pytest.MonkeyPatch, quick_compile: None) -> None:
     right = checking._results
 

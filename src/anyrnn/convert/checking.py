@@ -15,7 +15,7 @@ from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.layers import Embedding
 from anyrnn.runtime.network import Network
-from anyrnn.runtime.saved import in_float64
+from anyrnn.runtime.saved import in_float64, with_backend
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ def parity(source: str | os.PathLike[str], network: Network, *, seed: int = 0) -
 
 def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed: int = 0) -> Parity:
     """How far an ONNX model that was written of a network is from it, on random input, by onnxruntime; the network is the
-    original here.
+    original here. What is exact is the network in float64; for one of float64 its interpreter.
 
     Args: target: the file; network: what `save` made it of; seed: of the input.
 
@@ -56,8 +56,9 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     wider = [{name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in call.items()}
              for call in calls]  # fmt: skip
     theirs = [result for call in calls for result in session.run(list(network.outputs), call)]
+    more_exact = with_backend(network, "reference") if network.dtype == np.float64 else in_float64(network)
     ours, exact = ([result for call in given for result in run(of, call)]
-                   for of, given in ((network, calls), (in_float64(network), wider)))  # fmt: skip
+                   for of, given in ((network, calls), (more_exact, wider)))  # fmt: skip
     return compared(f"{target} by onnxruntime {version}", network, calls, theirs, ours, exact)
 
 
@@ -78,17 +79,18 @@ def _with_torch(path: Path, network: Network, seed: int) -> Parity:
     layers = list(network.recurrent.values())
     cell = cell_of(layers[0].network.graph, "torch") if len(layers) == len(network.layers) == 1 else None
     found = [stack for stack in stacks(files.load(path)[0]) if cell and stack.prefix.rstrip(".") in ("", layers[0].name)]
-    if cell is None or len(found) != 1:
+    of = layers[0].network if layers else None
+    if cell is None or of is None or len(found) != 1 or of.merges or of.residual or of.reverse or of.learned_state:
         raise ValueError(f"{path}: no library runs what is in it, so that there is nothing to compare with")
     try:
         import torch
     except ImportError:
         raise MissingExtraError("torch is not installed: pip install torch") from None
-    cells = layers[0].network
-    arrays = weights.write("torch", found[0].parameters, cell, cells.layers, cells.bidirectional)
-    sizes = dict(cells.sizes)
+    arrays = weights.write("torch", found[0].parameters, cell, of.layers, of.bidirectional)
+    sizes = dict(of.sizes)
     kind, options = KINDS[cell]
-    options = {**options, "num_layers": cells.layers, "bidirectional": cells.bidirectional, "bias": "bias_ih_l0" in arrays}
+    options = {**options, "num_layers": of.layers, "bidirectional": of.bidirectional, "bias": "bias_ih_l0" in arrays}
+    options |= {"batch_first": network.batch_first, "dtype": getattr(torch, network.dtype.name)}
     if "proj" in sizes:
         options["proj_size"] = sizes["proj"]
     module = getattr(torch.nn, kind)(sizes["input"], sizes["hidden"], **options)
@@ -99,7 +101,7 @@ def _with_torch(path: Path, network: Network, seed: int) -> Parity:
     for dtype in (ours[0].dtype, np.dtype(np.float64)):
         module = module.to(getattr(torch, dtype.name))
         with torch.no_grad():
-            results.append([module(torch.from_numpy(call["x"].astype(dtype)))[0].numpy() for call in calls])
+            results.append([module(torch.from_numpy(call[network.inputs[0].name].astype(dtype)))[0].numpy() for call in calls])
     return compared(f"torch {torch.__version__}", network, calls, ours, *results)
 
 

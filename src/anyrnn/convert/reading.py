@@ -73,6 +73,8 @@ def load(
         raise ValueError(f"{path}: whose arrays these are, they do not tell; name the system (--from), one of {known}")
     if system in ("torch", weights.OURS):
         _refuse(path, f"{system}'s arrays", {name: told[name] for name in ("sizes", "layers", "bidirectional")})
+        if cell is None and system == weights.OURS:
+            raise ValueError(f"{path}: our arrays do not tell their cell; name it (--cell)")
         return _of_stack(chosen(path, arrays, layer), cell, backend)
     if cell is None:
         known = ", ".join(weights.cells_of(system))

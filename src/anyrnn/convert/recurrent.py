@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
 _NAME = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<parameter>\w+?)_l(?P<layer>\d{1,4})(?P<reverse>_reverse)?")
+BIASES = ("both", "none", "input", "recurrent")
+"""Which a layer may have."""
 BY_GATES = {4: "lstm", 3: "gru"}
 """What torch's state dicts with so many gates are; one gate is a tanh or a relu network, which the arrays do not tell."""
 
@@ -81,7 +83,8 @@ class Stack:
     def _layer(self, cell: Cell, options: dict[str, Any]) -> Runner:
         """One of these sizes, without its parameters."""
         names = {name.partition("_l")[0] for name in self.parameters}
-        bias = any(name.startswith("bias") for name in names)
+        biases = {bias: {p.name for p in cell.trace(bias).parameters} for bias in BIASES}
+        bias = next((bias for bias, of in biases.items() if _biases(of) == _biases(names)), "both")
         sizes = solved(cell.trace(bias), self.parameters, str(self))
         hidden, of_input = sizes.pop("hidden"), sizes.pop("input", None)
         given = of_input if of_input is not None else hidden
@@ -93,11 +96,15 @@ class Stack:
         raise ValueError(f"{self}: {one}; name the cell (--cell)")
 
 
+def _biases(names: Set[str]) -> set[str]:
+    return {name for name in names if name.startswith("bias")}
+
+
 def cell_of(graph: Graph, system: str) -> str | None:
     """Which of a system's cells computes what a graph does, which may lack biases."""
     for name in weights.cells_of(system):
         cell = cells.load(name)
-        if any(cell.trace(bias).identity == graph.identity for bias in ("both", "none", "input", "recurrent")):
+        if any(cell.trace(bias).identity == graph.identity for bias in BIASES):
             return name
     return None
 

@@ -60,16 +60,15 @@ def save(
 
 
 def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str, Array]:
-    """A recurrent layer's arrays as another system has them; ours are those of any cell. Raises: ValueError, InexactError."""
+    """A recurrent layer's arrays as another system has them. Raises: ValueError, InexactError."""
     network = layer.network
     if network.merges or network.residual or network.reverse or network.learned_state:
         raise ValueError(f"{layer.name}: {system} has arrays for layers and directions alone, not for what goes on between them")
-    if system == weights.OURS:
-        return {name: array.copy() for name, array in layer.arrays.items()}
     cell = cell_of(network.graph, system)
     if cell is None:
         known = ", ".join(weights.cells_of(system))
-        raise ValueError(f"{layer.name}: none of {system}'s cells computes what its cell does; they are {known}")
+        told = f"none of {system}'s cells computes what its cell does; they are {known}"
+        raise ValueError(f"{layer.name}: {told}; a .safetensors file has any cell")
     return weights.write(system, layer.arrays, cell, network.layers, network.bidirectional, approximate=approximate)
 
 

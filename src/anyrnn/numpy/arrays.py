@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,6 +192,21 @@ def share(a: Array, b: Array) -> bool:
         return np.shares_memory(a, b, max_work=SHARING_WORK)  # type: ignore[arg-type]  # the stubs know two numbers
     except np.exceptions.TooHardError:
         return True
+
+
+def neighbours(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """The names of arrays whose bounds overlap, in pairs; quicker than looking at each pair."""
+    spans = []
+    for name, array in arrays.items():
+        first = array.__array_interface__["data"][0]
+        reach = [stride * (count - 1) for stride, count in zip(array.strides, array.shape, strict=True)]
+        last = first + sum(r for r in reach if r > 0) + array.itemsize
+        spans.append((first + sum(r for r in reach if r < 0), last if array.size else first, name))
+    open: list[tuple[int, str]] = []
+    for first, last, name in sorted(spans):
+        open = [(end, other) for end, other in open if end > first]
+        yield from ((other, name) for _, other in open)
+        open.append((last, name))
 
 
 def overlaps_itself(array: Array) -> bool:

@@ -14,7 +14,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
-from anyrnn.numpy.arrays import overlaps_itself, share
+from anyrnn.numpy.arrays import neighbours, overlaps_itself, share
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import check_unmasked
 from anyrnn.trace.initial import Maker
@@ -167,15 +167,15 @@ def check_gradients(
         if array.shape != parameter.shape or array.dtype != dtype:
             sides = f"should be {dtype} {parameter.shape}, got {array.dtype} {array.shape}"
             raise ValueError(f"gradients: {name} {sides}")
-    others = [(f"parameter {name}", array) for name, array in parameters.items()] + [("the input", array) for array in inputs]
     for name in parameters:
-        array = gradients[name]
-        if overlaps_itself(array):
+        if overlaps_itself(gradients[name]):
             raise ValueError(f"gradients: {name} has several numbers in one place")
-        for other, their in others:
-            if share(array, their):
-                raise ValueError(f"gradients: {name} and {other} should be two arrays, they share memory")
-        others.append((name, array))
+    read = {f"parameter {name}": array for name, array in parameters.items()}
+    read |= {f"the input {k}" if k else "the input": array for k, array in enumerate(inputs)}
+    for name, other in neighbours({name: gradients[name] for name in parameters} | read):
+        one, two = (name, other) if name in parameters else (other, name)
+        if one in parameters and share(gradients[one], gradients[two] if two in parameters else read[two]):
+            raise ValueError(f"gradients: {one} and {two} should be two arrays, they share memory")
 
 
 def new_gradients(network: Network, of_sources: Sequence[Array]) -> list[Array]:

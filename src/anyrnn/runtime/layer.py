@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.numpy.state import RecurrentState
+from anyrnn.sequence.packing import check_unmasked
 
 Array = npt.NDArray[Any]
 
@@ -51,6 +52,7 @@ class Call:
 
 def kept(array: Any) -> Array:
     """A layer's own array, of an array or a tensor, that nobody writes to: kernels and tables are made of it."""
+    check_unmasked(array, "a layer's array")
     found: Array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     if _may_change(found):
         found = found.copy()

@@ -268,7 +268,7 @@ def check_number(value: Any, who: str, expected: str, dtype: Any, largest: float
 
 def check_unmasked(array: npt.NDArray[Any], who: str) -> None:
     """Raises: TypeError for an array of numpy.ma, which few have imported."""
-    if type(array) is not np.ndarray and hasattr(array, "mask"):
+    if type(array) is not np.ndarray and isinstance(array, np.ndarray) and hasattr(array, "mask"):
         raise TypeError(f"{who} is a masked array, and its mask would be ignored; give its data and, for steps of x, mask=")
 
 

@@ -77,8 +77,6 @@ def gradients(
     *tensors, reserve = saved
     if d_output is None and all(d is None for d in d_last):
         return (None,) * (1 + len(tensors))
-    if not is_compiling():  # torch resolves a lazy sign in arguments of all kinds but lists with gaps
-        d_output, *d_last = [d if d is None else d.resolve_neg() for d in (d_output, *d_last)]
     wanted = ctx.needs_input_grad[1:]
     shape = ctx.shape
     if shape.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):

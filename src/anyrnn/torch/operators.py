@@ -79,6 +79,7 @@ def _backward_kernel(
     wanted: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     packing = as_packing(counts, places)
+    d_last = [d if d is None else d.resolve_neg() for d in d_last]  # as torch does for all arguments but lists with gaps
     rest = packing, reserve, d_output, d_last, number, wanted
     d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, *rest)
     if CALLS[number].on_triton(inputs[0]):  # some stand in one memory, which an operator's results may not

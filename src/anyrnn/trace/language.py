@@ -54,7 +54,7 @@ def affine(
     if heads > 1 and len(gates) > 1:
         raise CellError(tracer.located(f"affine({gate!r}) with heads: ask for each gate by itself"))
     tracer.look_up()
-    unknown = [key for key, value in named.items() if isinstance(value, (bool, str))]
+    unknown = [key for key, value in named.items() if isinstance(value, (bool, int, float, str))]
     if unknown:
         raise CellError(tracer.located(f"affine has no option {unknown[0]!r}: its options are size, heads and bias"))
     given = [tracer.lift(value, f"an operand of affine({gate!r})") for value in operands if value is not None]

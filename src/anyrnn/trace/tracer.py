@@ -176,6 +176,7 @@ class Tracer(Builder):
         """Those that have changed something."""
         self.warnings: list[tuple[str, str]] = []
         self._noted: dict[object, tuple[str, ...]] = {}
+        self._called_twice: set[tuple[str, str]] = set()
         """Where a cell was called, or a gate asked for, first."""
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
@@ -240,7 +241,8 @@ class Tracer(Builder):
 
     def note_call(self, cell: str) -> None:
         """Warn of a cell that is called once more in the same scope, on another line."""
-        self._note([(self.prefix, cell)], f"cell {cell!r} is called", "they share all parameters (`scope` keeps them apart)")
+        then = "they share all parameters (`scope` keeps them apart)"
+        self._note([(self.prefix, cell)], f"cell {cell!r} is called", then, of_cell=True)
 
     def note_gates(self, gates: Sequence[str], operands: Sequence[tuple[str, Symbol]]) -> None:
         """Warn of gates that are asked for once more on another line, of the same operands or of others with the same weights."""
@@ -253,17 +255,21 @@ class Tracer(Builder):
         self._note(weights, f"gate {' '.join(others)!r} is asked for", "they share its weights")
         self._note([(self.prefix, gate, *values) for gate in others])
 
-    def _note(self, keys: Sequence[object], what: str = "", then: str = "") -> None:
-        """Warn when one of the keys has been noted on another line: of the outermost of the user's functions that has two."""
+    def _note(self, keys: Sequence[object], what: str = "", then: str = "", of_cell: bool = False) -> None:
+        """Warn when one of the keys has been noted on another line: of the outermost of the user's functions that has two. Of a
+        cell's call once, not of each gate in it too.
+        """
         places = tuple(map(_place, reversed(user_frames())))
         before = next((self._noted[key] for key in keys if key in self._noted), places)
         for key in keys:
             self._noted.setdefault(key, places)
-        if before != places and not before[-1].startswith(CELLS):
-            apart = (pair for pair in zip(before, places, strict=False) if pair[0] != pair[1])
-            first, second = next(apart, (before[-1], places[-1]))
-            lines = " and ".join(place.rpartition(":")[2] for place in (first, second))
-            self.warnings.append((second, f"{what} in lines {lines}: {then}"))
+        pair = next((pair for pair in zip(before, places, strict=False) if pair[0] != pair[1]), None)
+        if pair is None or before[-1].startswith(CELLS) or pair in self._called_twice:
+            return
+        if of_cell:
+            self._called_twice.add(pair)
+        lines = " and ".join(place.rpartition(":")[2] for place in pair)
+        self.warnings.append((pair[1], f"{what} in lines {lines}: {then}"))
 
     def label(self, index: int) -> str:
         return self.nodes[index].name or self.gate_names.get(index) or super().label(index)

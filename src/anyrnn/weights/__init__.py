@@ -26,6 +26,7 @@ import numpy as np
 
 from anyrnn import cells
 from anyrnn.errors import InexactError as InexactError
+from anyrnn.sequence.packing import check_unmasked
 from anyrnn.trace import Cell
 from anyrnn.trace.initial import chrono as chrono
 from anyrnn.trace.initial import identity as identity
@@ -169,6 +170,7 @@ def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Array]]:
         for key, child in tree.items():
             yield from _leaves(child, f"{name}/{key}" if name else str(key))
     elif tree is not None:
+        check_unmasked(tree, name or "an array")
         yield name, np.asarray(tree)
 
 
