@@ -206,7 +206,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         hints = {
             "torch.nn.modules.rnn": " of torch.nn; see anyrnn.torch.swap",
             "anyrnn.runtime.network": " of anyrnn.runtime; its layers are, each as network.recurrent[name].runner",
-            "anyrnn.runtime.layers": " of anyrnn.runtime; its `runner` is",
+            "anyrnn.runtime.recurrent": " of anyrnn.runtime; its `runner` is",
         }
         hint = hints.get(kind.__module__, " (the class)" if kind is layer else "")
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
