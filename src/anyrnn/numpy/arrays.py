@@ -199,6 +199,9 @@ def neighbours(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
     spans = []
     for name, array in arrays.items():
         first = array.__array_interface__["data"][0]
+        if array.flags.c_contiguous:
+            spans.append((first, first + array.nbytes, name))
+            continue
         reach = [stride * (count - 1) for stride, count in zip(array.strides, array.shape, strict=True)]
         last = first + sum(r for r in reach if r > 0) + array.itemsize
         spans.append((first + sum(r for r in reach if r < 0), last if array.size else first, name))
@@ -211,6 +214,8 @@ def neighbours(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
 
 def overlaps_itself(array: Array) -> bool:
     """Whether two places of an array may have the same memory: each stride must go beyond all that shorter ones cover."""
+    if array.flags.c_contiguous:
+        return False
     covered = array.itemsize
     for stride, count in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
         if stride < covered:
