@@ -242,7 +242,7 @@ class Tracer(Builder):
     def note_call(self, cell: str) -> None:
         """Warn of a cell that is called once more in the same scope, on another line."""
         then = "they share all parameters (`scope` keeps them apart)"
-        self._note([(self.prefix, cell)], f"cell {cell!r} is called", then, of_cell=True)
+        self._note([("a cell", self.prefix, cell)], f"cell {cell!r} is called", then, of_cell=True)
 
     def note_gates(self, gates: Sequence[str], operands: Sequence[tuple[str, Symbol]]) -> None:
         """Warn of gates that are asked for once more on another line, of the same operands or of others with the same weights."""
