@@ -793,7 +793,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ({"clip_gradient": 0}, ValueError, "clip_gradient should be a positive number, got 0"),
         ({"activations": {"gelu": "tanh"}}, ValueError, "activations should be for sigmoid, tanh, relu, softplus, got 'gelu'"),
         ({"activations": {"tanh": "gelu"}}, ValueError, "expected a function or the name of one of neg, abs.*, got 'gelu'"),
-        ({"activations": {"relu": "tanh"}}, ValueError, "activations: cell 'gru' has no relu"),
+        ({"activations": {"relu": "tanh"}}, ValueError, "activations: cell 'gru' has no relu; it has sigmoid, tanh"),
         ({"activations": "relu"}, TypeError, "activations should map names of functions to others, got 'relu'"),
         ({"merge": "sum"}, ValueError, "merge='sum' is for bidirectional layers"),
         ({"merge": "ave"}, ValueError, "merge should be one of concat, sum, mean, mul, separate, got 'ave'"),
@@ -822,7 +822,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[Excep
 @pytest.mark.parametrize("name", ["recurrent_dropout", "weight_dropout", "cut_gradient"])
 @pytest.mark.parametrize("cell", ["indrnn", "mingru"])
 def test_an_option_that_can_do_nothing_is_refused(cell: str, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}: cell '{cell}' has no product that reads a state"):
+    with pytest.raises(ValueError, match=f"{name}: cell '{cell}' has no product that reads a state: leave the option out"):
         anyrnn.Recurrent(cell, 3, 4, **{name: VALUES[name]})
 
 

@@ -76,7 +76,7 @@ def test_the_parameters_are_those_of_its_making(backend: str) -> None:
 def test_states_are_read_and_written_and_reset() -> None:
     layer, x = anyrnn.Recurrent("lstm", 3, 6, seed=0), draw(4, 2, 3)
     stream = layer.stream(2)
-    output = [stream(step) for step in x]
+    output = [stream.step(step) for step in x]
     kept = {name: state.copy() for name, state in stream.states.items()}
     assert list(kept) == ["h", "c"]
     after = stream(x[0])

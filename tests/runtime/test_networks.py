@@ -380,7 +380,7 @@ def test_networks_that_cannot_be(layers, message):
     (lambda: runtime.Dense("a", ["x"], draw(2, 4), draw(3)), r"a: expected a weight \[out, in\] and a bias \[out\], got weight"),
     (lambda: runtime.Embedding("a", ["x"], draw(3)), r"a: expected a weight \[classes, features\], got \(3,\)"),
     (lambda: runtime.Activation("a", ["x"], "cube"), "a: the function should be one of elu, .*, got 'cube'"),
-    (lambda: runtime.LayerNorm("a", ["x"], draw(3, 3)), r"a: expected a weight and a bias \[features\]"),
+    (lambda: runtime.LayerNorm("a", ["x"], draw(3, 3)), r"a: expected a weight and a bias \[features\], got \(3, 3\)"),
     (lambda: runtime.AttentionAverage("a", ["x"], draw(3, 1)), r"a: expected a weight \[features\], got \(3, 1\)"),
     (lambda: recurrent("gru", bidirectional=True, merge="separate"), "rnn: merge='separate' gives a pair"),
     (lambda: runtime.Recurrent.of("rnn", "x", anyrnn.Recurrent("gru", 5, 7, 2, bidirectional=True, merge="sum", residual=True),

@@ -166,7 +166,7 @@ def test_a_layer_is_refused_as_torch_refuses_it(name: str, case: str) -> None:
 
 
 def test_other_arguments_of_layers() -> None:
-    with pytest.raises(TypeError, match="proj_size should be of type int, got: float"):
+    with pytest.raises(TypeError, match="LSTM: proj_size should be of type int, got: float"):
         anyrnn.torch.LSTM(D, H, proj_size=1.5)  # type: ignore[arg-type]
     for where in (anyrnn.torch, torch.nn):
         with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
@@ -175,6 +175,10 @@ def test_other_arguments_of_layers() -> None:
             where.LSTM(D, H, proj_size=H)
         with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
             where.LSTM(D, H, proj_size=-1)
+    with pytest.raises(ValueError, match=f"LSTM: proj_size has to be smaller than hidden_size, got {H} and {H}"):
+        anyrnn.torch.LSTM(D, H, proj_size=H)
+    with pytest.raises(ValueError, match="RNNCell: Unknown nonlinearity 'sigmoid'"):
+        anyrnn.torch.RNNCell(D, H, nonlinearity="sigmoid")
     with pytest.raises(ValueError, match="backend should be 'auto', 'llvm', 'triton' or 'reference', got 'cuda'"):
         anyrnn.torch.GRU(D, H, backend="cuda")
     with pytest.raises(TypeError, match="cell 'lstm_projected' needs the size proj"):

@@ -1296,3 +1296,15 @@ def test_a_hyper_parameter_without_its_star() -> None:
         CellError, match=r"must return the states h, rate; it returned h \(a hyper-.*: \*, rate=0.1; .*: rate: Step\(1\)"
     ):
         cell(mine).trace()
+
+
+def test_an_error_inside_of_a_built_in_cell_begins_with_the_users_line() -> None:
+    def calls_twice(x, h, g):  # type: ignore[no-untyped-def]
+        y, a = cells.gru(x, h)
+        z, b = cells.gru(y, g)
+        return z, State(h=a.h, g=b.h)
+
+    line = calls_twice.__code__.co_firstlineno + 2
+    message = r"weight_ih has input columns, but y has hidden features; .* a `scope` around one of them"
+    with pytest.raises(CellError, match=rf"^{re.escape(__file__)}:{line}: {message} \(in .*gru.py:\d+\)$"):
+        cell(calls_twice).trace()

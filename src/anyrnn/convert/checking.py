@@ -55,11 +55,11 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
     wider = [{name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in call.items()}
              for call in calls]  # fmt: skip
-    theirs = [result for call in calls for result in session.run(list(network.outputs), call)]
+    written = [result for call in calls for result in session.run(list(network.outputs), call)]
     more_exact = with_backend(network, "reference") if network.dtype == np.float64 else in_float64(network)
-    ours, exact = ([result for call in given for result in run(of, call)]
-                   for of, given in ((network, calls), (more_exact, wider)))  # fmt: skip
-    return compared(f"{target} by onnxruntime {version}", network, calls, theirs, ours, exact)
+    original, exact = ([result for call in given for result in run(of, call)]
+                       for of, given in ((network, calls), (more_exact, wider)))  # fmt: skip
+    return compared(f"{target} by onnxruntime {version}", network, calls, written, original, exact)
 
 
 def _onnxruntime(path: Path) -> tuple[str, Any]:
