@@ -9,7 +9,8 @@ Where registers hold the values of all panels of a group, a row's are computed t
 less features.
 
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
-makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept.
+makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept. Where that is all, there
+are no strips: what a group begins with for its products takes as long as several samples.
 
 Where there are no products, some rows at a time go through all panels.
 
@@ -144,9 +145,18 @@ class ColumnKernel(Emitter):
         all_panels = b.ceil_div(self.features, lanes, "panels")
         following = b.maximum(b.minimum(b.add(number, b.select(from_last, i64(-1), i64(1))), b.sub(self.group1, 1)), self.group0)
         self.group = Group(number, following, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
-        self.products.note(self.group)
-        self.strips()
+        self.products.group = self.group
+        if shaped.all_may_be_hoisted:
+            use = partial(self.pointwise, i64(0), self.rows, None)
+            b.either(self.products.are_all_hoisted(), use, self.multiply, names=("hoisted", "multiply"))
+        else:
+            self.multiply()
         b.end(loop)
+
+    def multiply(self) -> None:
+        """Make a group's products, and with them all else."""
+        self.products.note()
+        self.strips()
 
     def panels(self) -> None:
         """Go through some rows after the other, panel by panel, where there are no products."""
@@ -231,8 +241,10 @@ class ColumnKernel(Emitter):
         end = b.mul(b.add(self.group.first_panel, self.shaped.width), self.element.lanes, "end")
         return b.compare("sge", self.features, end, "is_whole")
 
-    def pointwise(self, row: Value, height: Value, sums: Value) -> None:
-        """All elementwise work on `height` rows of the group. The sums of products are at `sums` for the first row."""
+    def pointwise(self, row: Value, height: Value, sums: Value | None) -> None:
+        """All elementwise work on `height` rows of the group. The sums of products are at `sums` for the first row; None
+        where all of them were hoisted.
+        """
         b, width = self.b, self.shaped.width
         if width == 1 or not self.fits_registers:
             self.panel_by_panel(row, height, sums)
@@ -253,7 +265,7 @@ class ColumnKernel(Emitter):
         b, e = self.b, self.element
         panels = self.panels_from(row, panels_of_group, all_lanes)
         count = len(self.shaped.accumulators)
-        found_at = [[self.products.found_at(a, k, sums, row) for a in range(count)] if sums else [] for k in panels_of_group]
+        found_at = [[self.products.found_at(a, k, sums, row) for a in range(count)] for k in panels_of_group]
         loop = b.loop("row_of_tile", 0, height)
 
         def sum_of(a: int, k: int, name: str) -> Value:

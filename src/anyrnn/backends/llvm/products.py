@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, Value, i64
+from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, TRUE, Value, i64
 from anyrnn.backends.llvm.covering import two_lower
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
@@ -76,6 +76,9 @@ def alike_operands(operands: Sequence[Operand]) -> list[list[int]]:
 
 class Products:
     """The sums of one strip after the other, in a place of the stack: [accumulator][panel][row][lane]."""
+
+    group: Group
+    """Whose sums are asked for; the kernel says so when it comes to a group."""
 
     def __init__(self, kernel: Emitter, shaped: Shaped, hoisting: Value, fetches: Fetches, tiles: Tiles) -> None:
         """The buffers of `shaped` have been located."""
@@ -159,10 +162,9 @@ class Products:
             return advance(strip, place + panel * self.most_rows * e.panel_row, "sum_at")
         return advance(strip, b.add(b.mul(panel, self.most_rows * e.panel_row), place), "sum_at")
 
-    def note(self, group: Group) -> None:
-        """For a group, the words of each operand that has features to multiply, and what to fetch with each of their panels."""
-        b, e, kernel = self.b, self.element, self.kernel
-        self.group = group
+    def note(self) -> None:
+        """The words of each operand that has features to multiply, and what to fetch with each of their panels."""
+        b, e, kernel, group = self.b, self.element, self.kernel, self.group
         self.blocks = []
         product_panels = i64(0)
         for alike in self.alike:
@@ -395,11 +397,16 @@ class Products:
             return self.starts[a]
         return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start, row_bytes in self.starts[a]]
 
+    def are_all_hoisted(self) -> Value:
+        """Whether the sums that may all be hoisted were, so that this call makes no products."""
+        hoisted = self.b.compare("ne", self.kernel.word(self.kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
+        return self.b.binary("and", hoisted, self.b.binary("xor", self.hoisting, TRUE), "are_hoisted")
+
     def _may_be_hoisted(self, a: int) -> bool:
-        """Whether all products of a sum may be, so that its first values are the sum."""
-        return self.shaped.accumulators[a].init is not None and all(
-            o.foldable for o in self.shaped.operands if a in o.accumulators
-        )
+        """Whether all products of a sum may be while others are made, so that its first values are the sum."""
+        operands = [o for o in self.shaped.operands if a in o.accumulators]
+        has_init = self.shaped.accumulators[a].init is not None
+        return has_init and all(o.foldable for o in operands) and not self.shaped.all_may_be_hoisted
 
     def _is_hoisted(self, a: int) -> Value:
         return self.b.compare("eq", self._blocks_of(a, len(self.alike)), i64(0), "is_hoisted")
@@ -413,18 +420,22 @@ class Products:
                 b.prefetch(advance(start, b.mul(row_bytes, loop.index), "begin"), level=2)
             b.end(loop)
 
-    def found_at(self, a: int, panel: Value, strip: Value, row: Value) -> tuple[Value, Value]:
+    def found_at(self, a: int, panel: Value, strip: Value | None, row: Value) -> tuple[Value, Value]:
         """Where the sums of a strip from `row` on are, of one panel of the group: the address, and bytes from row to row. Those
-        that were hoisted are where they were left.
+        that were hoisted are where they were left, and if there is no strip all are.
         """
-        b, e, at = self.b, self.element, self.sum_at(a, panel, strip)
+        if strip is None:
+            return self._hoisted_at(a, panel, row)
+        b, at, apart = self.b, self.sum_at(a, panel, strip), i64(self.element.panel_row)
         if not self._may_be_hoisted(a):
-            return at, i64(e.panel_row)
-        address, row_bytes, panel_bytes = self.begins_at[a]
-        before = b.add(b.mul(panel_bytes, b.add(self.group.first_panel, panel)), b.mul(row_bytes, row), "before")
-        hoisted = self._is_hoisted(a)
-        start = self.kernel.advance(address, before, "begin")
-        return b.select(hoisted, start, at, "sum_at"), b.select(hoisted, row_bytes, i64(e.panel_row), "apart")
+            return at, apart
+        hoisted, (left_at, left_apart) = self._is_hoisted(a), self._hoisted_at(a, panel, row)
+        return b.select(hoisted, left_at, at, "sum_at"), b.select(hoisted, left_apart, apart, "apart")
+
+    def _hoisted_at(self, a: int, panel: Value, row: Value) -> tuple[Value, Value]:
+        kernel, init = self.kernel, self.shaped.accumulators[a].init
+        assert init is not None
+        return kernel.panel_at(init, self.b.add(self.group.first_panel, panel, "panel"), row), kernel.row_bytes[init]
 
     def _blocks_of(self, a: int, tables: int) -> Value:
         """How many blocks go to a sum from the first tables."""

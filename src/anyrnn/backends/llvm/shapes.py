@@ -161,6 +161,11 @@ class Shaped:
         """The buffers of sums that begin with hoisted products, and how many steps later each is read."""
         return tuple(dict.fromkeys(a.init for a in self.accumulators if a.init))
 
+    @property
+    def all_may_be_hoisted(self) -> bool:
+        """Whether steps may find all sums made."""
+        return all(o.foldable for o in self.operands) and all(a.init for a in self.accumulators)
+
 
 @dataclass(frozen=True)
 class Init:
