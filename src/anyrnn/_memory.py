@@ -80,6 +80,15 @@ def _memory_of_machine() -> int:
         return 2**33
 
 
+class _Lent(weakref.ref["npt.NDArray[Any]"]):
+    """A reference that has the block on which the array is. Half of what `weakref.finalize` costs, which is felt where Python's
+    own code is in no cache: once in each training call.
+    """
+
+    __slots__ = ("block",)
+    block: mmap.mmap
+
+
 class Recycler:
     """Large blocks that are used again when the array on them is gone.
 
@@ -92,23 +101,33 @@ class Recycler:
     def __init__(self, bytes: int | None = None) -> None:
         self.bytes = _memory_of_machine() // 8 if bytes is None else bytes
         self.rest: list[mmap.mmap] = []
+        self.lent: dict[int, _Lent] = {}
+        """by their identity: a reference cannot be hashed where the array cannot"""
         self.lock = ForkedLock(threading.RLock)  # a finalizer may run while the same thread holds it
 
     def array(self, bytes: int) -> npt.NDArray[Any]:
         """Uninitialised bytes at a page's beginning."""
         block = self._take(bytes)
         array = np.frombuffer(block, np.uint8, bytes)
-        weakref.finalize(array, self._give, block).atexit = False  # what lives on at exit is still read
+        lent = _Lent(array, self._return)
+        lent.block = block
+        self.lent[id(lent)] = lent
         return array
+
+    def _return(self, lent: _Lent) -> None:
+        del self.lent[id(lent)]
+        self._give(lent.block)
 
     def _take(self, bytes: int) -> mmap.mmap:
         with self.lock.now:
             fitting = [b for b in self.rest if bytes <= len(b) <= 2 * bytes]
             if fitting:
                 best = min(fitting, key=len)
-                with suppress(ValueError):  # a finalizer let it go just now
+                try:
                     self.rest.remove(best)
                     return best
+                except ValueError:  # a finalizer let it go just now
+                    pass
             released = 0
             while self.rest and released < bytes:
                 released += len(self.rest.pop(0))

@@ -20,6 +20,7 @@ from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_
 from anyrnn.torch.memory import (
     Form,
     empty,
+    form_of,
     in_rows,
     new_sequence,
     new_sequences,
@@ -38,8 +39,8 @@ def new_output(call: Call, like: Tensor) -> Tensor:
     return like.new_empty(like.size(1), call.width) if call.ends else paged(new_sequence(call.width, like, call.batch_first))
 
 
-def new_reserve(bytes: int, like: Tensor) -> Tensor:
-    return like.new_empty(bytes, dtype=torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
+def new_reserve(bytes: int) -> Tensor:
+    return empty((bytes,), (1,), torch.uint8) if bytes < LARGE else torch.from_numpy(aligned(bytes))
 
 
 def first_strides(call: Call, first: Tensors) -> tuple[tuple[int, int] | None, ...]:
@@ -101,7 +102,7 @@ def run_forward(
     reserve = None
     if keep:
         total = x.size(0) * rows if packing is None else x.size(0)
-        reserve = new_reserve(llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget), x)
+        reserve = new_reserve(llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget))
         addresses.append(reserve.data_ptr())
     key = forward_key(number, keep, frozen, x, packing, scatter, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
@@ -183,7 +184,7 @@ class Repeat:
     def train(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor]:
         """The same, and the reserve."""
         output, last = self._results(x)
-        reserve = new_reserve(self.reserve_bytes, x)
+        reserve = new_reserve(self.reserve_bytes)
         self.pool.call(list(map(Tensor.data_ptr, (x, output, *first, *last, *sources, reserve))))
         return output, last, reserve
 
@@ -207,9 +208,9 @@ def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_s
     return Repeat(number, pool, output, states, bytes)
 
 
-def new_gradients(summed: Sequence[int], sources: Tensors) -> list[Tensor]:
+def new_gradients(summed: Sequence[int], forms: Sequence[Form], dtype: torch.dtype) -> list[Tensor]:
     """Memory for the gradients of all sources; zeros for those that are `summed`, to which kernels add."""
-    gradients = [paged(empty(tuple(t.shape), t.stride(), t.dtype)) for t in sources]
+    gradients = [paged(empty(*form, dtype)) for form in forms]
     for k in summed:
         gradients[k].zero_()
     return gradients
@@ -272,7 +273,7 @@ def run_backward(
         reserve = torch.from_numpy(aligned(reserve.nbytes)).copy_(reserve)
     d_inputs = [paged(new_sequence(t.size(-1), t, call.batch_first)) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
-    d_sources = new_gradients(call.summed, sources) if wanted[2] else []
+    d_sources = new_gradients(call.summed, list(map(form_of, sources)), x.dtype) if wanted[2] else []
     absent = [d is None for d in cotangents]
     key = backward_key(number, x, packing, scatter, not first, wanted, absent, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
@@ -319,14 +320,14 @@ class RepeatBackward:
         pool: of its frames.
         d_input: the form of the input's gradient; None where it is not wanted.
         d_first: those of the first states' gradients; none where they are not wanted.
-        sources: whether gradients of the sources are wanted.
+        d_sources: those of the sources' gradients; none where they are not wanted.
         summed: of which sources they are added to.
     """
 
     pool: Pool
     d_input: Form | None
     d_first: tuple[Form, ...]
-    sources: bool
+    d_sources: tuple[Form, ...]
     summed: tuple[int, ...]
 
     def run(
@@ -337,14 +338,20 @@ class RepeatBackward:
         """
         d_inputs = [] if self.d_input is None else [paged(empty(*self.d_input, x.dtype))]
         d_first = [empty(*form, x.dtype) for form in self.d_first]
-        d_sources = new_gradients(self.summed, sources) if self.sources else []
+        d_sources = new_gradients(self.summed, self.d_sources, x.dtype) if self.d_sources else []
         tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
         self.pool.call(list(map(Tensor.data_ptr, tensors)))
         return d_inputs, d_first, d_sources
 
 
 def repeat_backward(
-    number: int, x: Tensor, no_first: bool, cotangents: Sequence[Tensor | None], wanted: Sequence[bool], of_step: bool
+    number: int,
+    x: Tensor,
+    sources: Tensors,
+    no_first: bool,
+    cotangents: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    of_step: bool,
 ) -> RepeatBackward | None:
     """What repeats a backward call; None where no frame for such a call is there. Arguments are those of `run_backward`;
     `no_first`: first states were not given; `of_step`: gradients have no sides of steps and units.
@@ -358,4 +365,5 @@ def repeat_backward(
     d_input = in_rows(rows, features) if of_step else of_sequence(steps, rows, features, call.batch_first)
     ahead = () if of_step else (call.units,)
     d_first = tuple([in_rows(*ahead, rows, size) for size in call.state_sizes]) if wanted[1] else ()
-    return RepeatBackward(pool, d_input if wanted[0] else None, d_first, wanted[2], call.summed)
+    d_sources = tuple(map(form_of, sources)) if wanted[2] else ()
+    return RepeatBackward(pool, d_input if wanted[0] else None, d_first, d_sources, call.summed)

@@ -16,6 +16,10 @@ empty = EMPTY["cpu"]
 """What makes a tensor of a form and a dtype."""
 
 
+def form_of(tensor: Tensor) -> Form:
+    return tuple(tensor.shape), tensor.stride()
+
+
 def in_rows(*shape: int) -> Form:
     """Of a contiguous tensor. To torch's strides a side of none is one."""
     return shape, tuple([prod(max(1, n) for n in shape[k + 1 :]) for k in range(len(shape))])

@@ -190,20 +190,21 @@ class TrainingRepeat:
     def other_gradients(self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """The same of any backward pass, which is remembered."""
         found = autograd.gradients(ctx, saved, cotangents[0], cotangents[1:], autograd.PlainGradient)
-        in_rows = all(map(Tensor.is_contiguous, (*self.parts(saved[:-1])[2], saved[-1])))  # if no hook has changed them
+        x, first, sources = self.parts(saved[:-1])
+        in_rows = all(map(Tensor.is_contiguous, (*sources, saved[-1])))  # if no hook has changed them
         if self.left and in_rows and autograd.kernels_run(*saved, *cotangents):
             self.left -= 1
             middle, wanted = 1 + self.first, ctx.needs_input_grad
             like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
             kinds = (wanted[1], any(wanted[2 : 1 + middle]), any(wanted[1 + middle :]))
-            x, given, of_step = saved[0], cotangents, self.shape.of_step
+            given, of_step = cotangents, self.shape.of_step
             if of_step:
                 x, given = x.unsqueeze(0), [d if d is None else d.unsqueeze(0) for d in given]
             backward: kernels.RepeatBackward | taped.RepeatBackward | None
             if isinstance(self.forward, taped.Repeat):
-                backward = taped.repeat_backward(self.forward.number, *self.parts(saved[:-1]), saved[-1], given, kinds)
+                backward = taped.repeat_backward(self.forward.number, x, first, sources, saved[-1], given, kinds)
             else:
-                backward = kernels.repeat_backward(self.forward.number, x, not self.first, given, kinds, of_step)
+                backward = kernels.repeat_backward(self.forward.number, x, sources, not first, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
                 self.known[(wanted, *[d is None for d in cotangents])] = like, backward
         return found
