@@ -426,7 +426,6 @@ def test_primitives_of_networks_in_parts(backend: str) -> None:
     y, _, reserve = layer.forward_training(x, memory=memory, out=out)
     assert y is out
     assert backend == "reference" or (size > 0 and np.shares_memory(reserve.memory, memory))
-    assert layer.workspace_size(6, 4) > 0 or backend == "reference"
     d_last = np.cos(y[-1])
     d_y = np.zeros_like(y)
     d_y[-1] = d_last

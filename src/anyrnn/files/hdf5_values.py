@@ -19,7 +19,6 @@ _FLOATS = {  # offset, bits; place and size of the exponent, of the mantissa; bi
     (0, 16, 10, 5, 0, 10, 15): "float16",
     (0, 16, 7, 8, 0, 7, 127): BFLOAT16,
 }
-_BOOL = ((b"FALSE", 0), (b"TRUE", 1))
 
 
 class Datatype(NamedTuple):

@@ -1,7 +1,7 @@
 """Checks that a graph is legal.
 
-Passes and backends rely on all of this and test none of it. A violation is a defect of this package, so it is an
-AssertionError; it names the node, its op and the user's line.
+Passes and backends rely on all of this and test none of it. A violation is a defect of this package, or of a file that a graph
+was read from (`serial`), so it is an AssertionError; it names the node, its op and the user's line.
 """
 
 from __future__ import annotations

@@ -80,10 +80,6 @@ def _mean(v: Any) -> Any:
     return v.builder.apply("sum", v) / v.builder.size(v.shape[0])
 
 
-def _affine_rule(g: Any, y: Any, *inputs: Any) -> tuple[Any, ...]:
-    raise AssertionError("the adjoint pass differentiates affine itself: its matrices lead to weight gradients")
-
-
 _E = "elementwise"
 TABLE: dict[str, Op] = {
     op.name: op
@@ -188,7 +184,7 @@ TABLE: dict[str, Op] = {
         ),
         # over all features
         Op("sum", 1, "reduction", "\\operatorname{{sum}}({0})", lambda xp, a: a.sum(-1)[..., None], lambda g, y, a: (g,)),
-        Op("affine", None, "linear", "{0}", derivative=_affine_rule, doc="sum of matrix-vector products and bias vectors"),
+        Op("affine", None, "linear", "{0}", doc="sum of matrix-vector products and bias vectors"),
         Op(
             "norm",
             3,

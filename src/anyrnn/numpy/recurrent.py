@@ -374,14 +374,6 @@ class Recurrent(Layer):
             return 0
         return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows, self.memory_budget)
 
-    def workspace_size(self, steps: int, rows: int) -> int:
-        """Bytes that `backward_data` and `backward_weights` work in."""
-        if self._why_not_native():
-            return 0
-        native = backends.native()
-        extent = native.Extent(steps, rows, True)
-        return sum(native.workspace_bytes(part, self.dtype.name, extent) for part in self.training_network.parts)
-
     def _arrays(self) -> Arrays:
         return Arrays(self.network, self.dtype, self.batch_first)
 

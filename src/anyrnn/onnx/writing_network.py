@@ -161,7 +161,7 @@ def _of_units(
 ) -> str:
     """A state's first values in some units, [units, N, size]."""
     if first is None:
-        return writer.expanded(own[k][units[0] : units[-1] + 1], x, 1, 1, f"{network.graph.state_names[k]}_first")
+        return writer.expanded(own[k][units[0] : units[-1] + 1], x, f"{network.graph.state_names[k]}_first")
     return first[k] if len(units) == len(network.units) else writer.rows(first[k], units[0], len(units))
 
 

@@ -183,9 +183,9 @@ class Writer:
         log = self.node("Where", self.node("Equal", rest, self.constant(0.0)), small, exact, hint="log")
         return self.node("Add", self.node("Max", x, self.constant(0.0)), log, hint=hint)
 
-    def expanded(self, array: Array, like: str, axis: int, of_like: int, hint: str) -> str:
-        """An array whose `axis` of length one is as long as that of another value."""
-        count = self.node("Shape", like, hint="count", start=of_like, end=of_like + 1)
+    def expanded(self, array: Array, like: str, hint: str) -> str:
+        """An array whose second side, of length one, is as long as that of another value."""
+        count = self.node("Shape", like, hint="count", start=1, end=2)
         sides = [self.integers(1)] * array.ndim
-        sides[axis] = count
+        sides[1] = count
         return self.node("Expand", self.constant(array, hint), self.joined(sides), hint=hint)

@@ -22,9 +22,9 @@ def with_input_dropout(graph: Graph, choice: str) -> Graph:
     return _changed(graph, {_leaf(graph, "input", name): lambda x: _dropped(x, choice)})
 
 
-def with_output_dropout(graph: Graph, choice: str) -> Graph:
+def with_output_dropout(graph: Graph) -> Graph:
     """Features of the output are zero at random, the others scaled up; states are not touched."""
-    return _with_outputs(graph, {"y": lambda y: _dropped(y, choice)})
+    return _with_outputs(graph, {"y": lambda y: _dropped(y, "output")})
 
 
 def with_recurrent_dropout(graph: Graph, choices: Mapping[str, str]) -> Graph:

@@ -16,18 +16,17 @@ def rotate(body: list[Stage], states: Collection[str]) -> tuple[Stage, Stage, li
     made_last = {buffer for kernel in last.kernels for _, buffer, _ in kernel.stores}
     passed = made_last & set(states)
     read = {buffer for stage in body[1:] for kernel in stage.kernels for _, buffer, _ in kernel.loads}
-    shifted = [_shift(kernel, 1) for kernel in last.kernels]
+    shifted = [_one_step_later(kernel) for kernel in last.kernels]
     joined = _join(shifted, list(first.kernels), passed, passed - read)
     return first, Stage(tuple(shifted)), [Stage(tuple(joined)), *body[1:-1]]
 
 
-def _shift(kernel: Kernel, later: int) -> Kernel:
-    """The same kernel for another step."""
+def _one_step_later(kernel: Kernel) -> Kernel:
+    """The same kernel for the next step."""
     nodes = tuple(
-        replace(n, attributes=(n.attributes[0], n.attributes[1] + later)) if n.op in ("load", "choose") else n
-        for n in kernel.nodes
+        replace(n, attributes=(n.attributes[0], n.attributes[1] + 1)) if n.op in ("load", "choose") else n for n in kernel.nodes
     )
-    return replace(kernel, nodes=nodes, stores=tuple((i, b, s + later) for i, b, s in kernel.stores))
+    return replace(kernel, nodes=nodes, stores=tuple((i, b, later + 1) for i, b, later in kernel.stores))
 
 
 def _join(last: list[Kernel], first: list[Kernel], passed_on: set[str], unstored: set[str]) -> list[Kernel]:

@@ -150,7 +150,8 @@ class Network:
         if len(set(shapes.values())) > 1:
             raise ValueError(f"the inputs should have as many steps and samples as each other, got {shapes}")
         steps, rows = next(iter(shapes.values()))
-        call = Call(self._lengths(lengths, steps, rows), self._states(state, rows), self._unread)
+        lengths = None if lengths is None else checked_lengths(lengths, steps, rows)
+        call = Call(lengths, self._states(state, rows), self._unread)
         there = call.there(steps)
         if there is not None:
             values = {
@@ -221,11 +222,6 @@ class Network:
         if more and not min(given[name].shape[1 if self.batch_first else 0] for name in wanted):
             raise ValueError("the inputs have no steps; a sequence needs at least one")
         return {name: given[name] for name in wanted}
-
-    def _lengths(self, lengths: Any, steps: int, rows: int) -> Array | None:
-        if lengths is None:
-            return None
-        return checked_lengths(lengths, steps, rows)
 
     def _states(self, state: Mapping[str, RecurrentState] | None, rows: int) -> Mapping[str, RecurrentState]:
         if state is not None and not isinstance(state, Mapping):

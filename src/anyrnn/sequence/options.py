@@ -127,7 +127,7 @@ class LayerOptions:
             graph = rewrites.with_input_dropout(graph, "input")
         if between_layers:
             graph = rewrites.with_input_dropout(graph, "between_layers")
-        return rewrites.with_output_dropout(graph, "output") if self.output_dropout else graph
+        return rewrites.with_output_dropout(graph) if self.output_dropout else graph
 
     def probabilities(self, graph: Graph, layers: int, between_layers: float) -> tuple[tuple[str, tuple[float, ...]], ...]:
         """Of every random choice, by layer; a cell's first layer has none `between_layers`."""
@@ -147,7 +147,7 @@ class LayerOptions:
             functions = {op: _function(value) for op, value in self.activations.items()}
             graph = _named("activations", rewrites.with_activations, graph, functions)
         if self.clip_state is not None:
-            by_state = of_states(graph, "clip_state", self.clip_state, lambda value: _bounds("clip_state", value))
+            by_state = of_states(graph, "clip_state", self.clip_state, _bounds)
             graph = rewrites.with_clipped_states(graph, by_state)
         return graph
 
@@ -220,10 +220,10 @@ def _function(value: str | Callable[..., Any]) -> Callable[[Symbol], Symbol]:
     return value if callable(value) else lambda x: x.builder.apply(value, x)
 
 
-def _bounds(name: str, value: Any) -> tuple[float, float]:
+def _bounds(value: Any) -> tuple[float, float]:
     low, high = (-value, value) if is_number(value) else value if isinstance(value, tuple) and len(value) == 2 else (0, 0)
     if not (is_number(low) and is_number(high) and low < high):
-        raise ValueError(f"{name} should be a positive number, or a pair (low, high), got {value!r}")
+        raise ValueError(f"clip_state should be a positive number, or a pair (low, high), got {value!r}")
     return float(low), float(high)
 
 

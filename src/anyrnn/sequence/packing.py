@@ -220,14 +220,14 @@ def steps_given(lengths: Any, cu_seqlens: Any, mask: Any, mask_value: Any, reset
     return StepsGiven(lengths, cu_seqlens, mask, mask_value, reset, padding)
 
 
-def checked_lengths(lengths: Any, steps: int, samples: int, who: str = "lengths") -> Integers:
+def checked_lengths(lengths: Any, steps: int, samples: int) -> Integers:
     """[N], from 0 to `steps`."""
-    found = _integers(lengths, who)
+    found = _integers(lengths, "lengths")
     if len(found) != samples:
-        raise ValueError(f"{who} should have one length for each of the {samples} samples, got {len(found)}")
+        raise ValueError(f"lengths should have one length for each of the {samples} samples, got {len(found)}")
     if len(found) and (found.min() < 0 or found.max() > steps):
         wrong = found[(found < 0) | (found > steps)][0]
-        raise ValueError(f"{who} should be from 0 to the {steps} steps of the input, got {wrong}")
+        raise ValueError(f"lengths should be from 0 to the {steps} steps of the input, got {wrong}")
     return found
 
 
@@ -243,14 +243,14 @@ def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
     return found
 
 
-def checked_offsets(offsets: Any, total: int, who: str = "cu_seqlens") -> Integers:
+def checked_offsets(offsets: Any, total: int) -> Integers:
     """[N + 1], from 0 to `total` and never back."""
-    found = _integers(offsets, who)
+    found = _integers(offsets, "cu_seqlens")
     if not len(found) or found[0] != 0 or found[-1] != total:
         ends = f"from {found[0]} to {found[-1]}" if len(found) else "nothing"
-        raise ValueError(f"{who} should go from 0 to the {total} rows of the input, got {ends}")
+        raise ValueError(f"cu_seqlens should go from 0 to the {total} rows of the input, got {ends}")
     if np.any(np.diff(found) < 0):
-        raise ValueError(f"{who} should never go back, got {found[1:][np.diff(found) < 0][0]} after a larger one")
+        raise ValueError(f"cu_seqlens should never go back, got {found[1:][np.diff(found) < 0][0]} after a larger one")
     return found
 
 

@@ -172,9 +172,13 @@ def read(
     return parts, numbers
 
 
-def _listed(texts: Mapping[str, Tree] | Sequence[str], most: int = 12) -> str:
+MOST_LISTED = 12
+"""Names in a message."""
+
+
+def _listed(texts: Mapping[str, Tree] | Sequence[str]) -> str:
     shown = list(texts)
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+    return ", ".join(shown[:MOST_LISTED]) + (f" and {len(shown) - MOST_LISTED} more" if len(shown) > MOST_LISTED else "")
 
 
 def _shape(form: Form, name: str, numbers: Shapes, what: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class Fault:
 
 def faults(cell: Cell, graph: Graph) -> Iterator[Fault]:
     """Those of a cell's graph, in the order of the file."""
-    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(cell, graph)]
+    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(graph)]
     found += [Fault("warning", where, what) for where, what in dict.fromkeys(graph.warnings)]
     return iter(sorted(found, key=lambda fault: _line(fault.where)))
 
@@ -138,7 +138,7 @@ def _reaching_output(graph: Graph) -> set[str]:
     return known
 
 
-def _without_gradient(cell: Cell, graph: Graph) -> Iterator[Fault]:
+def _without_gradient(graph: Graph) -> Iterator[Fault]:
     """Parameters, inputs and states that matter, but to which no gradient comes."""
     nodes = graph.nodes
     live, smooth = reachable(nodes, _outputs(graph)), _differentiably(graph)

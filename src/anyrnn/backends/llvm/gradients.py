@@ -112,12 +112,12 @@ class Gradients:
         offset = b.mul(panel.index, source.panel_bytes) if is_vector else i64(0)
         place = b.at(target, b.mul(panel.index, stride), "i8", "place")
         if is_sum:
-            loop, first_slot, newest = walk.added_up("block_of_steps")
+            loop, first_slot, newest = walk.added_up()
             begin = b.mul(first_slot, SUM_STEPS, "begin")
             most = walk.most(begin, b.minimum(b.add(begin, SUM_STEPS), walk.steps))
             runs, rows = i64(1), b.ceil_div(most, SUM_ROWS, "rows")
         else:
-            loop, first_slot, stop, newest = walk.blocks("block_of_steps")
+            loop, first_slot, stop, newest = walk.blocks()
             runs, rows = walk.rows_of(first_slot, stop)
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")

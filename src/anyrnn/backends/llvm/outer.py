@@ -103,7 +103,7 @@ class Outer:
         self.right = Source(self.walk, right_words, right_later, None, "right")
         replaces = b.compare("eq", adds, i64(0), "replaces")
         bundle = b.loop("bundle", task0, task1, BUNDLE)
-        loop, self.start, stop, newest = self.walk.blocks("block_of_steps")
+        loop, self.start, stop, newest = self.walk.blocks()
         self.runs, rows = self.walk.rows_of(self.start, stop)
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
         self.part, self.part_rows = part.index, b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")

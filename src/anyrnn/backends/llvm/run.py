@@ -189,12 +189,6 @@ def _frame_of(network: Network, which: str, dtype: str, extent: Extent) -> Frame
     return _make_frame(network, shape)
 
 
-def workspace_bytes(network: Network, dtype: str, extent: Extent) -> int:
-    """Bytes that a backward call works in."""
-    frame = _frame_of(network, "backward", dtype, extent)
-    return frame.own_bytes + frame.packed_bytes
-
-
 @dataclass(frozen=True)
 class Way:
     """How a call runs: on how many threads, how many directions at once, whether the threads of each split columns (by layer and

@@ -18,14 +18,14 @@ class Walk:
         self.block_steps = b.word(block, layout.header("block_steps"), "block_steps")
         self.steps = b.word(block, layout.header("steps"), "steps")
 
-    def blocks(self, name: str) -> tuple[Loop, Value, Value, Value]:
+    def blocks(self) -> tuple[Loop, Value, Value, Value]:
         """Open the loop over blocks: the loop, the block's first step and its end, and whether it is the very first. Where no
         step is left (t0 is t1) there is one block without rows: where it is the very first, what is summed begins with it.
         """
         b = self.b
         first = b.binary("sdiv", self.t0, self.block_steps, "first_block")
         count = b.sub(b.ceil_div(self.t1, self.block_steps), first, "blocks")
-        loop = b.loop(name, 0, count, once=True)
+        loop = b.loop("block_of_steps", 0, count, once=True)
         index = b.sub(b.add(first, b.sub(count, 1)), loop.index, "block_index")
         whole = b.mul(index, self.block_steps, "whole_block")
         start = b.maximum(whole, self.t0, "block_start")
@@ -33,13 +33,13 @@ class Walk:
         newest = b.compare("eq", stop, self.steps, "newest")
         return loop, start, stop, newest
 
-    def added_up(self, name: str) -> tuple[Loop, Value, Value]:
+    def added_up(self) -> tuple[Loop, Value, Value]:
         """Open the loop over the blocks of `SUM_STEPS` steps that end in this chunk, going backwards: the loop, the block's slot,
         and whether it is the very first.
         """
         b = self.b
         first, end, last = (b.ceil_div(t, SUM_STEPS, "block") for t in (self.t0, self.t1, self.steps))
-        loop = b.loop(name, 0, b.sub(end, first, "blocks"))
+        loop = b.loop("block_of_steps", 0, b.sub(end, first, "blocks"))
         slot = b.sub(b.sub(end, 1), loop.index, "block")
         return loop, slot, b.compare("eq", b.add(slot, 1), last, "newest")
 

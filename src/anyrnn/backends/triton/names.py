@@ -45,8 +45,8 @@ class Argument:
     """Of a launch: what it stands for. Kinds: `buffer` (an address; `.step` and `.row` distances go with it), `weight`, `columns`
     (of a matrix), `size`, `first` (a state before the steps; `first_row` and `first_feature` are distances), `last` (room for it
     after them), `stream`, `threshold`, `scale`, `probability`, `scatter` (where programs put what they make for each
-    other), and those of the call itself, `call`. `local` is no argument of a launch, but what its function has: of some weights
-    its part, loaded before the steps; how many programs have to have arrived.
+    other), `adds` (a constant: whether an output is added to), and those of the call itself, `call`. `local` is no argument of a
+    launch, but what its function has: of some weights its part, loaded before the steps; how many programs have to have arrived.
     """
 
     kind: str
