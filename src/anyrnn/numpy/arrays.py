@@ -13,7 +13,8 @@ from anyrnn._memory import empty
 from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import GIVEN, check_unmasked
+from anyrnn.sequence.packing import check_unmasked
+from anyrnn.trace.signature import CALL_KEYWORDS
 
 Array = npt.NDArray[Any]
 States = Array | Sequence[Array] | RecurrentState
@@ -48,7 +49,7 @@ class Arrays:
         unknown = given.keys() - names.keys()
         if unknown:
             known = ", ".join(names) or "none"
-            slip = meant(min(unknown), (*names, *GIVEN))
+            slip = meant(min(unknown), (*names, *CALL_KEYWORDS))
             raise TypeError(f"cell {cell!r} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
         found = []
         for name, size in names.items():

@@ -14,7 +14,7 @@ from anyrnn.ir.ops import same_value
 from anyrnn.passes.adjoint import Adjoint, PhaseAdjoint, adjoint, phase_adjoint
 from anyrnn.passes.parameters import ParameterPhase, split_parameters
 from anyrnn.passes.plan import Buffer, Program
-from anyrnn.passes.save import BackwardStep, Saves, backward_step, choose_saves
+from anyrnn.passes.save import Saves, backward_step, choose_saves
 from anyrnn.passes.scan import scanned
 from anyrnn.passes.simplify import simplify, simplify_roots
 from anyrnn.passes.stage import stage
@@ -104,7 +104,7 @@ def _steps(graph: Graph, joint: Adjoint, saves: Saves) -> tuple[ParameterPhase, 
     phase, nodes = split_parameters(joint.nodes, needed, (parameter.name for parameter in graph.parameters))
     step = _with_loads(nodes[: len(graph.nodes)])
     forward, buffers = _forward_step(graph, step, ()), _forward_buffers(graph)
-    training, backward = _forward_step(graph, step, saves.kept), _backward(joint, saves, nodes)
+    training, backward = _forward_step(graph, step, saves.kept), simplify_backward(backward_step(joint, saves, nodes))
     of_backward = _backward_buffers(graph, saves)
     return phase, {"inference": (forward, buffers), "training": (training, buffers), "backward": (backward, of_backward)}
 
@@ -170,20 +170,15 @@ def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
     return buffers + [Buffer("d_" + s.name, "state", s.shape[0] if s.shape else None) for s in graph.states]
 
 
-def simplify_backward(back: BackwardStep) -> BackwardStep:
+def simplify_backward(step: Step) -> Step:
     """The backward step after the local rules, which join products that are added up."""
-    roots = [i for _, i in (*back.states, *back.inputs, *back.sums)] + [i for _, *pair, _ in back.products for i in pair]
-    nodes, moved = simplify_roots(back.nodes, roots)
-
-    def move(pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-        return tuple((name, moved[i]) for name, i in pairs)
-
-    products = tuple((weight, moved[left], moved[right], heads) for weight, left, right, heads in back.products)
-    return BackwardStep(nodes, move(back.states), move(back.inputs), products, move(back.sums))
-
-
-def _backward(joint: Adjoint, saves: Saves, nodes: tuple[Node, ...]) -> Step:
-    back = simplify_backward(backward_step(joint, saves, nodes))
-    states = tuple((f"d_{name}", index) for name, index in back.states)
-    outputs = tuple((f"d_{name}", "output", index) for name, index in back.inputs)
-    return Step(back.nodes, True, states, outputs, back.products, back.sums)
+    roots = [i for _, i in step.states] + [i for _, _, i in step.outputs] + [i for _, i in step.sums]
+    nodes, moved = simplify_roots(step.nodes, roots + [i for _, left, right, _ in step.products for i in (left, right)])
+    return replace(
+        step,
+        nodes=nodes,
+        states=tuple((name, moved[i]) for name, i in step.states),
+        outputs=tuple((name, role, moved[i]) for name, role, i in step.outputs),
+        products=tuple((weight, moved[left], moved[right], heads) for weight, left, right, heads in step.products),
+        sums=tuple((weight, moved[i]) for weight, i in step.sums),
+    )

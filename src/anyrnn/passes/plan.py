@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import Node, affine_parts
+from anyrnn.ir.graph import Node, affine_parts, reachable
 
 MOVES = ("slice", "concat")
 """Ops that make features of features that stand elsewhere: what they read stands in memory, as products' operands do."""
@@ -58,6 +58,11 @@ class Kernel:
     def moved(self) -> set[int]:
         """The operands of all that moves features."""
         return {s for n in self.nodes if n.op in MOVES for s in n.inputs}
+
+    def numbers_in(self, reduction: int) -> set[int]:
+        """The numbers that the argument of a reduction is made with."""
+        inside = reachable(self.nodes, [self.nodes[reduction].inputs[0]])
+        return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
 
     def read_in_place(self, needed: Iterable[int]) -> set[int]:
         """Of what some nodes read, and of what is stored, that whose features become the same features: neither operands of

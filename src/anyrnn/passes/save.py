@@ -12,6 +12,7 @@ from anyrnn.ir.graph import Builder, Node, reachable
 from anyrnn.ir.ops import same_value
 from anyrnn.passes.adjoint import Adjoint
 from anyrnn.passes.plan import MOVES
+from anyrnn.passes.step import Step
 
 INFINITE = 1000
 
@@ -89,20 +90,10 @@ def choose_saves(adjoint: Adjoint) -> Saves:
     return Saves(names, tuple(memory.items()))
 
 
-@dataclass(frozen=True)
-class BackwardStep:
-    """The backward step as a graph of its own: forward values are loads, cotangents of new states come from the step after."""
-
-    nodes: tuple[Node, ...]
-    states: tuple[tuple[str, int], ...]
-    inputs: tuple[tuple[str, int], ...]
-    products: tuple[tuple[str, int, int, int], ...]
-    """(weight name, left, right, heads)"""
-    sums: tuple[tuple[str, int], ...]
-
-
-def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> BackwardStep:
-    """`step` are the forward nodes with weights as leaves."""
+def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Step:
+    """The backward step as a graph of its own: forward values are loads, cotangents of new states come from the step after.
+    `step` are the forward nodes with weights as leaves.
+    """
     builder = Builder()
     memory = dict(saves.in_memory)
     nodes = [*step, *adjoint.nodes[len(step) :]]
@@ -131,8 +122,8 @@ def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Bac
         same = same_value(node.op, inputs)
         return builder.add(replace(node, inputs=inputs)) if same is None else same
 
-    states = tuple((name, get(i)) for name, i in adjoint.states)
-    inputs = tuple((name, get(i)) for name, i in adjoint.inputs)
+    states = tuple((f"d_{name}", get(i)) for name, i in adjoint.states)
+    outputs = tuple((f"d_{name}", "output", get(i)) for name, i in adjoint.inputs)
     products = tuple((nodes[p.matrix].attributes[0], get(p.left), get(p.right), p.heads) for p in adjoint.products)
     sums = tuple((nodes[w].attributes[0], get(i)) for w, i in adjoint.sums if nodes[w].op == "parameter")
-    return BackwardStep(tuple(builder.nodes), states, inputs, products, sums)
+    return Step(tuple(builder.nodes), True, states, outputs, products, sums)

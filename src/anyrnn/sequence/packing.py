@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
-GIVEN = ("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states")
-"""Keyword arguments of calls, beside a cell's further per-step inputs."""
 LAST = "last"
 """Of what outputs hold where a sample has no step: what they held in the last step that it had."""
 

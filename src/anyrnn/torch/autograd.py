@@ -105,14 +105,14 @@ def _batch_of_gradients(
     """The gradients by torch's own operators, whatever the cotangents are."""
     if are_functorch_transforms_active():
         found = interpreted_gradient(shape, wanted, len(cotangents) - 1, (*cotangents, *given))
-        return _spread(found, [k for k, want in enumerate(wanted) if want], len(wanted))
+        return _at_wanted(found, wanted)
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
         results = interpreted_shape(shape, leaves)
     paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
     asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
     found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True)
-    return _spread(found, [k for k, want in enumerate(wanted) if want], len(wanted))
+    return _at_wanted(found, wanted)
 
 
 class Plain(torch.autograd.Function):
@@ -215,6 +215,11 @@ def _spread(found: Sequence[Tensor | None], places: Sequence[int], count: int) -
     return tuple(by_place.get(k) for k in range(count))
 
 
+def _at_wanted(found: Sequence[Tensor | None], wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """The gradients that are wanted, at their places among all."""
+    return _spread(found, [k for k, want in enumerate(wanted) if want], len(wanted))
+
+
 def _second_order(
     shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None], d_gradients: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
@@ -289,7 +294,7 @@ class TransformedGradient(torch.autograd.Function):
             return interpreted_gradient(shape, wanted, states, parts[:-1])
 
         found = torch.vmap(one, in_dims[3:], randomness=info.randomness)(*tensors)
-        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted)), tuple(0 if w else None for w in wanted)
+        return _at_wanted(found, wanted), tuple(0 if w else None for w in wanted)
 
     @staticmethod
     def jvp(ctx: Any, _shape: None, _wanted: None, _states: None, *tangents: Tensor | None) -> Any:
@@ -297,7 +302,7 @@ class TransformedGradient(torch.autograd.Function):
         function, present, places = _of_present(lambda full: interpreted_gradient(ctx.shape, wanted, ctx.states, full), tensors)
         moving = [torch.zeros_like(p) if tangents[k] is None else tangents[k] for p, k in zip(present, places, strict=True)]
         found = torch.func.jvp(function, tuple(present), tuple(moving))[1]
-        return _spread(found, [k for k, w in enumerate(wanted) if w], len(wanted))
+        return _at_wanted(found, wanted)
 
 
 def call_network(

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from anyrnn.errors import UnsupportedError, meant
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import GIVEN
 from anyrnn.torch.state import RecurrentState
+from anyrnn.trace.signature import CALL_KEYWORDS
 
 States = Tensor | tuple[Tensor, ...] | RecurrentState
 STRIDED = torch.strided
@@ -121,7 +121,7 @@ class Tensors:
         unknown = steps.keys() - names.keys()
         if unknown:
             known = ", ".join(names) or "none"
-            slip = meant(min(unknown), [name for name in (*names, *GIVEN) if name not in unknown])
+            slip = meant(min(unknown), [name for name in (*names, *CALL_KEYWORDS) if name not in unknown])
             raise TypeError(f"{who} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
         missing = [name for name in names if steps.get(name) is None]
         if missing:

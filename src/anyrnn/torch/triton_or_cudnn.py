@@ -16,6 +16,7 @@ from anyrnn._cache import recalled, remembered
 from anyrnn.backends import tf32
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.triton.device import milliseconds
+from anyrnn.backends.triton.names import power_of_two
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import Call, rows_of
 
@@ -72,7 +73,7 @@ def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str
     """What makes calls alike: steps and samples count by powers of two, since time grows with them for either."""
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
     rows = rows_of(x, packing)
-    sizes = network.sizes, network.layers, network.ways, _about(steps), _about(rows), packing is not None
+    sizes = network.sizes, network.layers, network.ways, power_of_two(steps), power_of_two(rows), packing is not None
     numbers = x.dtype, *tf32.settings(x.dtype), trains
     machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
     return f"{network.graph.identity} {sizes} {numbers} {machine}"
@@ -147,8 +148,3 @@ def _of_many(run: Callable[[], object]) -> float:
             run()  # and lets go of what it gives, as most callers do before the next
 
     return once if once > SHORT else milliseconds(many) / MANY
-
-
-def _about(number: int) -> int:
-    """The next power of two."""
-    return 1 << max(0, number - 1).bit_length()

@@ -153,12 +153,9 @@ LAYER_ARGUMENTS = frozenset(
     ]
 )
 """What layers of any cell take, in every front-end."""
-CALL_ARGUMENTS = frozenset(
-    [
-        *("self", "x", "input", "hx", "state", "out", "memory", "seed"),
-        *("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states"),
-    ]
-)
+CALL_KEYWORDS = ("lengths", "cu_seqlens", "mask", "mask_value", "reset", "padding", "return_outputs", "return_states")
+"""Keyword arguments of calls of layers, beside a cell's further per-step inputs."""
+CALL_ARGUMENTS = frozenset(("self", "x", "input", "hx", "state", "out", "memory", "seed", *CALL_KEYWORDS))
 """What calls of layers take beside the cell's per-step inputs."""
 
 

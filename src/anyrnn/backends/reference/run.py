@@ -255,10 +255,8 @@ def _unit_backward(
     order, before = run_order(len(d_y), direction), rows_before(counts, len(d_y))
     d_weights: dict[int, Any] = {}
     d_states = dict(zip(names, d_last, strict=True))
-    products = [i for p in adjoint.products for i in (p.left, p.right)]
     of_step = leaves(adjoint.nodes, ("input", "state", "cotangent"))
-    roots = [i for _, i in (*adjoint.inputs, *adjoint.states, *adjoint.sums)] + products
-    in_order = evaluation_order(adjoint.nodes, {*once, *(i for i, _, _ in of_step)}, roots)
+    in_order = evaluation_order(adjoint.nodes, {*once, *(i for i, _, _ in of_step)}, adjoint.roots)
     for position, t in reversed(list(enumerate(order))):
         rows = len(d_y[t])
         given = {

@@ -17,6 +17,7 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows, choose_windows
 
 ALIGNMENT = 256
+"""Bytes: a block of CUDA's begins at such a multiple, and so does each part of one of ours."""
 CHUNK_ROWS = 16384
 """Rows of a chunk, about: what is multiplied at once beside the steps."""
 CAPTURED: list[object] = []

@@ -24,7 +24,7 @@ class ScalarText(KernelText):
             for i in ready:
                 self.say_value(i)
             made |= set(ready)
-            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self._numbers_in(i))]
+            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self.kernel.numbers_in(i))]
             assert ready or sums, "a scalar kernel cannot be ordered"
             for dim in dict.fromkeys(nodes[nodes[i].inputs[0]].shape[0] for i in sums):
                 self.say_reductions([i for i in sums if nodes[nodes[i].inputs[0]].shape[0] == dim], dim)
@@ -32,11 +32,6 @@ class ScalarText(KernelText):
             waiting = [i for i in waiting if i not in made]
         for i, buffer, later in self.kernel.stores:
             self.say_store(self.value_text(i), buffer, later, "there", "")
-
-    def _numbers_in(self, i: int) -> set[int]:
-        """The numbers that the argument of a reduction is made with."""
-        inside = reachable(self.nodes, [self.nodes[i].inputs[0]])
-        return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
 
     def say_reductions(self, reductions: Sequence[int], dim: Dim) -> None:
         """Several sums over features in one loop."""

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.quick import EMPTY, reinterpreted
-from anyrnn.backends.triton.memory import are_counters, counters_of_stream, span
+from anyrnn.backends.triton.memory import ALIGNMENT, are_counters, counters_of_stream, span
 from anyrnn.backends.triton.relaunch import launcher
 from anyrnn.backends.triton.tape_watching import Launch, Operator, read_by, tensors_of
 
-ALIGNMENT = 256
 LIBRARY = {
     **{
         f"aten::{name}": getattr(torch, name)
