@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyrnn._memory import LARGE, aligned
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.llvm.call_shape import Shape as CallShape
+from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing

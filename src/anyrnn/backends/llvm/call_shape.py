@@ -14,7 +14,7 @@ next to each other."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class CallShape:
     """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
     cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
 

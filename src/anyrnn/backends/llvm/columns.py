@@ -91,7 +91,7 @@ class ColumnKernel(Emitter):
 
     def emit(self) -> None:
         b, shaped = self.b, self.shaped
-        self.hoisting = b.compare("ne", self.further[0], i64(0), "hoisting") if shaped.inits else FALSE
+        self.hoisting = b.compare("ne", self.more[0], i64(0), "hoisting") if shaped.inits else FALSE
         for i in self.pointwise_needs:
             if self.nodes[i].op == "load":
                 self.locate(*self.nodes[i].attributes)

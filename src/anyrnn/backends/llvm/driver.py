@@ -22,7 +22,7 @@ from anyrnn.backends.llvm.draws import Draws
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
-from anyrnn.backends.llvm.gradients import Gradients, Sums, group_sums
+from anyrnn.backends.llvm.gradients import Gradients, GradientSums, group_sums
 from anyrnn.backends.llvm.outer import PANELS_TOGETHER, block_tasks, group_of
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Operand, Shaped, Shaper
@@ -54,7 +54,7 @@ class Code:
     """the packs of matrices that every step reads"""
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
-    sums: tuple[Sums, ...]
+    sums: tuple[GradientSums, ...]
 
 
 class Driver:

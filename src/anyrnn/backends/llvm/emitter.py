@@ -94,7 +94,7 @@ class Emitter:
         self.kernel = kernel
         self.nodes = kernel.nodes
         self.b = module.function(kernel.name, [*PARAMETERS, *more])
-        self.block, self.t, self.row0, self.rows, self.group0, self.group1, *self.further = self.b.arguments
+        self.block, self.t, self.row0, self.rows, self.group0, self.group1, *self.more = self.b.arguments
         self.bases: dict[Key, Value] = {}
         self.row_bytes: dict[Key, Value] = {}
         self.panel_bytes: dict[str, Value] = {}

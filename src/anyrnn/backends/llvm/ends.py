@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from anyrnn.backends.llvm.block import first_of, last_of, step_at
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, TRUE, Value, const, i64
 from anyrnn.backends.llvm.copies import Copies
-from anyrnn.backends.llvm.gradients import Sums
+from anyrnn.backends.llvm.gradients import GradientSums
 from anyrnn.backends.llvm.shapes import OF_ZEROS, TILE_VECTORS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.passes.plan import Program
@@ -30,7 +30,7 @@ class Ends:
     copies: Copies
     matrices: Sequence[MatrixPack]
     biases: Sequence[BiasPack]
-    sums: Sequence[Sums]
+    sums: Sequence[GradientSums]
     summed: frozenset[str]
     state_values: dict[str, float]
 
@@ -121,7 +121,7 @@ class Ends:
         index = thread.layout.weight(weight)
         return thread.word(index + 2, "gradient", PTR), thread.word(index + 3, "gradient.row_bytes"), adds
 
-    def share_of(self, sums: Sums) -> tuple[Value, Value]:
+    def share_of(self, sums: GradientSums) -> tuple[Value, Value]:
         """This thread's panels of a sum."""
         return self.thread.share(self.thread.groups(sums.size, 1) if sums.size is not None else i64(1), "panels")
 

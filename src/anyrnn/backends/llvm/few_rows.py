@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, Block, Kind, Place, Sums, is_packed, operand_word
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.backends.llvm.tile_kinds import BLOCK_FEATURES, FeatureBlock, StripSums, SumPlace, TileKind, is_packed, operand_word
 
 FEW_ROWS = 3
 """With more there is too little room for the sums of two blocks, or too much to multiply for reading to matter."""
@@ -21,22 +21,22 @@ MOST_APART = 32
 """Blocks: half of 4096 features; of more the rest is multiplied block by block."""
 
 
-def pays(machine: Machine, kind: Kind) -> bool:
+def pays(machine: Machine, kind: TileKind) -> bool:
     """Whether two blocks at once may be quicker. As many sums as a tile has keep a row busy, unless weights come from far, and
     with few registers a row has other tiles.
     """
     return not machine.low_tiles and (has_few_sums(kind) or machine.bytes_ahead > 0)
 
 
-def has_few_sums(kind: Kind) -> bool:
+def has_few_sums(kind: TileKind) -> bool:
     return kind.count * kind.width < TILE_VECTORS
 
 
-def function_name(kind: Kind) -> str:
+def function_name(kind: TileKind) -> str:
     return f"{kind.name}_of_few_rows"
 
 
-def blocks_apart(b: Function, kind: Kind, operand: Value, feature: Value, left: Value) -> Value:
+def blocks_apart(b: Function, kind: TileKind, operand: Value, feature: Value, left: Value) -> Value:
     """How many blocks apart the two are that are multiplied at once from a feature of an operand's entry on, so that twice
     as many are done; 0 for none. `left`: blocks that are to be done, of all operands.
     """
@@ -52,10 +52,10 @@ def blocks_apart(b: Function, kind: Kind, operand: Value, feature: Value, left: 
 class FewRows:
     """Emits `void(ptr operand, i64 feature, i64 number, i64 apart, i64 row, i64 rows, ptr sums, ptr starts)`: adds the products
     of `2 * apart` blocks, the first of which is at an operand's entry and a feature and has a number, to the sums of a strip of
-    at most `FEW_ROWS` rows from `row` on. `starts` is a table, see `Kind.start_words`.
+    at most `FEW_ROWS` rows from `row` on. `starts` is a table, see `TileKind.start_words`.
     """
 
-    def __init__(self, module: Module, element: Element, kind: Kind) -> None:
+    def __init__(self, module: Module, element: Element, kind: TileKind) -> None:
         self.e, self.kind = element, kind
         words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts")]
@@ -63,11 +63,11 @@ class FewRows:
         operand, feature, number, apart, row, rows, sums, starts = b.arguments
         vectors = MOST_APART * FEW_ROWS * kind.count * kind.width
         self.waiting = b.value(PTR, f"alloca [{vectors} x {element.vector}], align {element.panel_row}", "waiting")
-        block = Block.at(b, element, kind, operand, feature, row)
-        self._rows(block, Sums(b, element, kind, sums, starts, row).places(number), apart, rows)
+        block = FeatureBlock.at(b, element, kind, operand, feature, row)
+        self._rows(block, StripSums(b, element, kind, sums, starts, row).places(number), apart, rows)
         b.ret()
 
-    def _rows(self, block: Block, places: Sequence[Place], apart: Value, rows: Value, height: int = 1) -> None:
+    def _rows(self, block: FeatureBlock, places: Sequence[SumPlace], apart: Value, rows: Value, height: int = 1) -> None:
         """Add the products to the sums of so many rows, `height` at least."""
         if height == FEW_ROWS:
             self._add(block, places, apart, height)
@@ -78,7 +78,7 @@ class FewRows:
             lambda: self._rows(block, places, apart, rows, height + 1),
         )
 
-    def _add(self, block: Block, places: Sequence[Place], apart: Value, height: int) -> None:
+    def _add(self, block: FeatureBlock, places: Sequence[SumPlace], apart: Value, height: int) -> None:
         """The same of `height` rows."""
         b, e = self.b, self.e
         vectors = [(place, i) for i in range(height) for place in places]
@@ -105,7 +105,7 @@ class FewRows:
             b.store(total, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
     def _chains(
-        self, block: Block, first: Value, weights: Value, apart: Value, height: int
+        self, block: FeatureBlock, first: Value, weights: Value, apart: Value, height: int
     ) -> tuple[Value, Value, list[Value], list[Value]]:
         """The products of a block whose first row is at `first`, and of that `apart` blocks further on: where the next one's row
         and weights are, and the sums of both in registers, [row][vector].

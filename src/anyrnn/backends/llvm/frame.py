@@ -9,7 +9,7 @@ import numpy as np
 
 from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import CHOICE
-from anyrnn.backends.llvm.call_shape import Shape
+from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
 from anyrnn.backends.llvm.extent import BEFORE, TABLES
@@ -23,7 +23,12 @@ class Frame(Words):
     """Used by one call at a time. `entry` and `entry_keeping_lock` call the native code with an address."""
 
     def __init__(
-        self, network: Network, shape: Shape, code: Code, entry: Callable[[int], None], entry_keeping_lock: Callable[[int], None]
+        self,
+        network: Network,
+        shape: CallShape,
+        code: Code,
+        entry: Callable[[int], None],
+        entry_keeping_lock: Callable[[int], None],
     ) -> None:
         super().__init__(network, shape, code)
         alone = self.work.alone(kept=False)
@@ -66,7 +71,7 @@ class Frame(Words):
             packed.done = True
 
     def prepare(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None, trusting: bool = False) -> None:
-        """Be ready to run on arrays at these addresses: see `Shape`. `scratch` has at least `own_bytes`, and room for
+        """Be ready to run on arrays at these addresses: see `CallShape`. `scratch` has at least `own_bytes`, and room for
         `packed_bytes` unless they are in `packed`; weights that were packed there before are not packed again if they look the
         same, or, `trusting`, whatever they look like.
         """

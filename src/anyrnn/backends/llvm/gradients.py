@@ -27,7 +27,7 @@ Access = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Sums:
+class GradientSums:
     """A value whose sum is the gradient of several weights; `size` is None for a scalar. The sums stand in `name`."""
 
     name: str
@@ -36,13 +36,13 @@ class Sums:
     size: Dim | None
 
 
-def group_sums(program: Program, sizes: dict[str, tuple[Dim, ...]]) -> tuple[Sums, ...]:
+def group_sums(program: Program, sizes: dict[str, tuple[Dim, ...]]) -> tuple[GradientSums, ...]:
     """Which sums are made together. `sizes` gives the weights' shapes."""
     values: dict[Access, list[str]] = {}
     for term in program.sums:
         values.setdefault(term.value, []).append(term.weight)
     return tuple(
-        Sums(f"sum{k}", tuple(weights), value, sizes[weights[0]][0] if sizes[weights[0]] else None)
+        GradientSums(f"sum{k}", tuple(weights), value, sizes[weights[0]][0] if sizes[weights[0]] else None)
         for k, (value, weights) in enumerate(values.items())
     )
 
@@ -92,7 +92,7 @@ class Gradients:
         b.ret()
         return name
 
-    def column_sums(self, sums: Sums) -> str:
+    def column_sums(self, sums: GradientSums) -> str:
         """`void(ptr block, i64 t0, i64 t1, ptr words, i64 later, ptr sums, i64 panel0, i64 panel1)`; one function for all
         values of a kind.
         """

@@ -94,7 +94,7 @@ def area_rows(windows: Windows, extent: Extent, table: str) -> int:
     return (windows.steps + 1 + (table == "held")) * extent.rows
 
 
-class Reserve:
+class ReserveLayout:
     """What the forward pass of one layer and direction keeps: the states before every step and after the last, and the saved
     values. With `windows` only those of some, and behind them the states before each window.
     """

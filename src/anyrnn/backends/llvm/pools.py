@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anyrnn.backends.llvm.call_shape import Shape
+from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.ir.philox import Randomness
@@ -33,8 +33,8 @@ class Pool:
         keep: Callable[[int], Packed] | None = None,
         trusting: bool = False,
     ) -> None:
-        """Run on arrays at these addresses, in the order that `Shape` says. `keep` gives the memory, of at least so many bytes,
-        in which weights stay packed; `trusting`: they have not changed since they were packed there.
+        """Run on arrays at these addresses, in the order that `CallShape` says. `keep` gives the memory, of at least so many
+        bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there.
         """
         try:
             frame = self.rest.pop()
@@ -59,12 +59,12 @@ class Pool:
 class Pools:
     """The pools of the last kinds of call, by any key that says network and shape."""
 
-    def __init__(self, make: Callable[[Network, Shape], Frame], limit: int = 256) -> None:
+    def __init__(self, make: Callable[[Network, CallShape], Frame], limit: int = 256) -> None:
         self.make, self.limit = make, limit
         self.known: dict[Any, Pool] = {}
         self.get = self.known.get
 
-    def add(self, key: Any, network: Network, shape: Shape) -> Pool:
+    def add(self, key: Any, network: Network, shape: CallShape) -> Pool:
         """A new pool. The oldest one goes when there are many."""
         if len(self.known) >= self.limit:
             self.known.pop(list(self.known)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)

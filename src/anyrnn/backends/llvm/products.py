@@ -21,9 +21,9 @@ from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
-from anyrnn.backends.llvm.kinds import BLOCK_FEATURES, OPERAND, Kind, following_block, strip_rows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
+from anyrnn.backends.llvm.tile_kinds import BLOCK_FEATURES, OPERAND, TileKind, following_block, strip_rows
 from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
@@ -52,7 +52,7 @@ class Alike:
 
     operands: list[int]
     accumulators: tuple[int, ...]
-    kind: Kind
+    kind: TileKind
     table: Value
     starts: Value
 
@@ -148,7 +148,7 @@ class Products:
             accumulators, stands = shaped.operands[some[0]].accumulators, shaped.operands[some[0]].stands
             ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
             sums = tuple(a - accumulators[0] for a in accumulators)
-            kind = Kind(sums, shaped.width, shaped.heights, stands, ours)
+            kind = TileKind(sums, shaped.width, shaped.heights, stands, ours)
             table = self.b.value(PTR, f"alloca [{(len(some) + 1) * kind.words} x i64], align 64", "operands")
             starts = self.b.value(PTR, f"alloca [{kind.count * kind.start_words} x i64], align 64", "starts")
             found.append(Alike(some, accumulators, kind, table, starts))

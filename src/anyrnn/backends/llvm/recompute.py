@@ -18,7 +18,7 @@ from anyrnn._locks import ForkedLock
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.frame import Frame
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, Scratch, area_rows
+from anyrnn.backends.llvm.memory import Arena, Placed, ReserveLayout, Scratch, area_rows
 from anyrnn.backends.llvm.words import between_bytes
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers
@@ -39,7 +39,7 @@ def _bytes(network: Network, element: Element, extent: Extent, windows: Windows 
     """That a training call keeps."""
     arena = Arena()
     for layer, _ in network.units:
-        Reserve(network, element, layer, extent, arena, windows)
+        ReserveLayout(network, element, layer, extent, arena, windows)
     for _ in range(network.layers - 1):
         arena.take(between_bytes(network, element, extent))
     return arena.bytes

@@ -12,14 +12,14 @@ from typing import Any
 from anyrnn._cache import remembered
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import recompute, target, threads, weight_masks
-from anyrnn.backends.llvm.call_shape import Shape, Strides
+from anyrnn.backends.llvm.call_shape import CallShape, Strides
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.emitter import unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
-from anyrnn.backends.llvm.memory import Arena, Packed, Reserve, Scratch
+from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
@@ -75,13 +75,13 @@ def why_not(network: Network, dtype: str) -> str | None:
     return network.plan.why_not(unsupported)
 
 
-def _make_frame(network: Network, shape: Shape) -> Frame:
+def _make_frame(network: Network, shape: CallShape) -> Frame:
     ready = compiled(network.plan, shape.which, shape.dtype)
     return Frame(network, shape, ready.code, ready.entry, ready.entry_keeping_lock)
 
 
 def scatters(network: Network) -> bool:
-    """Whether the rows of the output and of its cotangent may stand anywhere (see `Shape.anywhere`)."""
+    """Whether the rows of the output and of its cotangent may stand anywhere (see `CallShape.anywhere`)."""
     return network.plan.backward.is_pointwise("d_y")
 
 
@@ -98,7 +98,7 @@ def reserve_rate(network: Network, dtype: str) -> tuple[int, int]:
     per_row = (network.layers - 1) * network.directions * network.output_size * e.bytes
     buffers = 2 * network.layers
     for layer, _ in network.units:
-        for placed in Reserve(network, e, layer, one, arena).buffers.values():
+        for placed in ReserveLayout(network, e, layer, one, arena).buffers.values():
             per_row += placed.row_bytes * (placed.bytes // placed.panel_bytes)
             buffers += 1
     return per_row, buffers * ALIGNMENT
@@ -140,14 +140,14 @@ def windows(network: Network, dtype: str, extent: Extent, budget: int | None) ->
     return None if budget is None else recompute.choose(network, element(dtype), extent, budget)
 
 
-def forward_in_windows(network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None) -> None:
+def forward_in_windows(network: Network, shape: CallShape, addresses: Sequence[int], randomness: Randomness | None) -> None:
     """A training call that keeps some windows of steps."""
     recompute.forward(_drawing_frame(network, shape, randomness), addresses)
 
 
 def backward_in_windows(
     network: Network,
-    shape: Shape,
+    shape: CallShape,
     addresses: Sequence[int],
     first: tuple[Strides | None, ...],
     given: Sequence[int],
@@ -157,7 +157,7 @@ def backward_in_windows(
     first states, sources and the reserve.
     """
     nothing = (None,) * len(network.state_sizes)
-    again = Shape(
+    again = CallShape(
         which="training",
         dtype=shape.dtype,
         extent=shape.extent,
@@ -171,7 +171,7 @@ def backward_in_windows(
     recompute.backward(frame, same, addresses, given)
 
 
-def _drawing_frame(network: Network, shape: Shape, randomness: Randomness | None) -> Frame:
+def _drawing_frame(network: Network, shape: CallShape, randomness: Randomness | None) -> Frame:
     frame = _make_frame(network, shape)
     if randomness is not None:
         frame.random_choices(randomness)
@@ -183,7 +183,7 @@ def _frame_of(network: Network, which: str, dtype: str, extent: Extent) -> Frame
     sequence = (0, 0)
     inputs, states = (sequence,) * len(network.graph.inputs), (sequence,) * len(network.state_sizes)
     more = ((0, 0, 0),) * len(network.graph.more_outputs)
-    shape = Shape(which, dtype, extent, inputs, output=sequence, first=states, last=states, more=more)
+    shape = CallShape(which, dtype, extent, inputs, output=sequence, first=states, last=states, more=more)
     if which == "backward":
         shape = replace(shape, output_steps=(0, extent.steps), d_inputs=inputs, gradients=True)
     return _make_frame(network, shape)
@@ -222,13 +222,13 @@ def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | 
 
 def call(
     network: Network,
-    shape: Shape,
+    shape: CallShape,
     addresses: Sequence[int],
     randomness: Randomness | None = None,
     keep: Callable[[int], Packed] | None = None,
     trusting: bool = False,
 ) -> None:
-    """Run a forward or backward call; `Shape` says in which order the addresses come, `Pool.call` what the rest is."""
+    """Run a forward or backward call; `CallShape` says in which order the addresses come, `Pool.call` what the rest is."""
     key, pools = (network, shape), POOLS if shape.extent.counts is None else UNEVEN
     (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting)
 
@@ -238,7 +238,7 @@ class Repeated:
     are.
     """
 
-    def __init__(self, network: Network, shape: Shape, addresses: Sequence[int]) -> None:
+    def __init__(self, network: Network, shape: CallShape, addresses: Sequence[int]) -> None:
         self.frame, self.addresses = _make_frame(network, shape), addresses
         self.packed = Packed(self.frame.packed_bytes)
         self.scratch = Scratch(self.frame.own_bytes)
@@ -272,7 +272,7 @@ class BackwardInTwo:
 
 
 def backward_data(
-    network: Network, shape: Shape, addresses: Sequence[int], randomness: Randomness | None = None
+    network: Network, shape: CallShape, addresses: Sequence[int], randomness: Randomness | None = None
 ) -> BackwardInTwo:
     """A backward call without the sources' gradients, though its shape has them; its extent must be `whole`. Gives all that
     `backward_weights` needs.

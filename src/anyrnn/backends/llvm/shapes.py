@@ -87,7 +87,7 @@ class BiasPack:
 
 
 @dataclass(frozen=True)
-class Key:
+class OperandKey:
     """What the sums of a kernel may have in common: an operand, which is then read once for all of them."""
 
     buffer: str
@@ -99,12 +99,12 @@ class Key:
     """above zero where sums want it in different places"""
 
 
-def in_common_order(sums: Sequence[Sequence[Key]]) -> tuple[list[Key], list[list[Key]]]:
+def in_common_order(sums: Sequence[Sequence[OperandKey]]) -> tuple[list[OperandKey], list[list[OperandKey]]]:
     """The operands of all sums, where those of each stand in its own order, so that a sum has the same bits whatever other sums
     share its kernel; and those of each sum. One that a sum wants behind what it stands before comes again, as a copy.
     """
-    together: list[Key] = []
-    found: list[list[Key]] = [[] for _ in sums]
+    together: list[OperandKey] = []
+    found: list[list[OperandKey]] = [[] for _ in sums]
     for position in sorted(range(len(sums)), key=lambda i: len(sums[i]), reverse=True):
         at = 0
         for place, key in enumerate(sums[position], 1):
@@ -196,7 +196,7 @@ class Shaper:
         affines = kernel.affines
         count = len(affines)
         width = max(1, TILE_VECTORS // count) if count else 1
-        depths: dict[Key, Dim] = {}
+        depths: dict[OperandKey, Dim] = {}
         accumulators, sums = [], []
         for i in affines:
             terms, biases = affine_parts(kernel.nodes[i])
@@ -207,11 +207,11 @@ class Shaper:
                 foldable = in_loop and buffer in self.early
                 if foldable:
                     early.append((weight, transposed, buffer, later))
-                keys.append(Key(buffer, later, foldable, heads))
+                keys.append(OperandKey(buffer, later, foldable, heads))
                 depths[keys[-1]] = kernel.nodes[operand].shape[0]
             sums.append(keys)
             accumulators.append(self._begin(kernel, i, early, tuple(kernel.nodes[b].attributes[0] for b in biases)))
-        grouped: dict[Key, list[tuple[int, str, bool]]] = {}
+        grouped: dict[OperandKey, list[tuple[int, str, bool]]] = {}
         together, sums = in_common_order(sums)
         for position, (i, keys) in enumerate(zip(affines, sums, strict=True)):
             for key, (matrix, _, transposed, _) in zip(keys, affine_parts(kernel.nodes[i])[0], strict=True):

@@ -7,11 +7,11 @@ from functools import partial
 from anyrnn.backends.llvm.builder import PTR, Function, Value, const, i64
 from anyrnn.backends.llvm.covering import add_products
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.kinds import Kind, operand_word
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.backends.llvm.tile_kinds import TileKind, operand_word
 
 
-def short_products(b: Function, e: Element, machine: Machine, kind: Kind, operand: Value, row: Value) -> list[Value]:
+def short_products(b: Function, e: Element, machine: Machine, kind: TileKind, operand: Value, row: Value) -> list[Value]:
     """Of a highest tile from a row on, by the packed weights of an operand's entry that has a single block: [row][sum][panel].
 
     In registers, and without what longer products need at every tile: places of sums, parts of the next weights, what to fetch.

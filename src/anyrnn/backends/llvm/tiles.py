@@ -22,9 +22,9 @@ from anyrnn.backends.llvm.covering import add_products, covered
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
-from anyrnn.backends.llvm.kinds import OPERAND, Block, Kind, Place, Sums, following_block, is_packed
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, SumPlace, TileKind, following_block, is_packed
 
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
@@ -49,22 +49,22 @@ class Tiles:
 
     def __init__(self, module: Module, element: Element, machine: Machine) -> None:
         self.module, self.element, self.machine = module, element, machine
-        self.made: set[Kind] = set()
-        self.made_for_few_rows: set[Kind] = set()
+        self.made: set[TileKind] = set()
+        self.made_for_few_rows: set[TileKind] = set()
 
-    def function(self, kind: Kind) -> str:
+    def function(self, kind: TileKind) -> str:
         """`void(ptr operand, i64 feature, i64 begin, i64 end, i64 row, i64 rows, ptr sums, ptr starts, ptr fetches, i64 panels,
         i64 ahead, i64 coming, i64 fetching)`: adds the products of blocks from `begin` up to `end`, the first of which is at an
         operand's entry and a feature, to the sums of a strip of `rows` rows from `row` on. `panels`: of the group; `ahead`: how
         many bytes ahead weights are fetched; `coming`: how many bytes further the weights of the next piece are, and `fetching`
-        whether they are fetched. `starts` and `fetches` are tables, see `Kind.start_words` and `fetch`.
+        whether they are fetched. `starts` and `fetches` are tables, see `TileKind.start_words` and `fetch`.
         """
         if kind not in self.made:
             self.made.add(kind)
             _Products(self.module, self.element, self.machine, kind)
         return kind.name
 
-    def of_few_rows(self, kind: Kind) -> str:
+    def of_few_rows(self, kind: TileKind) -> str:
         """See `FewRows`."""
         if kind not in self.made_for_few_rows:
             self.made_for_few_rows.add(kind)
@@ -75,7 +75,7 @@ class Tiles:
 class _Products:
     """Emits one function."""
 
-    def __init__(self, module: Module, element: Element, machine: Machine, kind: Kind) -> None:
+    def __init__(self, module: Module, element: Element, machine: Machine, kind: TileKind) -> None:
         self.element, self.machine, self.kind = element, machine, kind
         words = [("i64", name) for name in ("feature", "begin", "end", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts"), ("ptr", "fetches")]
@@ -83,7 +83,7 @@ class _Products:
         b = self.b = module.function(kind.name, [("ptr readonly", "operand"), *words, *tables, *more])
         self.operand, self.feature, self.begin, self.end, self.row, self.rows, *others = b.arguments
         sums, starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
-        self.sums = Sums(b, element, kind, sums, starts, self.row)
+        self.sums = StripSums(b, element, kind, sums, starts, self.row)
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
         self.tall = kind.tall(machine)
         self._blocks(self._tiles())
@@ -105,11 +105,11 @@ class _Products:
         b = self.b
         blocks = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
         operand, feature = blocks.values
-        block = Block.at(b, self.element, self.kind, operand, feature, self.row)
+        block = FeatureBlock.at(b, self.element, self.kind, operand, feature, self.row)
         self._add_block(block, self.sums.places(blocks.index), tiles)
         b.end(blocks, following_block(b, self.kind, operand, feature))
 
-    def _add_block(self, block: Block, places: list[Place], tiles: list[tuple[Value, Value, int]]) -> None:
+    def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> None:
         """Add its products to the sums of all tiles."""
         b, e = self.b, self.element
         values = [block.first, self.sums.first, *(place.before for place in places)]
@@ -119,13 +119,13 @@ class _Products:
             tile = b.loop("tile", begin, end, height, list(zip(names, values, strict=True)))
             b.store(cursor, self.fetches)  # each tile fetches for its own rows
             first, sums, *befores = tile.values
-            here = [Place(*each) for each in zip(self.sums.at(sums), befores, (p.apart for p in places), strict=True)]
+            here = [SumPlace(*each) for each in zip(self.sums.at(sums), befores, (p.apart for p in places), strict=True)]
             self._tile(block, tile.index, first, height, here)
             steps = [block.row_bytes, i64(e.panel_row), *(place.apart for place in places)]
             following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
             values = b.end(tile, following)
 
-    def _tile(self, block: Block, first_row: Value, first: Value, height: int, places: list[Place]) -> None:
+    def _tile(self, block: FeatureBlock, first_row: Value, first: Value, height: int, places: list[SumPlace]) -> None:
         """Add a block's products to the sums of a tile.
 
         Where at most half of a group's panels have features, the highest tile computes no more than that half.
@@ -167,7 +167,7 @@ class _Products:
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
         return further, b.select(self.fetching, i64(lines), i64(0), "lines")
 
-    def _add_squares(self, block: Block, first: Value, places: list[Place]) -> None:
+    def _add_squares(self, block: FeatureBlock, first: Value, places: list[SumPlace]) -> None:
         """Add some products of one row by weights where they stand."""
         b, e, kind = self.b, self.element, self.kind
         words = b.at(block.operand, len(OPERAND), I64)
@@ -179,20 +179,20 @@ class _Products:
                 place = places[a * kind.width + k]
                 b.call(SQUARES, [rows, row_bytes, first, block.panel_bytes, block.features, place.before, place.sum])
 
-    def _multiply_by_halves(self, block: Block, tile: Tile, places: list[Place]) -> None:
+    def _multiply_by_halves(self, block: FeatureBlock, tile: Tile, places: list[SumPlace]) -> None:
         """Add a block's products of all vectors, half of them first; one piece of code for both."""
         b, some = self.b, len(places) // 2
         half = b.loop("half", 0, i64(2), once=True)
         is_first = b.compare("eq", half.index, i64(0), "is_first")
         of_half = [
-            Place(*(b.select(is_first, x, y, name) for name, x, y in zip(Place._fields, first, second, strict=True)))
+            SumPlace(*(b.select(is_first, x, y, name) for name, x, y in zip(SumPlace._fields, first, second, strict=True)))
             for first, second in zip(places[:some], places[some:], strict=True)
         ]
         weights = b.at(block.weights, b.mul(half.index, some * self.element.panel_row), "i8", "weights")
         self._multiply(block._replace(weights=weights), tile, list(range(some)), of_half)
         b.end(half)
 
-    def _multiply(self, block: Block, tile: Tile, vectors: list[int], places: list[Place]) -> None:
+    def _multiply(self, block: FeatureBlock, tile: Tile, vectors: list[int], places: list[SumPlace]) -> None:
         """Add a block's products of some vectors of its weights."""
         b, e = self.b, self.element
         if tile.height == self.tall or tile.height < self.kind.heights[0]:
@@ -202,7 +202,7 @@ class _Products:
             before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
             b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
-    def _fetch_before(self, places: list[Place], height: int) -> None:
+    def _fetch_before(self, places: list[SumPlace], height: int) -> None:
         """Bring nearer what products are added to. Of few samples it is a line or two for each vector, and no processor guesses
         where the next ones are; the rows of highest tiles follow each other.
         """
@@ -211,7 +211,7 @@ class _Products:
             for i in rows:
                 self.b.prefetch(self.b.at(place.before, self.b.mul(place.apart, i), "i8", "before"))
 
-    def _chain(self, block: Block, tile: Tile, vectors: list[int]) -> list[Value]:
+    def _chain(self, block: FeatureBlock, tile: Tile, vectors: list[int]) -> list[Value]:
         """Sums of a block's products in registers: [row][vector].
 
         While one panel of the rows is multiplied, the next is fetched: panels are far apart, and no processor guesses where.
@@ -276,7 +276,7 @@ class _Products:
             after = one_by_one(False)
         return b.end(panel, [b.at(panel.values[0], block.panel_bytes, "i8", "rows"), *after])[2:]
 
-    def _ahead(self, block: Block, tile: Tile) -> tuple[Value, Value | None]:
+    def _ahead(self, block: FeatureBlock, tile: Tile) -> tuple[Value, Value | None]:
         """How many bytes ahead weights are fetched, and whether they come from memory; None where nothing is fetched for that."""
         b = self.b
         if tile.height == self.tall:

@@ -10,7 +10,7 @@ from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.memory import Arena, Placed, Reserve, padded_panels, place, place_masks, place_scratch
+from anyrnn.backends.llvm.memory import Arena, Placed, ReserveLayout, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
@@ -62,7 +62,7 @@ class Unit:
         self._header(extent)
         for dim in self.code.dims:
             self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
-        kept = Reserve(network, e, layer, extent, reserve, windows).buffers if which != "inference" else {}
+        kept = ReserveLayout(network, e, layer, extent, reserve, windows).buffers if which != "inference" else {}
         ours = {
             b.name
             for b in self.program.buffers

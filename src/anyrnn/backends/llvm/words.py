@@ -19,7 +19,7 @@ import numpy.typing as npt
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
 from anyrnn.backends.llvm.block import first_of, last_of
-from anyrnn.backends.llvm.call_shape import Shape, Strides
+from anyrnn.backends.llvm.call_shape import CallShape, Strides
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
@@ -47,7 +47,7 @@ class Place:
 class Words:
     """The words of calls of one shape, as far as they do not depend on how the work is divided over threads."""
 
-    def __init__(self, network: Network, shape: Shape, code: Code) -> None:
+    def __init__(self, network: Network, shape: CallShape, code: Code) -> None:
         self.network, self.shape = network, shape
         self.program: Program = getattr(network.plan, shape.which)
         self.element = code.element

@@ -26,7 +26,7 @@ def strip_rows(heights: tuple[int, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TileKind:
     """What tiles have in common that are the same code: which sums products go to, counted from the first of them; how many
     panels each has; how high tiles may be; how weights can be read where they stand, and whether all rows of operands are ours.
     """
@@ -74,7 +74,7 @@ class Kind:
         return (self.sums[a] * self.width + panel) * strip_rows(self.heights) * e.panel_row
 
 
-class Place(NamedTuple):
+class SumPlace(NamedTuple):
     """Of a vector of sums: where the first row's is, and what its products are added to, with bytes from row to row there."""
 
     sum: Value
@@ -82,7 +82,7 @@ class Place(NamedTuple):
     apart: Value
 
 
-class Block(NamedTuple):
+class FeatureBlock(NamedTuple):
     """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel of the strip's
     first row stands at `first`, by their weights, which are `weight_bytes` apart.
     """
@@ -97,7 +97,7 @@ class Block(NamedTuple):
     features: Value
 
     @classmethod
-    def at(cls, b: Function, e: Element, kind: Kind, operand: Value, feature: Value, row: Value) -> Block:
+    def at(cls, b: Function, e: Element, kind: TileKind, operand: Value, feature: Value, row: Value) -> FeatureBlock:
         """The one at an operand's entry and a feature, for a strip that begins at a row."""
         depth, row_bytes, panel_bytes = (operand_word(b, operand, name) for name in ("depth", "row_bytes", "panel_bytes"))
         row_bytes = i64(e.panel_row) if kind.ours else row_bytes
@@ -109,10 +109,10 @@ class Block(NamedTuple):
         return cls(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
 
 
-class Sums:
+class StripSums:
     """The sums of a strip: [sum][panel][row][lane] from `first` on, and a table of their first values."""
 
-    def __init__(self, b: Function, e: Element, kind: Kind, first: Value, starts: Value, row: Value) -> None:
+    def __init__(self, b: Function, e: Element, kind: TileKind, first: Value, starts: Value, row: Value) -> None:
         """The strip begins at a row."""
         self.b, self.e, self.kind, self.first = b, e, kind, first
         self.starts: list[tuple[Value, list[tuple[Value, Value]]]] = []
@@ -134,7 +134,7 @@ class Sums:
         offsets = [kind.sum_at(self.e, a, k) for a in range(kind.count) for k in range(kind.width)]
         return [self.b.at(first, offset, "i8", "sum_at") for offset in offsets]
 
-    def places(self, block: Value) -> list[Place]:
+    def places(self, block: Value) -> list[SumPlace]:
         """Of each vector of sums of the strip's first row, where it is, and what the products of a block, by its number, are
         added to: its first value, or what is in the strip.
         """
@@ -144,7 +144,7 @@ class Sums:
             for start, row_bytes in of_panels:
                 here = next(sums)
                 apart = b.select(is_first, row_bytes, i64(self.e.panel_row), "apart")
-                found.append(Place(here, b.select(is_first, start, here, "before"), apart))
+                found.append(SumPlace(here, b.select(is_first, start, here, "before"), apart))
         return found
 
 
@@ -158,7 +158,7 @@ def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value
     return b.load(type, b.at(entry, OPERAND.index(name), I64), name)
 
 
-def following_block(b: Function, kind: Kind, operand: Value, feature: Value, blocks: Value | int = 1) -> list[Value]:
+def following_block(b: Function, kind: TileKind, operand: Value, feature: Value, blocks: Value | int = 1) -> list[Value]:
     """The block after some of operands that are alike: the operand's entry and the first feature."""
     feature = b.add(feature, b.mul(i64(blocks), BLOCK_FEATURES), "feature")
     finished = b.compare("sge", feature, operand_word(b, operand, "depth"), "finished")
