@@ -17,7 +17,7 @@ from torch import nn
 from anyrnn._memory import ALIGNMENT, aligned
 from anyrnn.backends.llvm.builder import Module, const, i64, vector
 from anyrnn.backends.llvm.target import compile_module, machine
-from anyrnn.torch.packed import KNOWN
+from anyrnn.torch.packed_weights import KNOWN
 from benchmarks.measure import Reference
 
 Bytes = npt.NDArray[np.uint8]

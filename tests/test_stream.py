@@ -129,7 +129,7 @@ def test_a_stream_needs_no_layer() -> None:
     ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list"),
     (draw(2, 3, dtype=np.float64), TypeError, "x should be a NumPy array of float32, got float64"),
     (draw(3), ValueError, "x should have shape (2, 3), got (3,)"),
-    (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3); stream(rows=N) is of N samples"),
+    (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3); stream(batch_size=N) is of N samples"),
     (draw(1, 2, 3), ValueError, "x should have shape (2, 3), got (1, 2, 3)"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_any_work(x: object, error: type[Exception], message: str, backend: str) -> None:
@@ -169,9 +169,9 @@ def test_what_no_stream_can_be() -> None:
         ValueError, match=r"^a layer that reads backwards needs whole sequences: it cannot be called step after step$"
     ):
         anyrnn.Recurrent("gru", 3, 6, bidirectional=True).stream()
-    with pytest.raises(ValueError, match=r"^rows should be at least 1, got 0$"):
+    with pytest.raises(ValueError, match=r"^batch_size should be at least 1, got 0$"):
         anyrnn.Recurrent("gru", 3, 6).stream(0)
-    with pytest.raises(TypeError, match=r"^rows should be of type int, got: float$"):
+    with pytest.raises(TypeError, match=r"^batch_size should be of type int, got: float$"):
         anyrnn.Recurrent("gru", 3, 6).stream(1.0)  # type: ignore[arg-type]
 
 

@@ -64,8 +64,8 @@ def windows(shared: Shared) -> np.ndarray[Any, Any]:
 
 def test_the_file_has_the_network(network: runtime.Network) -> None:
     assert [layer.network.graph.name for layer in network.recurrent.values()] == ["lstm", "lstm"]
-    assert str(network.kinds["rnn_concat"]) == "[T, N, 356]"
-    assert str(network.kinds["output"]) == "[N, 465]"
+    assert str(network.specs["rnn_concat"]) == "[T, N, 356]"
+    assert str(network.specs["output"]) == "[N, 465]"
 
 
 def test_it_tells_the_next_character(network: runtime.Network, windows: np.ndarray[Any, Any]) -> None:

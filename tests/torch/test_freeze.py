@@ -12,14 +12,14 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 import anyrnn.torch
-from anyrnn.torch import packed
+from anyrnn.torch import packed_weights
 
 X = torch.randn(5, 2, 3)
 
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> None:
-    packed.KNOWN.clear()
+    packed_weights.KNOWN.clear()
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_promise_in_another_process_is_another_promise(layer: anyrnn.torch.LST
     """Numbers of promises count from one in each process; a module that is loaded may have the number of one that follows."""
     loaded = pickle.loads(pickle.dumps(layer))
     assert loaded._frozen > layer._frozen
-    packed.PROMISES = itertools.count(loaded._frozen)  # as where none was made before
+    packed_weights.PROMISES = itertools.count(loaded._frozen)  # as where none was made before
     loaded = pickle.loads(pickle.dumps(loaded))
     for _ in range(3):
         run(loaded)

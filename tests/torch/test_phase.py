@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 import anyrnn.torch
 from anyrnn import State, affine, cell, matrix, sigmoid, tanh, vector
-from anyrnn.torch import packed
+from anyrnn.torch import packed_weights
 from anyrnn.torch.phase import Phase
 
 
@@ -137,9 +137,9 @@ def test_what_was_packed_of_earlier_numbers_is_freed_at_once() -> None:
             for _ in range(5):
                 layer.W_l0.mul_(1.5)
                 layer(x)
-                made += [weakref.ref(w) for w in packed.KNOWN.values() if all(ref() is not w for ref in made)]
+                made += [weakref.ref(w) for w in packed_weights.KNOWN.values() if all(ref() is not w for ref in made)]
             kept = [ref for ref in made if ref() is not None]
-            assert {id(ref()) for ref in kept} == {id(w) for w in packed.KNOWN.values()}
+            assert {id(ref()) for ref in kept} == {id(w) for w in packed_weights.KNOWN.values()}
             assert len(kept) < len(made)
     finally:
         gc.enable()

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, prune
 
 import anyrnn
 import anyrnn.torch
-from anyrnn.torch import kernels, packed, repeated
+from anyrnn.torch import kernels, packed_weights, repeated
 
 X = torch.randn(5, 2, 3)
 
@@ -39,7 +39,7 @@ def flat(found: Any) -> list[torch.Tensor]:
 def forgetful(layer: Any, *given: Any) -> Any:
     """What the layer gives when it remembers nothing."""
     kept, layer._earlier = layer._earlier, repeated.Earlier()
-    packed.KNOWN.clear()
+    packed_weights.KNOWN.clear()
     found = layer(*given)
     layer._earlier = kept
     return found

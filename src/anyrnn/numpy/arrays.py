@@ -23,7 +23,7 @@ SHARING_WORK = 10_000
 
 
 @dataclass(frozen=True)
-class Arrays:
+class Arguments:
     """Of one network, dtype and layout."""
 
     network: Network

@@ -13,8 +13,8 @@ from anyrnn._memory import ALIGNMENT, aligned, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
-from anyrnn.numpy.arrays import Array, Arrays, strides, strides_of_units
-from anyrnn.numpy.packed import Kept
+from anyrnn.numpy.arrays import Arguments, Array, strides, strides_of_units
+from anyrnn.numpy.packed_weights import Kept
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
@@ -172,7 +172,7 @@ def backward(
     d_more: list[Array],
     weights: bool,
     native: bool,
-    arrays: Arrays,
+    arrays: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states. Those of the parameters, if wanted or made anyway, go to the workspace.
@@ -197,7 +197,7 @@ def _backward_natively(
     d_last: list[Array] | None,
     d_more: list[Array],
     weights: bool,
-    arrays: Arrays,
+    arrays: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     native, reserve = backends.native(), work.reserve

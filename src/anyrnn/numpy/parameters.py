@@ -22,7 +22,7 @@ from anyrnn.trace.initial import Maker
 Array = npt.NDArray[Any]
 
 
-def first_values(network: Network, hidden_size: int, dtype: np.dtype[Any], seed: int | None) -> dict[str, Array]:
+def initial_parameters(network: Network, hidden_size: int, dtype: np.dtype[Any], seed: int | None) -> dict[str, Array]:
     """By name, uniform within 1 / sqrt(H) unless the cell says otherwise."""
     found: dict[str, Array] = {}
     random, bound = np.random.default_rng(seed), 1 / math.sqrt(hidden_size)

@@ -12,7 +12,7 @@ import numpy as np
 from anyrnn import backends
 from anyrnn._memory import empty
 from anyrnn.numpy import calls, interpreted
-from anyrnn.numpy.arrays import Array, Arrays
+from anyrnn.numpy.arrays import Arguments, Array
 from anyrnn.numpy.calls import Reserve, Workspace
 from anyrnn.sequence.network import merged
 
@@ -70,7 +70,7 @@ def backward(
     d_more: list[Array],
     weights: bool,
     native: bool,
-    arrays: Arrays,
+    arrays: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states; those of the parameters, if wanted or made anyway, go to the workspace.
@@ -100,7 +100,7 @@ def backward(
             [a[of_units] for a in d_more],
             weights,
             native,
-            Arrays(below.network, arrays.dtype, arrays.batch_first),
+            Arguments(below.network, arrays.dtype, arrays.batch_first),
             parameters,
         )
         top = of_ends and layer == network.layers - 1

@@ -16,10 +16,10 @@ from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
-from anyrnn.numpy.arrays import Array, Arrays, States, given_back, readable, share
+from anyrnn.numpy.arrays import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
-from anyrnn.numpy.packed import Kept
-from anyrnn.numpy.parameters import add_first_gradients, check_gradients, first_values, own_states, put, sources
+from anyrnn.numpy.packed_weights import Kept
+from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
@@ -102,7 +102,7 @@ class Recurrent(Layer):
         self._given |= {"backend": backend, **options}
         networks = partial(make_networks, self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
         self._set_up(networks, dtype, batch_first, backend, float(dropout), memory_budget, seed)
-        self.parameters = first_values(self.network, hidden_size, self.dtype, seed)
+        self.parameters = initial_parameters(self.network, hidden_size, self.dtype, seed)
 
     @classmethod
     def of_network(
@@ -350,32 +350,32 @@ class Recurrent(Layer):
         check_size("batch_size", batch_size)
         return RecurrentState(names, tuple(np.repeat(a, batch_size, 1) for a in own))
 
-    def stream(self, rows: int = 1) -> Stream:
+    def stream(self, batch_size: int = 1) -> Stream:
         """The layer with its parameters as they are now, to be called step after step; see `Stream`.
 
-        Args: rows: how many sequences go on side by side, N.
+        Args: batch_size: how many sequences go on side by side, N.
 
         Raises: ValueError for a bidirectional layer.
         """
         layer = copy(self)
         layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
         layer.batch_first, layer._kept = False, None
-        return Stream(layer, rows)
+        return Stream(layer, batch_size)
 
     def sources(self) -> list[Array]:
         """The arrays that the steps of all layers and directions read, of the parameters as they are now."""
         return sources(self.network, self.parameters, self.dtype)
 
-    def reserve_size(self, steps: int, rows: int) -> int:
+    def reserve_size(self, steps: int, batch_size: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more. Of
         residual and merged layers the inputs [T, N, width] are kept beside them, each in an array of its own.
         """
         if self._why_not_native():
             return 0
-        return bytes_kept(self.training_network, self.dtype.name, steps * rows, rows, self.memory_budget)
+        return bytes_kept(self.training_network, self.dtype.name, steps * batch_size, batch_size, self.memory_budget)
 
-    def _arrays(self) -> Arrays:
-        return Arrays(self.network, self.dtype, self.batch_first)
+    def _arrays(self) -> Arguments:
+        return Arguments(self.network, self.dtype, self.batch_first)
 
     # forward
 

@@ -56,22 +56,22 @@ class Stream(Uncopied):
         True
     """
 
-    def __init__(self, layer: Recurrent, rows: int) -> None:
+    def __init__(self, layer: Recurrent, batch_size: int) -> None:
         """`layer` is the stream's own from now on."""
         network = layer.network
         if network.ways != (0,):
             raise ValueError("a layer that reads backwards needs whole sequences: it cannot be called step after step")
-        if isinstance(rows, bool) or not isinstance(rows, int):
-            raise TypeError(f"rows should be of type int, got: {type(rows).__name__}")
-        if rows < 1:
-            raise ValueError(f"rows should be at least 1, got {rows}")
-        self._layer, self.rows = layer, rows
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size should be of type int, got: {type(batch_size).__name__}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size should be at least 1, got {batch_size}")
+        self._layer, self.batch_size = layer, batch_size
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
-        self._inputs = {name: np.zeros((rows, size), layer.dtype) for name, size in sizes}
-        self._output = np.empty((rows, network.output_size), layer.dtype)
+        self._inputs = {name: np.zeros((batch_size, size), layer.dtype) for name, size in sizes}
+        self._output = np.empty((batch_size, network.output_size), layer.dtype)
         layer.sources()  # which looks whether all parameters are there
         self._own = own_states(network, layer.parameters, layer.dtype)
-        states = {s.name: np.repeat(own, rows, 1) for s, own in zip(network.graph.states, self._own, strict=True)}
+        states = {s.name: np.repeat(own, batch_size, 1) for s, own in zip(network.graph.states, self._own, strict=True)}
         self.states: Mapping[str, Array] = MappingProxyType(states)  # the native code knows where these very arrays are
         native = self._layer.backend_name != "reference" and network.is_one_call
         self._native = self._make_native() if native else None
@@ -88,7 +88,7 @@ class Stream(Uncopied):
         self._sources = self._layer.sources()
 
         shape = native.Shape(
-            "inference", self._layer.dtype.name, native.Extent(1, self.rows), strides(inputs), strides([output])[0],
+            "inference", self._layer.dtype.name, native.Extent(1, self.batch_size), strides(inputs), strides([output])[0],
             strides(states), strides(states), packed=True,
         )  # fmt: skip
         arrays = [*inputs, output, *states, *states, *self._sources]
@@ -144,7 +144,7 @@ class Stream(Uncopied):
             raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
         check_unmasked(value, name)
         if value.shape != place.shape:
-            of_rows = "; stream(rows=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
+            of_rows = "; stream(batch_size=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
             raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}{of_rows}")
         place[...] = value
 

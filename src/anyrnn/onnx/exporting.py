@@ -163,7 +163,7 @@ def _of_network(network: Whole, states: bool) -> Written:
             inputs += _of_states(layer.network, network.dtype, f"{name}_{{}}0")
     outputs: list[Port] = []
     for name in network.outputs:
-        made = network.kinds[name]
+        made = network.specs[name]
         size, features = made.size, () if made.size is None else (made.size,)
         outputs.append(Port(name, "int64" if size is None else kind, (*(order if made.steps else ("batch",)), *features)))
     for name, layer in network.recurrent.items():
@@ -178,14 +178,14 @@ def _of_network(network: Whole, states: bool) -> Written:
         before = {n: [next(left) for _ in layer.network.graph.states] for n, layer in network.recurrent.items() if states}
         call = Call(held, before, nodes)
         if held is not None:
-            values = {name: _there(writer, x, held, network.kinds[name].size is None) for name, x in values.items()}
+            values = {name: _there(writer, x, held, network.specs[name].size is None) for name, x in values.items()}
         for layer in network.layers:
-            kinds = [network.kinds[name] for name in layer.inputs]
-            values[layer.name] = write_layer(writer, layer, call, kinds, [values[name] for name in layer.inputs])
+            specs = [network.specs[name] for name in layer.inputs]
+            values[layer.name] = write_layer(writer, layer, call, specs, [values[name] for name in layer.inputs])
         results = []
         for name in network.outputs:
-            value, of_classes = values[name], network.kinds[name].size is None
-            if network.kinds[name].steps:
+            value, of_classes = values[name], network.specs[name].size is None
+            if network.specs[name].steps:
                 value = value if held is None else _there(writer, value, held, of_classes)
                 value = _laid_out(writer, value, network.batch_first, of_classes)
             results.append(value)

@@ -14,7 +14,7 @@ from anyrnn.numpy import parameters as of_layers
 from anyrnn.onnx.writing_network import Lengths, Nodes, weights_of, write_recurrent
 from anyrnn.onnx.writing_nodes import Writer
 from anyrnn.onnx.writing_steps import Steps
-from anyrnn.runtime.layer import Kind
+from anyrnn.runtime.layer import Spec
 
 
 @dataclass
@@ -27,15 +27,15 @@ class Call:
     after: dict[str, list[str]] = field(default_factory=dict)
 
 
-def write_layer(writer: Writer, layer: runtime.Layer, call: Call, kinds: Sequence[Kind], given: Sequence[str]) -> str:
-    """Append a layer's nodes to a graph. `given`: the values of its inputs, of these kinds. Returns: that of its result."""
+def write_layer(writer: Writer, layer: runtime.Layer, call: Call, specs: Sequence[Spec], given: Sequence[str]) -> str:
+    """Append a layer's nodes to a graph. `given`: the values of its inputs, of these specs. Returns: that of its result."""
     write: Callable[..., str] | None = LAYERS.get(layer.kind)
     if write is None:
         raise UnsupportedError(f"export: {layer.name}, a {type(layer).__name__}, has no nodes in ONNX")
-    return write(writer, layer, call, kinds, *given)
+    return write(writer, layer, call, specs, *given)
 
 
-def _recurrent(writer: Writer, layer: runtime.Recurrent, call: Call, kinds: Any, *given: str) -> str:
+def _recurrent(writer: Writer, layer: runtime.Recurrent, call: Call, specs: Any, *given: str) -> str:
     if layer.last and layer.network.merges:
         merge = f"merge={layer.network.merge!r}"
         raise UnsupportedError(f"export: {layer.name} gives the last steps of two directions that are made one ({merge})")
@@ -63,28 +63,28 @@ def _at_end(writer: Writer, x: str, call: Call, way: int) -> str:
     return writer.node("Where", writer.reshaped(call.lengths.any, -1, 1), found, writer.constant(0.0), hint="end")
 
 
-def _formula(writer: Writer, layer: runtime.Formula, call: Call, kinds: Sequence[Kind], *given: str) -> str:
+def _formula(writer: Writer, layer: runtime.Formula, call: Call, specs: Sequence[Spec], *given: str) -> str:
     network, zero = layer.network, writer.integers(0)
     sources = of_layers.sources(network, layer.arrays, writer.dtype)
     constants = [writer.constant(array, name) for name, array in zip(network.sources, sources, strict=True)]
-    sequences = [x if kind.steps else writer.node("Unsqueeze", x, zero) for x, kind in zip(given, kinds, strict=True)]
+    sequences = [x if spec.steps else writer.node("Unsqueeze", x, zero) for x, spec in zip(given, specs, strict=True)]
     names = [name for name, _ in network.graph.inputs]
     of_steps = Steps(writer, network, 0, 0, weights_of(writer, network, 0, constants), dict(zip(names, sequences, strict=True)))
     made = of_steps.run_without_loop()
-    return made if kinds[0].steps else writer.node("Squeeze", made, zero, hint=layer.name)
+    return made if specs[0].steps else writer.node("Squeeze", made, zero, hint=layer.name)
 
 
-def _dense(writer: Writer, layer: runtime.Dense, call: Call, kinds: Any, x: str) -> str:
+def _dense(writer: Writer, layer: runtime.Dense, call: Call, specs: Any, x: str) -> str:
     made = writer.node("MatMul", x, writer.constant(layer.weight.T, "weight"), hint=layer.name)
     return made if layer.bias is None else writer.node("Add", made, writer.constant(layer.bias, "bias"), hint=layer.name)
 
 
-def _embedding(writer: Writer, layer: runtime.Embedding, call: Call, kinds: Any, x: str) -> str:
+def _embedding(writer: Writer, layer: runtime.Embedding, call: Call, specs: Any, x: str) -> str:
     return writer.node("Gather", writer.constant(layer.weight, "weight"), x, hint=layer.name)
 
 
-def _layer_norm(writer: Writer, layer: runtime.LayerNorm, call: Call, kinds: Sequence[Kind], x: str) -> str:
-    share = writer.constant(1.0 / (kinds[0].size or 1))
+def _layer_norm(writer: Writer, layer: runtime.LayerNorm, call: Call, specs: Sequence[Spec], x: str) -> str:
+    share = writer.constant(1.0 / (specs[0].size or 1))
     centred = writer.node("Sub", x, writer.node("Mul", writer.summed(x, -1), share, hint="mean"), hint="centred")
     square = writer.node("Mul", centred, centred, hint="square")
     variance = writer.node("Mul", writer.summed(square, -1), share, hint="variance")
@@ -95,7 +95,7 @@ def _layer_norm(writer: Writer, layer: runtime.LayerNorm, call: Call, kinds: Seq
     return made
 
 
-def _activation(writer: Writer, layer: runtime.Activation, call: Call, kinds: Any, x: str) -> str:
+def _activation(writer: Writer, layer: runtime.Activation, call: Call, specs: Any, x: str) -> str:
     return FUNCTIONS[layer.function](writer, x)
 
 
@@ -149,12 +149,12 @@ FUNCTIONS: dict[str, Callable[[Writer, str], str]] = {
 """Of activation layers."""
 
 
-def _joined(writer: Writer, layer: runtime.Layer, call: Call, kinds: Any, *given: str) -> str:
+def _joined(writer: Writer, layer: runtime.Layer, call: Call, specs: Any, *given: str) -> str:
     return writer.joined(given, -1, layer.name)
 
 
 def _folded(op: str) -> Callable[..., str]:
-    def write(writer: Writer, layer: runtime.Layer, call: Call, kinds: Any, *given: str) -> str:
+    def write(writer: Writer, layer: runtime.Layer, call: Call, specs: Any, *given: str) -> str:
         total = given[0]
         for x in given[1:]:
             total = writer.node(op, total, x, hint=layer.name)
@@ -163,7 +163,7 @@ def _folded(op: str) -> Callable[..., str]:
     return write
 
 
-def _last(writer: Writer, layer: runtime.Last, call: Call, kinds: Any, x: str) -> str:
+def _last(writer: Writer, layer: runtime.Last, call: Call, specs: Any, x: str) -> str:
     return _at_end(writer, x, call, 0)
 
 
@@ -177,7 +177,7 @@ def _first_axis_gone(writer: Writer, x: str, hint: str) -> str:
     return writer.node("Squeeze", x, writer.integers(0), hint=hint)
 
 
-def _mean(writer: Writer, layer: runtime.Mean, call: Call, kinds: Any, x: str) -> str:
+def _mean(writer: Writer, layer: runtime.Mean, call: Call, specs: Any, x: str) -> str:
     total = _first_axis_gone(writer, writer.summed(_there(writer, x, call, 0.0), 0), "total")
     if call.lengths is None:
         count = writer.node("Shape", x, hint="count", start=0, end=1)
@@ -187,22 +187,22 @@ def _mean(writer: Writer, layer: runtime.Mean, call: Call, kinds: Any, x: str) -
     return writer.node("Div", total, writer.cast(count), hint=layer.name)
 
 
-def _max(writer: Writer, layer: runtime.Max, call: Call, kinds: Any, x: str) -> str:
+def _max(writer: Writer, layer: runtime.Max, call: Call, specs: Any, x: str) -> str:
     found = _first_axis_gone(writer, writer.largest(_there(writer, x, call, -np.inf), 0), layer.name)
     if call.lengths is None:
         return found
     return writer.node("Where", writer.reshaped(call.lengths.any, -1, 1), found, writer.constant(0.0), hint=layer.name)
 
 
-def _flatten(writer: Writer, layer: runtime.Flatten, call: Call, kinds: Any, x: str) -> str:
-    (kind,) = kinds
+def _flatten(writer: Writer, layer: runtime.Flatten, call: Call, specs: Any, x: str) -> str:
+    (spec,) = specs
     if call.lengths is not None:
         raise UnsupportedError(f"export: {layer.name} reads all steps at once, so there are no lengths")
     by_sample = writer.node("Transpose", x, hint="by_sample", perm=[1, 0, 2])
-    return writer.reshaped(by_sample, 0, layer.steps * kind.size)  # 0: as many samples as there are, whatever T is
+    return writer.reshaped(by_sample, 0, layer.steps * spec.size)  # 0: as many samples as there are, whatever T is
 
 
-def _attention(writer: Writer, layer: runtime.AttentionAverage, call: Call, kinds: Any, x: str) -> str:
+def _attention(writer: Writer, layer: runtime.AttentionAverage, call: Call, specs: Any, x: str) -> str:
     products = writer.node("MatMul", x, writer.constant(layer.weight[:, None], "weight"), hint="scores")  # [T, N, 1]
     scores = _there(writer, products, call, -np.inf)
     numbers = np.finfo(writer.dtype)

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Spec:
     """What a layer gets or gives, for each step or once a sample: `size` features, or None for an integer, a class's number."""
 
     size: int | None
@@ -102,7 +102,7 @@ class Layer(ABC):
         return {}
 
     @abstractmethod
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         """What it makes of such inputs. Raises ValueError for those that it cannot have."""
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Layer(ABC):
         """What it does, for people."""
         return ", ".join([self.kind, *(f"{name} {value}" for name, value in self.settings().items())])
 
-    def _one(self, given: tuple[Kind, ...]) -> tuple[int, bool]:
+    def _one(self, given: tuple[Spec, ...]) -> tuple[int, bool]:
         """Of a single input: its features, and whether it has steps."""
         if len(given) != 1:
             raise ValueError(f"{self.name}: expected one input, got {len(given)}")
@@ -131,14 +131,14 @@ class Layer(ABC):
             raise ValueError(f"{self.name}: expected features, got integers {given[0]}; an embedding makes features of them")
         return given[0].size, given[0].steps
 
-    def _fits(self, size: int, given: tuple[Kind, ...]) -> Kind:
+    def _fits(self, size: int, given: tuple[Spec, ...]) -> Spec:
         """The same kind, if the single input has so many features."""
         found, steps = self._one(given)
         if found != size:
             raise ValueError(f"{self.name}: expected {size} features, got {found}")
-        return Kind(size, steps)
+        return Spec(size, steps)
 
-    def _sequence(self, given: tuple[Kind, ...]) -> int:
+    def _sequence(self, given: tuple[Spec, ...]) -> int:
         size, steps = self._one(given)
         if not steps:
             raise ValueError(f"{self.name}: expected a sequence, got {given[0]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anyrnn.runtime.layer import Call, Kind, Layer
+from anyrnn.runtime.layer import Call, Layer, Spec
 from anyrnn.runtime.recurrent import Dense, Formula, Recurrent, elementwise
 from anyrnn.runtime.steps import Activation, Add, Concatenate, Embedding, LayerNorm, Multiply
 from anyrnn.runtime.whole import AttentionAverage, Flatten, Last, Max, Mean
@@ -17,7 +17,6 @@ __all__ = [
     "Embedding",
     "Flatten",
     "Formula",
-    "Kind",
     "Last",
     "Layer",
     "LayerNorm",
@@ -25,6 +24,7 @@ __all__ = [
     "Mean",
     "Multiply",
     "Recurrent",
+    "Spec",
     "elementwise",
 ]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn.numpy.state import RecurrentState
-from anyrnn.runtime.layers import Call, Formula, Kind, Layer, Recurrent
+from anyrnn.runtime.layers import Call, Formula, Layer, Recurrent, Spec
 from anyrnn.runtime.tables import with_tables
 from anyrnn.sequence.network import check_size
 from anyrnn.sequence.packing import check_unmasked, checked_lengths
@@ -78,21 +78,21 @@ class Network:
         if batch_first is None and len(orders) > 1:
             raise ValueError("some of the layers were made with batch_first and some without; say batch_first for the network")
         self.batch_first = orders == {True} if batch_first is None else batch_first
-        self.kinds: dict[str, Kind] = {given.name: Kind(given.size) for given in self.inputs}
+        self.specs: dict[str, Spec] = {given.name: Spec(given.size) for given in self.inputs}
         """What every input and layer gives, by name."""
-        if len(self.kinds) != len(self.inputs) or not self.inputs or not self.layers:
+        if len(self.specs) != len(self.inputs) or not self.inputs or not self.layers:
             raise ValueError(
                 f"expected inputs of different names and at least one layer, got {self.inputs} and {len(layers)} layers"
             )
         for layer in self.layers:
-            if layer.name in self.kinds:
+            if layer.name in self.specs:
                 raise ValueError(f"two layers or inputs have the name {layer.name!r}")
             for name in layer.inputs:
-                if name not in self.kinds:
+                if name not in self.specs:
                     raise ValueError(f"{layer.name}: its input {name!r} is no input of the network and no layer before it")
-            self.kinds[layer.name] = layer.gives(*[self.kinds[name] for name in layer.inputs])
+            self.specs[layer.name] = layer.gives(*[self.specs[name] for name in layer.inputs])
         self.outputs = (self.layers[-1].name,) if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs)
-        unknown = [name for name in self.outputs if name not in self.kinds]
+        unknown = [name for name in self.outputs if name not in self.specs]
         if unknown or len(set(self.outputs)) != len(self.outputs):
             raise ValueError(f"the outputs should be names of layers, each once, got {list(self.outputs)}")
         dtypes = {array.dtype for layer in self.layers for array in layer.arrays.values()}
@@ -104,9 +104,9 @@ class Network:
                 layer.runner.dtype = self.dtype
 
     def __repr__(self) -> str:
-        kinds = {name: kind.shown(self.batch_first) for name, kind in self.kinds.items()}
-        given = ", ".join(f"{i.name} {kinds[i.name]}" for i in self.inputs)
-        lines = [f"  {layer.name} = {layer.as_code}({', '.join(layer.inputs)})  {kinds[layer.name]}" for layer in self.layers]
+        shown = {name: spec.shown(self.batch_first) for name, spec in self.specs.items()}
+        given = ", ".join(f"{i.name} {shown[i.name]}" for i in self.inputs)
+        lines = [f"  {layer.name} = {layer.as_code}({', '.join(layer.inputs)})  {shown[layer.name]}" for layer in self.layers]
         return "\n".join([f"Network: {given} -> {', '.join(self.outputs)}", *lines])
 
     @cached_property
@@ -160,7 +160,7 @@ class Network:
             }
         for layer in self.running:
             values[layer.name] = layer.run(call, *[values[name] for name in layer.inputs])
-        return self.given_back({name: self._laid_out(values[name], self.kinds[name], there) for name in self.outputs}), call.after
+        return self.given_back({name: self._laid_out(values[name], self.specs[name], there) for name in self.outputs}), call.after
 
     def step(self, x: Given, state: Mapping[str, RecurrentState] | None = None) -> tuple[Any, dict[str, RecurrentState]]:
         """One step: as `run`, with inputs [N, features] or [N] and outputs [N, features]. `stream` is the quicker way.
@@ -173,16 +173,16 @@ class Network:
         found = output if isinstance(output, dict) else dict.fromkeys(self.outputs, output)
         return self.given_back({name: array[:, 0] if self.batch_first else array[0] for name, array in found.items()}), after
 
-    def stream(self, rows: int = 1) -> Stream:
+    def stream(self, batch_size: int = 1) -> Stream:
         """The network with its parameters as they are now, to be called step after step. It keeps the states between the calls.
 
-        Args: rows: how many sequences go on side by side, N.
+        Args: batch_size: how many sequences go on side by side, N.
 
         Raises: ValueError for networks that need whole sequences, naming the layer.
         """
         from anyrnn.runtime.stream import Stream
 
-        return Stream(self, rows)
+        return Stream(self, batch_size)
 
     def check_steps(self) -> None:
         """Raises ValueError, naming the layer, when the network cannot go step after step."""
@@ -239,7 +239,7 @@ class Network:
         """The only output, several by name, or None."""
         return outputs if len(outputs) > 1 else next(iter(outputs.values()), None)
 
-    def _laid_out(self, array: Array, kind: Kind, there: Array | None) -> Array:
+    def _laid_out(self, array: Array, kind: Spec, there: Array | None) -> Array:
         if not kind.steps:
             return array
         if there is not None:
@@ -249,4 +249,4 @@ class Network:
     @cached_property
     def _unread(self) -> frozenset[str]:
         """The layers whose results nobody wants."""
-        return frozenset(self.kinds) - set(self.outputs) - {name for layer in self.layers for name in layer.inputs}
+        return frozenset(self.specs) - set(self.outputs) - {name for layer in self.layers for name in layer.inputs}

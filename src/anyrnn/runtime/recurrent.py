@@ -10,12 +10,12 @@ import numpy as np
 
 from anyrnn.ir.graph import Graph
 from anyrnn.ir.symbol import Symbol
-from anyrnn.numpy.arrays import Arrays
+from anyrnn.numpy.arrays import Arguments
 from anyrnn.numpy.parameters import taken
 from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
-from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
+from anyrnn.runtime.layer import Array, Call, Layer, Spec, kept
 from anyrnn.sequence.network import Network, check_wanted
 from anyrnn.trace import Scalar, State, cell
 from anyrnn.trace.language import affine, vector
@@ -71,12 +71,12 @@ class Recurrent(Layer):
     def arrays(self) -> Mapping[str, Array]:
         return self.runner.parameters
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
         found = [self._sequence((kind,)) for kind in given]
         if found != wanted:
             raise ValueError(f"{self.name}: expected inputs of {wanted} features, got {found}")
-        return Kind(self.network.width, not self.last)
+        return Spec(self.network.width, not self.last)
 
     def run(self, call: Call, *given: Array) -> Array:
         result: Array = self._called(call, given, given[0].shape[1], lengths=call.lengths)
@@ -104,7 +104,7 @@ class Recurrent(Layer):
         """Raises: TypeError, ValueError for states that are not those of so many samples."""
         if not isinstance(state, RecurrentState):
             raise TypeError(f"{self.name}: its state should be a RecurrentState, got a {type(state).__name__}")
-        Arrays(self.network, self.runner.dtype, False).states(state, rows, True, f"{self.name}: its state")
+        Arguments(self.network, self.runner.dtype, False).states(state, rows, True, f"{self.name}: its state")
 
 
 class Formula(Layer):
@@ -132,12 +132,12 @@ class Formula(Layer):
     def arrays(self) -> Mapping[str, Array]:
         return self.runner.parameters
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
         found = [self._one((kind,)) for kind in given]
         if [size for size, _ in found] != wanted or len({steps for _, steps in found}) > 1:
             raise ValueError(f"{self.name}: expected inputs of {wanted} features, got {', '.join(map(str, given))}")
-        return Kind(self.network.width, given[0].steps)
+        return Spec(self.network.width, given[0].steps)
 
     def run(self, call: Call, *given: Array) -> Array:
         if given[0].ndim == 3:

@@ -119,10 +119,10 @@ def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
     if of_layers:
         raise BadDataError(f"arrays of no layer: {_few(list(of_layers))}")
     network = Network(inputs, layers, found.texts("outputs"), batch_first=found.of("batch_first", bool))
-    widest = max(network.kinds, key=lambda name: network.kinds[name].size or 0)
-    if (network.kinds[widest].size or 0) > most:
+    widest = max(network.specs, key=lambda name: network.specs[name].size or 0)
+    if (network.specs[widest].size or 0) > most:
         raise BadDataError(
-            f"network: {widest} has {network.kinds[widest].size} features, and all arrays of the file {most} numbers"
+            f"network: {widest} has {network.specs[widest].size} features, and all arrays of the file {most} numbers"
         )
     return network
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anyrnn.runtime.functions import FUNCTIONS
-from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
+from anyrnn.runtime.layer import Array, Call, Layer, Spec, kept
 
 
 class Embedding(Layer):
@@ -30,10 +30,10 @@ class Embedding(Layer):
     def arrays(self) -> Mapping[str, Array]:
         return {"weight": self.weight}
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         if len(given) != 1 or given[0].size is not None:
             raise ValueError(f"{self.name}: expected integers, got {', '.join(map(str, given))}")
-        return Kind(self.weight.shape[1], given[0].steps)
+        return Spec(self.weight.shape[1], given[0].steps)
 
     def run(self, call: Call, *given: Array) -> Array:
         (x,) = given
@@ -87,11 +87,11 @@ class LayerNorm(Layer):
     def settings(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon}
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         size, steps = self._one(given)
         for array in self.arrays.values():
             self._fits(len(array), given)
-        return Kind(size, steps)
+        return Spec(size, steps)
 
     def run(self, call: Call, *given: Array) -> Array:
         (x,) = given
@@ -118,8 +118,8 @@ class Activation(Layer):
     def settings(self) -> dict[str, Any]:
         return {"function": self.function}
 
-    def gives(self, *given: Kind) -> Kind:
-        return Kind(*self._one(given))
+    def gives(self, *given: Spec) -> Spec:
+        return Spec(*self._one(given))
 
     def run(self, call: Call, *given: Array) -> Array:
         return FUNCTIONS[self.function](given[0])
@@ -128,11 +128,11 @@ class Activation(Layer):
 class _Joint(Layer):
     """Of several inputs."""
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         sizes = [self._one((kind,))[0] for kind in given]
         if not given or len({kind.steps for kind in given}) > 1:
             raise ValueError(f"{self.name}: expected sequences alone or vectors alone, got {', '.join(map(str, given))}")
-        return Kind(self._size(sizes), given[0].steps)
+        return Spec(self._size(sizes), given[0].steps)
 
     def _size(self, sizes: list[int]) -> int:
         if len(set(sizes)) > 1:

@@ -26,10 +26,10 @@ class Stream(Uncopied):
     an interrupted call they are not those of any step, and calls raise RuntimeError until `reset`.
     """
 
-    def __init__(self, network: Network, rows: int) -> None:
+    def __init__(self, network: Network, batch_size: int) -> None:
         network.check_steps()
-        self._network, self.rows = network, rows
-        layers: dict[str, Any] = {layer.name: layer.streamed(rows) for layer in network.running}
+        self._network, self.batch_size = network, batch_size
+        layers: dict[str, Any] = {layer.name: layer.streamed(batch_size) for layer in network.running}
         streams = {name: getattr(layer, "stream", layer) for name, layer in layers.items()}
         self._streams = [stream for stream in streams.values() if isinstance(stream, CellStream)]
         """Of recurrent layers, and of formulas, which have no states but may be interrupted too."""
@@ -47,7 +47,7 @@ class Stream(Uncopied):
         self._only = only.__call__ if alone and isinstance(only, CellStream) and network.outputs[0] in layers else None
         """The only layer, which looks at its input itself."""
         (first, *more) = network.inputs
-        self._shape = None if more else (rows,) if first.size is None else (rows, first.size)
+        self._shape = None if more else (batch_size,) if first.size is None else (batch_size, first.size)
         self._dtypes = [np.dtype(code) for code in "bBhHiIlLqQ"] if first.size is None else [network.dtype]
 
     def step(self, x: Given) -> Any:
@@ -67,9 +67,11 @@ class Stream(Uncopied):
             values = [np.ascontiguousarray(x)]  # as in `Network.run`
         else:
             values = [np.ascontiguousarray(array) for array in network.named(x, 0).values()]
-            if any(len(array) != self.rows for array in values):
+            if any(len(array) != self.batch_size for array in values):
                 found = [len(array) for array in values]
-                raise ValueError(f"the inputs should have {self.rows} rows, got {found}: stream(rows=...) says how many")
+                raise ValueError(
+                    f"the inputs should have {self.batch_size} rows, got {found}: stream(batch_size=...) says how many"
+                )
         if self._interrupted:
             raise interrupted()
         try:

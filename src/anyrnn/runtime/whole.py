@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from anyrnn.runtime.layer import Array, Call, Kind, Layer, kept
+from anyrnn.runtime.layer import Array, Call, Layer, Spec, kept
 from anyrnn.sequence.network import check_size
 
 
 class _Whole(Layer):
     """Of all steps of a sample."""
 
-    def gives(self, *given: Kind) -> Kind:
-        return Kind(self._sequence(given), steps=False)
+    def gives(self, *given: Spec) -> Spec:
+        return Spec(self._sequence(given), steps=False)
 
     @property
     def why_whole(self) -> str:
@@ -78,8 +78,8 @@ class Flatten(_Whole):
     def settings(self) -> dict[str, Any]:
         return {"steps": self.steps}
 
-    def gives(self, *given: Kind) -> Kind:
-        return Kind(self._sequence(given) * self.steps, steps=False)
+    def gives(self, *given: Spec) -> Spec:
+        return Spec(self._sequence(given) * self.steps, steps=False)
 
     def run(self, call: Call, *given: Array) -> Array:
         (x,) = given
@@ -112,7 +112,7 @@ class AttentionAverage(_Whole):
     def settings(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon}
 
-    def gives(self, *given: Kind) -> Kind:
+    def gives(self, *given: Spec) -> Spec:
         self._fits(len(self.weight), given)
         return super().gives(*given)
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ArgumentLayout:
     """How the flat arguments of an autograd function are made up."""
 
     number: int
@@ -56,17 +56,17 @@ class Shape:
         return tensors[: self.inputs], tensors[self.inputs : middle], tensors[middle:end], tensors[end] if self.seeded else None
 
 
-known_shape = lru_cache(maxsize=1024)(Shape)
+known_layout = lru_cache(maxsize=1024)(ArgumentLayout)
 
 
-def interpreted_shape(shape: Shape, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def interpreted_function(layout: ArgumentLayout, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """What the forward function gives, by torch's own operators."""
-    found = interpreted(shape.number, *shape.parts(shape.sequences(tensors)), shape.packing)
-    return tuple([t.squeeze(0) for t in found]) if shape.of_step else found
+    found = interpreted(layout.number, *layout.parts(layout.sequences(tensors)), layout.packing)
+    return tuple([t.squeeze(0) for t in found]) if layout.of_step else found
 
 
-def save(ctx: Any, shape: Shape, tensors: Tensors, reserve: Tensor) -> None:
-    ctx.shape = shape
+def save(ctx: Any, layout: ArgumentLayout, tensors: Tensors, reserve: Tensor) -> None:
+    ctx.layout = layout
     ctx.save_for_backward(*tensors, reserve)
     ctx.set_materialize_grads(False)
 
@@ -78,14 +78,14 @@ def gradients(
     if d_output is None and all(d is None for d in d_last):
         return (None,) * (1 + len(tensors))
     wanted = ctx.needs_input_grad[1:]
-    shape = ctx.shape
-    if shape.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):
-        d_output, shape = taken(d_output, shape.scatter.places), replace(shape, scatter=None)
+    layout = ctx.layout
+    if layout.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):
+        d_output, layout = taken(d_output, layout.scatter.places), replace(layout, scatter=None)
     if not is_compiling() and not kernels_may_run(d_output, *d_last):
-        return None, *_batch_of_gradients(shape, wanted, (d_output, *d_last), tensors)
+        return None, *_batch_of_gradients(layout, wanted, (d_output, *d_last), tensors)
     if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
-        return None, *_run_gradient(shape, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
-    return None, *function.apply(shape, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
+        return None, *_run_gradient(layout, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
+    return None, *function.apply(layout, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
 
 
 def kernels_may_run(*cotangents: Tensor | None) -> bool:
@@ -100,15 +100,15 @@ def kernels_run(*tensors: Tensor | None) -> bool:
 
 
 def _batch_of_gradients(
-    shape: Shape, wanted: Sequence[bool], cotangents: Sequence[Tensor | None], given: Tensors
+    layout: ArgumentLayout, wanted: Sequence[bool], cotangents: Sequence[Tensor | None], given: Tensors
 ) -> tuple[Tensor | None, ...]:
     """The gradients by torch's own operators, whatever the cotangents are."""
     if are_functorch_transforms_active():
-        found = interpreted_gradient(shape, wanted, len(cotangents) - 1, (*cotangents, *given))
+        found = interpreted_gradient(layout, wanted, len(cotangents) - 1, (*cotangents, *given))
         return _at_wanted(found, wanted)
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
-        results = interpreted_shape(shape, leaves)
+        results = interpreted_function(layout, leaves)
     paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
     asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
     found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True)
@@ -119,19 +119,19 @@ class Plain(torch.autograd.Function):
     """Forward by the operator, backward by the operator; for eager mode and torch.compile."""
 
     @staticmethod
-    def forward(ctx: Any, shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = shape.parts(shape.sequences(tensors))
+    def forward(ctx: Any, layout: ArgumentLayout, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = layout.parts(layout.sequences(tensors))
         if direct(*tensors):
-            scatter, of_step = shape.scatter, shape.of_step
-            output, last, reserve = run_forward(*given, shape.packing, shape.number, True, scatter=scatter, of_step=of_step)
+            scatter, of_step = layout.scatter, layout.of_step
+            output, last, reserve = run_forward(*given, layout.packing, layout.number, True, scatter=scatter, of_step=of_step)
         else:
-            output, last, reserve = torch.ops.anyrnn.forward(*given, *as_arguments(shape.packing), shape.number, True)
-            if shape.scatter is not None:
-                output = shape.scatter.put(output)
-            if shape.of_step:  # not as views, which nobody could change in place
+            output, last, reserve = torch.ops.anyrnn.forward(*given, *as_arguments(layout.packing), layout.number, True)
+            if layout.scatter is not None:
+                output = layout.scatter.put(output)
+            if layout.of_step:  # not as views, which nobody could change in place
                 output, last = output.squeeze(0).clone(), [t.squeeze(0).clone() for t in last]
         assert reserve is not None
-        save(ctx, shape, tensors, reserve)
+        save(ctx, layout, tensors, reserve)
         return output, *last
 
     @staticmethod
@@ -140,28 +140,28 @@ class Plain(torch.autograd.Function):
 
 
 def _run_gradient(
-    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
+    layout: ArgumentLayout, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """`tensors`: the output's cotangent, the last states', then what the forward function was given, then the reserve."""
     cotangents = tensors[: 1 + states]
-    if shape.of_step:
+    if layout.of_step:
         cotangents = [d if d is None else d.unsqueeze(0) for d in cotangents]
     d_output, *d_last = cotangents
     *given, reserve = cast("Tensors", tensors[1 + states :])  # only cotangents may be missing
-    inputs, first, sources, seed = shape.parts(shape.sequences(given))
-    kinds = [any(some) for some in shape.parts(wanted)[:3]]
-    rest = (reserve, d_output, d_last, shape.number, kinds)
+    inputs, first, sources, seed = layout.parts(layout.sequences(given))
+    kinds = [any(some) for some in layout.parts(wanted)[:3]]
+    rest = (reserve, d_output, d_last, layout.number, kinds)
     if direct(reserve, *[d for d in cotangents if d is not None], *inputs, *first, *sources):
-        d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, shape.packing, *rest, shape.scatter)
+        d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, layout.packing, *rest, layout.scatter)
     else:
         d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(
-            inputs, first, sources, seed, *as_arguments(shape.packing), *rest
+            inputs, first, sources, seed, *as_arguments(layout.packing), *rest
         )
-    if shape.of_step:
+    if layout.of_step:
         d_inputs, d_first = [g.squeeze(0) for g in d_inputs], [g.squeeze(0) for g in d_first]
     nothing = [None] * len(given)
-    flat = [*(d_inputs or nothing[: shape.inputs]), *(d_first or nothing[: shape.first])]
-    flat += [*(d_sources or nothing[: len(sources)]), *nothing[: shape.seeded]]
+    flat = [*(d_inputs or nothing[: layout.inputs]), *(d_first or nothing[: layout.first])]
+    flat += [*(d_sources or nothing[: len(sources)]), *nothing[: layout.seeded]]
     return tuple([g if want else None for g, want in zip(flat, wanted, strict=True)])
 
 
@@ -169,19 +169,19 @@ class PlainGradient(torch.autograd.Function):
     """The backward operator; its own derivative is the interpreter's."""
 
     @staticmethod
-    def forward(ctx: Any, shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
-        ctx.shape, ctx.wanted, ctx.states = shape, wanted, states
+    def forward(ctx: Any, layout: ArgumentLayout, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+        ctx.layout, ctx.wanted, ctx.states = layout, wanted, states
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        return _run_gradient(shape, wanted, states, tensors)
+        return _run_gradient(layout, wanted, states, tensors)
 
     @staticmethod
     def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
-        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
+        return None, None, None, *_second_order(ctx.layout, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
 
 
 def interpreted_gradient(
-    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
+    layout: ArgumentLayout, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
     """The same as the backward operator by torch's own operators, for the gradients that are wanted.
 
@@ -189,9 +189,9 @@ def interpreted_gradient(
     """
     cotangents = tensors[: 1 + states]
     given: list[Any] = list(tensors[1 + states :])
-    differentiable = given[:-1] if shape.seeded else given
+    differentiable = given[:-1] if layout.seeded else given
     seeds = given[len(differentiable) :]
-    results, pull = torch.func.vjp(lambda *g: interpreted_shape(shape, (*g, *seeds)), *differentiable)[:2]
+    results, pull = torch.func.vjp(lambda *g: interpreted_function(layout, (*g, *seeds)), *differentiable)[:2]
     gradients = pull(tuple(torch.zeros_like(r) if c is None else c for r, c in zip(results, cotangents, strict=True)))
     return tuple(g for g, want in zip(gradients, wanted, strict=False) if want)
 
@@ -221,13 +221,17 @@ def _at_wanted(found: Sequence[Tensor | None], wanted: Sequence[bool]) -> tuple[
 
 
 def _second_order(
-    shape: Shape, wanted: Sequence[bool], states: int, tensors: Sequence[Tensor | None], d_gradients: Sequence[Tensor | None]
+    layout: ArgumentLayout,
+    wanted: Sequence[bool],
+    states: int,
+    tensors: Sequence[Tensor | None],
+    d_gradients: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """The derivative of a backward call, by differentiating the interpreter twice; what it gives can be differentiated again."""
     asked = [w and d is not None for w, d in zip(wanted, d_gradients, strict=True)]
     if not any(asked):
         return (None,) * len(tensors)
-    function, present, places = _of_present(lambda full: interpreted_gradient(shape, asked, states, full), tensors)
+    function, present, places = _of_present(lambda full: interpreted_gradient(layout, asked, states, full), tensors)
     _, pull = torch.func.vjp(function, *present)[:2]
     found = pull(tuple(d for d, a in zip(d_gradients, asked, strict=True) if a))
     return _spread(found, places, len(tensors))
@@ -237,14 +241,16 @@ class Transformed(torch.autograd.Function):
     """The same under torch.func's transforms."""
 
     @staticmethod
-    def forward(shape: Shape, *tensors: Tensor) -> tuple[Tensor, ...]:
-        output, last, reserve = torch.ops.anyrnn.forward(*shape.parts(tensors), *as_arguments(shape.packing), shape.number, True)
+    def forward(layout: ArgumentLayout, *tensors: Tensor) -> tuple[Tensor, ...]:
+        output, last, reserve = torch.ops.anyrnn.forward(
+            *layout.parts(tensors), *as_arguments(layout.packing), layout.number, True
+        )
         return output, *last, reserve
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        shape, *tensors = inputs
-        save(ctx, shape, tensors, output[-1])
+        layout, *tensors = inputs
+        save(ctx, layout, tensors, output[-1])
         ctx.save_for_forward(*tensors)
         ctx.mark_non_differentiable(output[-1])
 
@@ -253,53 +259,55 @@ class Transformed(torch.autograd.Function):
         return gradients(ctx, ctx.saved_tensors, d_output, d_rest[:-1], TransformedGradient)
 
     @staticmethod
-    def jvp(ctx: Any, _shape: None, *tangents: Tensor | None) -> Any:
+    def jvp(ctx: Any, _layout: None, *tangents: Tensor | None) -> Any:
         primals = ctx.saved_tensors[: len(tangents)]
-        shape = ctx.shape
-        seeds = primals[len(primals) - shape.seeded :]
-        primals = primals[: len(primals) - shape.seeded]
+        layout = ctx.layout
+        seeds = primals[len(primals) - layout.seeded :]
+        primals = primals[: len(primals) - layout.seeded]
         moving = [t if t is not None else torch.zeros_like(p) for p, t in zip(primals, tangents, strict=False)]
-        out = torch.func.jvp(lambda *given: interpreted_shape(shape, (*given, *seeds)), tuple(primals), tuple(moving))[1]
+        out = torch.func.jvp(lambda *given: interpreted_function(layout, (*given, *seeds)), tuple(primals), tuple(moving))[1]
         return *out, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, shape: Shape, *tensors: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, layout: ArgumentLayout, *tensors: Tensor) -> Any:
         def one(*parts: Tensor) -> tuple[Tensor, ...]:
-            return *interpreted_shape(shape, parts), parts[0].new_empty(0, dtype=torch.uint8)
+            return *interpreted_function(layout, parts), parts[0].new_empty(0, dtype=torch.uint8)
 
-        return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (1 + CALLS[shape.number].outputs)
+        return torch.vmap(one, in_dims[1:], randomness=info.randomness)(*tensors), (0,) * (1 + CALLS[layout.number].outputs)
 
 
 class TransformedGradient(torch.autograd.Function):
     """The backward operator under torch.func's transforms."""
 
     @staticmethod
-    def forward(shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
-        return _run_gradient(shape, wanted, states, tensors)
+    def forward(layout: ArgumentLayout, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+        return _run_gradient(layout, wanted, states, tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.shape, ctx.wanted, ctx.states, *tensors = inputs
+        ctx.layout, ctx.wanted, ctx.states, *tensors = inputs
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *d_gradients: Tensor | None) -> Any:
-        return None, None, None, *_second_order(ctx.shape, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
+        return None, None, None, *_second_order(ctx.layout, ctx.wanted, ctx.states, ctx.saved_tensors[:-1], d_gradients), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, shape: Shape, wanted: Sequence[bool], states: int, *tensors: Tensor | None) -> Any:
+    def vmap(
+        info: Any, in_dims: Any, layout: ArgumentLayout, wanted: Sequence[bool], states: int, *tensors: Tensor | None
+    ) -> Any:
         def one(*parts: Tensor | None) -> tuple[Tensor, ...]:
-            return interpreted_gradient(shape, wanted, states, parts[:-1])
+            return interpreted_gradient(layout, wanted, states, parts[:-1])
 
         found = torch.vmap(one, in_dims[3:], randomness=info.randomness)(*tensors)
         return _at_wanted(found, wanted), tuple(0 if w else None for w in wanted)
 
     @staticmethod
-    def jvp(ctx: Any, _shape: None, _wanted: None, _states: None, *tangents: Tensor | None) -> Any:
+    def jvp(ctx: Any, _layout: None, _wanted: None, _states: None, *tangents: Tensor | None) -> Any:
         wanted, tensors = ctx.wanted, ctx.saved_tensors[:-1]
-        function, present, places = _of_present(lambda full: interpreted_gradient(ctx.shape, wanted, ctx.states, full), tensors)
+        function, present, places = _of_present(lambda full: interpreted_gradient(ctx.layout, wanted, ctx.states, full), tensors)
         moving = [torch.zeros_like(p) if tangents[k] is None else tangents[k] for p, k in zip(present, places, strict=True)]
         found = torch.func.jvp(function, tuple(present), tuple(moving))[1]
         return _at_wanted(found, wanted)
@@ -358,13 +366,13 @@ def _differentiable(
     scatter: Scatter | None = None,
     of_step: bool = False,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    make = Shape if is_compiling() or packing is not None else known_shape
-    shape = make(number, len(inputs), len(first), seed is not None, packing, scatter, of_step)
+    make = ArgumentLayout if is_compiling() or packing is not None else known_layout
+    layout = make(number, len(inputs), len(first), seed is not None, packing, scatter, of_step)
     seeds = () if seed is None else (seed,)
     if are_functorch_transforms_active():
-        output, *last, _ = Transformed.apply(shape, *inputs, *first, *sources, *seeds)
+        output, *last, _ = Transformed.apply(layout, *inputs, *first, *sources, *seeds)
     else:
-        output, *last = Plain.apply(shape, *inputs, *first, *sources, *seeds)
+        output, *last = Plain.apply(layout, *inputs, *first, *sources, *seeds)
     return output, last
 
 

@@ -26,13 +26,13 @@ from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch import autograd, interpreted, packed, plain
+from anyrnn.torch import autograd, interpreted, packed_weights, plain
+from anyrnn.torch.arguments import Arguments, is_autocast, is_cast
 from anyrnn.torch.calls import DTYPES, Call, handle
 from anyrnn.torch.explained import seen
 from anyrnn.torch.phase import Phase
 from anyrnn.torch.repeated import IS_NESTED, Earlier
 from anyrnn.torch.rows import Scatter
-from anyrnn.torch.tensors import Tensors, is_autocast, is_cast
 from anyrnn.trace import Cell
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ DERIVED = (
     "_held_modes",
     "_parameter_names",
     "_no_kernels",
-    "_tensors",
+    "_arguments",
     "_further_inputs",
     "_learned_state",
     "_as_before",
@@ -192,7 +192,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self.network = network = self._modes[False].network
         self._parameter_names = [[self._named(network, p.name, unit) for p in network.graph.parameters] for unit in network.units]
         self._no_kernels = {dtype: backends.why_not_native(network, name) for dtype, name in DTYPES.items()}
-        self._tensors = Tensors(network, self.input_size, self.batch_first, self._label)
+        self._arguments = Arguments(network, self.input_size, self.batch_first, self._label)
         self._further_inputs, self._learned_state = network.further_inputs, network.learned_state
         self._as_before, self._likenesses = dict[int, Callable[..., bool]](), MOST_LIKENESSES
         self._earlier = Earlier()
@@ -223,7 +223,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _forget(self) -> None:
         """Let go of what is kept of the parameters."""
-        packed.forget(self.parameters())
+        packed_weights.forget(self.parameters())
         for mode in (*self._modes.values(), *self._held_modes.values()):
             if mode.phase is not None:
                 mode.phase.forget()
@@ -234,7 +234,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._frozen = next(packed.PROMISES) if self._frozen else 0  # numbers are those of a process
+        self._frozen = next(packed_weights.PROMISES) if self._frozen else 0  # numbers are those of a process
         self._derive()
 
     def _made_modes(self, dropout: float) -> dict[bool, Mode]:
@@ -314,7 +314,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """
         if self.training:
             raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
-        self._frozen, self._earlier = next(packed.PROMISES), Earlier()  # calls that are remembered would not end it
+        self._frozen, self._earlier = next(packed_weights.PROMISES), Earlier()  # calls that are remembered would not end it
         return self
 
     def train(self, mode: bool = True) -> Self:

@@ -12,8 +12,8 @@ from torch.compiler import is_compiling
 
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
+from anyrnn.torch.arguments import is_like
 from anyrnn.torch.base import RecurrentBase
-from anyrnn.torch.tensors import is_like
 from anyrnn.trace import Cell
 
 OF_STEPS = ("activations", "clip_state", "clip_preactivation", "clip_gradient", "cut_gradient", "skip_input", "zoneout")
@@ -99,12 +99,12 @@ class RecurrentCell(RecurrentBase):
                 return repeated
         given, weight = self._checked(input)
         batched = input.dim() == 2
-        x = self._tensors.time_major(given, batched, weight)
+        x = self._arguments.time_major(given, batched, weight)
         first = self._first(hx, x, batched)
         inputs = [x]
         if steps or self._further_inputs:
-            further = self._tensors.further(steps, input, weight)
-            inputs += [self._tensors.time_major(t.unsqueeze(0), batched, weight) for t in further]
+            further = self._arguments.further(steps, input, weight)
+            inputs += [self._arguments.time_major(t.unsqueeze(0), batched, weight) for t in further]
         sources, seed, plain_sources = self._checked_sources(self._mode, input, weight)
         output, last = self._run(self._mode, inputs, first, sources, seed, None, plain_sources, False, None)
         if batched and not (steps or is_compiling()) and (hx is None or isinstance(hx, (tuple, Tensor))):
@@ -131,11 +131,11 @@ class RecurrentCell(RecurrentBase):
         if not isinstance(input, Tensor):
             raise TypeError(f"{self._label}: input should be a Tensor, got {type(input).__name__}")
         if input.is_nested:
-            raise self._tensors.bad_layout(input, "input")
+            raise self._arguments.bad_layout(input, "input")
         if input.dim() not in (1, 2):
             raise ValueError(f"{self._label}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         given, weight = input.unsqueeze(0), self._weight(input)
-        self._tensors.check_input(given, weight)
+        self._arguments.check_input(given, weight)
         return given, weight
 
     def _first(self, hx: Tensor | tuple[Tensor, ...] | None, x: Tensor, batched: bool) -> Sequence[Tensor]:
@@ -157,7 +157,7 @@ class RecurrentCell(RecurrentBase):
                 tensor = tensor.unsqueeze(0) if batched else tensor.view(1, 1, size)
             found.append(tensor)
         found += given[len(found) :]
-        return self._tensors.states(tuple(found) if listed else found[0], rows, x, True)
+        return self._arguments.states(tuple(found) if listed else found[0], rows, x, True)
 
     def _check_state(self, name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
         if tensor.dim() not in (1, 2):

@@ -25,7 +25,7 @@ from anyrnn.explanation import PASSES, Launches, Seen
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.calls import CALLS, Call, Tensors, check_kept, is_moved, rows_of
-from anyrnn.torch.interpreted import first_values, without_autocast
+from anyrnn.torch.interpreted import initial_states, without_autocast
 from anyrnn.torch.memory import new_sequence, new_sequences, readable
 from anyrnn.torch.triton_or_cudnn import known, takes_cudnn, why_not_cudnn
 
@@ -111,7 +111,7 @@ def _forward_on_cudnn(call: Call, x: Tensor, first: Tensors, sources: Tensors, p
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], Tensor | None]:
         (x,), first, sources, buffer = parts(given)
-        first = first or first_values(call.network, x, rows_of(x, packing))
+        first = first or initial_states(call.network, x, rows_of(x, packing))
         output, last, reserve = cudnn.forward(call.network, x, first, sources, buffer[0] if buffer else None, counts, keep)
         return output, last, reserve.view(OF_CUDNN) if keep else None
 
@@ -239,7 +239,7 @@ def _backward_on_cudnn(
 
     def run(given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         (x, reserve), first, sources, buffer, present = parts(given)
-        first = first or first_values(call.network, x, rows_of(x, packing))
+        first = first or initial_states(call.network, x, rows_of(x, packing))
         of_results = iter(present)
         d_output, *d_last = [next(of_results) if one else None for one in there]
         of_call = first, sources, buffer[0] if buffer else None, counts, reserve.view(torch.uint8), d_output, d_last, wanted

@@ -12,9 +12,9 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
+from anyrnn.torch.arguments import is_autocast
 from anyrnn.torch.calls import CALLS, Tensors, rows_of
 from anyrnn.torch.namespace import NAMESPACE
-from anyrnn.torch.tensors import is_autocast
 
 COUNTED = {torch.bfloat16: 2**8, torch.float16: 2**11}
 """How far a number can be counted in the dtypes in which that is soon."""
@@ -29,7 +29,7 @@ def interpreted(
     _check_counters(network, x)
     per_unit, units = len(network.sources), len(network.units)
     rows = rows_of(x, packing)
-    first = first or first_values(network, x, rows)
+    first = first or initial_states(network, x, rows)
     begin = [[t[u] for t in first] for u in range(units)]
     values = [
         reference.source_values(network, layer, sources[u * per_unit : (u + 1) * per_unit])
@@ -67,7 +67,7 @@ def number_like(x: Tensor) -> Callable[[float], Tensor]:
     return lambda value: torch.full((), value, dtype=dtype, device=device)
 
 
-def first_values(network: Network, like: Tensor, rows: int) -> list[Tensor]:
+def initial_states(network: Network, like: Tensor, rows: int) -> list[Tensor]:
     """A cell's own initial states, [units, N, size]."""
     units, states = len(network.units), zip(network.graph.states, network.state_sizes, strict=True)
     return [like.new_full((units, rows, size), state.init) for state, size in states]

@@ -15,7 +15,7 @@ from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch import gpu, packed
+from anyrnn.torch import gpu, packed_weights
 from anyrnn.torch.calls import CALLS, DTYPES, Call, Tensors, check_kept, extent_of, is_moved, rows_of
 from anyrnn.torch.memory import (
     Form,
@@ -148,7 +148,7 @@ def run_packed(
     frozen: int,
 ) -> None:
     """An inference call, whose weights stay packed for the next one; `at` are the addresses of the sources."""
-    weights = packed.find(number, sources, at, frozen) or packed.remember(number, sources, at)
+    weights = packed_weights.find(number, sources, at, frozen) or packed_weights.remember(number, sources, at)
     if weights is None:
         pool.call(addresses, randomness)
     else:

@@ -20,7 +20,7 @@ from anyrnn.ir.philox import Chances
 from anyrnn.sequence.network import Network
 from anyrnn.torch import interpreted
 from anyrnn.torch.namespace import NAMESPACE
-from anyrnn.torch.packed import VERSION
+from anyrnn.torch.packed_weights import VERSION
 from anyrnn.torch.plain import is_plain
 
 Unit = tuple[int, int]

@@ -16,9 +16,9 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import check_size, check_wanted
 from anyrnn.sequence.packing import StepsGiven, steps_given
 from anyrnn.torch import interpreted, uneven
+from anyrnn.torch.arguments import States
 from anyrnn.torch.base import RecurrentBase
 from anyrnn.torch.state import RecurrentState
-from anyrnn.torch.tensors import States
 
 
 class Recurrent(RecurrentBase):
@@ -161,14 +161,14 @@ class Recurrent(RecurrentBase):
         all_states, of_ends = return_states == "all", return_outputs != "all"
         state = hx if isinstance(hx, RecurrentState) else None
         weight = self._weight(input)
-        batched = self._tensors.check_input(input, weight)
-        x = self._tensors.time_major(input, batched, weight)
-        first = self._tensors.states(hx, x.size(1), x, batched)
+        batched = self._arguments.check_input(input, weight)
+        x = self._arguments.time_major(input, batched, weight)
+        first = self._arguments.states(hx, x.size(1), x, batched)
         if self._learned_state and not first:
             first = [own.expand(-1, x.size(1), -1) for own in self._own_states(x)]
         inputs = [x]
         if steps or self._further_inputs:
-            inputs += [self._tensors.time_major(t, batched, weight) for t in self._tensors.further(steps, input, weight)]
+            inputs += [self._arguments.time_major(t, batched, weight) for t in self._arguments.further(steps, input, weight)]
         mode = self._mode
         if there is not None:
             mode = self._held_mode
@@ -219,10 +219,10 @@ class Recurrent(RecurrentBase):
             return self._forward_evenly(batch.sequence, hx, return_outputs, return_states, steps, batch.there)
         if batch is None:
             return self._forward_evenly(input, hx, return_outputs, return_states, steps)
-        tensors = self._tensors
+        arguments = self._arguments
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
-        further = tensors.further(steps, given, weight) if steps or self._further_inputs else []
-        first = tensors.states(hx, batch.segments.samples, weight, batched)
+        further = arguments.further(steps, given, weight) if steps or self._further_inputs else []
+        first = arguments.states(hx, batch.segments.samples, weight, batched)
         mode = self._mode
         sources, seed, plain_sources = self._checked_sources(mode, given, weight, uneven=True)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
@@ -259,10 +259,10 @@ class Recurrent(RecurrentBase):
         """Of samples that have different steps, checked: the tensor of the input, a parameter, whether there is a batch, and how
         it is taken; None where all have all steps.
         """
-        tensors, packed = self._tensors, isinstance(input, PackedSequence)
+        arguments, packed = self._arguments, isinstance(input, PackedSequence)
         given = input.data if packed else input
         if not isinstance(given, Tensor):
-            raise tensors.no_tensor(input)
+            raise arguments.no_tensor(input)
         if packed and which is not None:
             what = "lengths, cu_seqlens, mask, mask_value, reset or padding"
             sides = (
@@ -271,13 +271,13 @@ class Recurrent(RecurrentBase):
             raise ValueError(f"{self._label}: a PackedSequence says which steps there are; {sides}")
         weight = self._weight(given)
         if which is None:
-            tensors.check_rows(given, weight, "of a PackedSequence")
+            arguments.check_rows(given, weight, "of a PackedSequence")
             return given, weight, True, uneven.in_packed_sequence(input, self._label)
         self._labelled(which.check, weight.dtype, torch.finfo(weight.dtype).max)
         if which.cu_seqlens is not None:
-            tensors.check_rows(given, weight, "with cu_seqlens")
+            arguments.check_rows(given, weight, "with cu_seqlens")
             return given, weight, True, self._labelled(uneven.in_joined_rows, given, which)
-        batched = tensors.check_input(given, weight)
+        batched = arguments.check_input(given, weight)
         usual = not of_ends and which.padding == 0.0 and not self._further_inputs and given.dtype is weight.dtype
         may_hold = usual and self._kernels_run(weight) and self.network.held_has_its_bits
         return given, weight, batched, self._labelled(uneven.in_tensor, given, which, self.batch_first, may_hold)
@@ -301,7 +301,7 @@ class Recurrent(RecurrentBase):
         """The first values of states where a call gives none, [units, 1, size]."""
         network = self.network
         if not self._learned_state:
-            return interpreted.first_values(network, like, 1)
+            return interpreted.initial_states(network, like, 1)
         found = []
         for state, names, size in zip(network.graph.states, network.first_names, network.state_sizes, strict=True):
             of_units = [getattr(self, name) for name in names]

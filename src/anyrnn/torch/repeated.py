@@ -156,7 +156,7 @@ class TrainingRepeat:
 
     def __init__(self, forward: kernels.Repeat | taped.Repeat, first: int, of_step: bool) -> None:
         self.forward, self.first = forward, first
-        self.shape = autograd.known_shape(forward.number, 1, first, False, None, None, of_step)
+        self.layout = autograd.known_layout(forward.number, 1, first, False, None, None, of_step)
         self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward | taped.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
 
@@ -197,7 +197,7 @@ class TrainingRepeat:
             middle, wanted = 1 + self.first, ctx.needs_input_grad
             like = plain.likeness(*saved, *[d for d in cotangents if d is not None])
             kinds = (wanted[1], any(wanted[2 : 1 + middle]), any(wanted[1 + middle :]))
-            given, of_step = cotangents, self.shape.of_step
+            given, of_step = cotangents, self.layout.of_step
             if of_step:
                 x, given = x.unsqueeze(0), [d if d is None else d.unsqueeze(0) for d in given]
             backward: kernels.RepeatBackward | taped.RepeatBackward | None
@@ -217,7 +217,7 @@ class PlainRepeat(torch.autograd.Function):
     def forward(ctx: Any, repeat: TrainingRepeat, *tensors: Tensor) -> tuple[Tensor, ...]:
         output, last, reserve = repeat.forward.train(*repeat.parts(tensors))
         ctx.repeat = repeat
-        autograd.save(ctx, repeat.shape, tensors, reserve)
+        autograd.save(ctx, repeat.layout, tensors, reserve)
         return output, *last
 
     @staticmethod

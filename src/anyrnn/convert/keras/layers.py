@@ -12,7 +12,7 @@ from anyrnn.convert.keras.functions import LINEAR, function, of_layer
 from anyrnn.convert.keras.graph import INPUT, Described
 from anyrnn.convert.keras.maker import Handler, Maker, only, refuse
 from anyrnn.runtime import layers as runtime
-from anyrnn.runtime.layers import Kind, elementwise
+from anyrnn.runtime.layers import Spec, elementwise
 from anyrnn.runtime.network import Input
 
 EPSILON = 1e-7
@@ -27,7 +27,7 @@ def _input(maker: Maker, layer: Described, name: str, given: list[str]) -> list[
     if len(sides) not in (1, 2) or (len(sides) == 2 and type(size) is not int):
         raise ValueError(f"{layer}: expected a sequence of a known number of features, or of integers, got the shape {shape}")
     maker.inputs.append(Input(name, size))
-    maker.kinds[name] = Kind(size)
+    maker.specs[name] = Spec(size)
     return [name]
 
 
@@ -92,7 +92,7 @@ def _nothing(maker: Maker, layer: Described, name: str, given: list[str]) -> lis
 
 def _time_distributed(maker: Maker, layer: Described, name: str, given: list[str]) -> list[str]:
     inner = layer.inner("layer")
-    if inner.kind not in OF_STEPS or not maker.kinds[only(layer, given)].steps:
+    if inner.kind not in OF_STEPS or not maker.specs[only(layer, given)].steps:
         raise ValueError(f"{layer}: expected a sequence, and one of the layers {', '.join(OF_STEPS)}, got {inner.kind}")
     return HANDLERS[inner.kind](maker, Described(inner.kind, layer.name, inner.config, depth=1), name, given)
 
@@ -150,7 +150,7 @@ def _attention(maker: Maker, layer: Described, name: str, given: list[str]) -> l
 def _check_axis(maker: Maker, layer: Described, given: str) -> None:
     """Features alone can be meant."""
     axis: Any = layer.config.data.get("axis", -1)
-    last = 1 + maker.kinds[given].steps - layer.depth
+    last = 1 + maker.specs[given].steps - layer.depth
     if (axis if isinstance(axis, list) else [axis]) not in ([-1], [last]):
         raise ValueError(f"{layer}: axis {axis} is not that of the features, which is {last} or -1")
 

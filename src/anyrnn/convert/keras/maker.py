@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from anyrnn.convert.keras.functions import LINEAR, Function
 from anyrnn.convert.keras.graph import Described, Tensor
-from anyrnn.runtime.layers import Activation, Kind, Layer, elementwise
+from anyrnn.runtime.layers import Activation, Layer, Spec, elementwise
 from anyrnn.runtime.network import Input
 
 Array = npt.NDArray[Any]
@@ -33,7 +33,7 @@ class Maker:
         self.keras2, self.backend = keras2, backend
         self.inputs: list[Input] = []
         self.layers: list[Layer] = []
-        self.kinds: dict[str, Kind] = {}
+        self.specs: dict[str, Spec] = {}
         self.results: dict[Tensor, str] = {}
         """The names that Keras's tensors have here."""
         self._arrays: dict[str, list[tuple[str, Array]]] = {}
@@ -66,10 +66,10 @@ class Maker:
 
     def size(self, name: str) -> int:
         """The features that a layer gives."""
-        return self.kinds[name].size or 0
+        return self.specs[name].size or 0
 
     def put(self, layer: Layer) -> str:
-        self.kinds[layer.name] = layer.gives(*[self.kinds[name] for name in layer.inputs])
+        self.specs[layer.name] = layer.gives(*[self.specs[name] for name in layer.inputs])
         self.layers.append(layer)
         return layer.name
 

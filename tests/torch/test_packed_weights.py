@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn.torch import packed
+from anyrnn.torch import packed_weights
 
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> None:
-    packed.KNOWN.clear()
+    packed_weights.KNOWN.clear()
 
 
 def run(layer: torch.nn.Module, x: torch.Tensor) -> Any:
@@ -21,8 +21,8 @@ def run(layer: torch.nn.Module, x: torch.Tensor) -> Any:
         return layer(x)[0]
 
 
-def known() -> packed.Weights:
-    (weights,) = packed.KNOWN.values()
+def known() -> packed_weights.Weights:
+    (weights,) = packed_weights.KNOWN.values()
     return weights
 
 
@@ -90,7 +90,7 @@ def test_many_new_places_of_one_parameter_are_one_entry() -> None:
         for parameter in layer.parameters():
             parameter.data = parameter.data + k
         run(layer, x)
-    assert len(packed.KNOWN) == 1
+    assert len(packed_weights.KNOWN) == 1
 
 
 def test_a_module_of_inference_mode_in_the_place_of_another() -> None:
@@ -127,16 +127,16 @@ def test_single_rows_leave_what_others_have_packed(features: int, projected: int
 def test_weights_packed_for_one_module_are_gone_with_it() -> None:
     layer, x = anyrnn.torch.GRU(3, 40), torch.randn(5, 2, 3)
     run(layer, x)
-    assert len(packed.KNOWN) == 1
+    assert len(packed_weights.KNOWN) == 1
     del layer
     gc.collect()
-    assert not packed.KNOWN
+    assert not packed_weights.KNOWN
 
 
 def test_modules_of_one_kind_keep_their_own() -> None:
     one, other, x = anyrnn.torch.GRU(3, 40), anyrnn.torch.GRU(3, 40), torch.randn(5, 2, 3)
     first, second = run(one, x), run(other, x)
-    assert len(packed.KNOWN) == 2
+    assert len(packed_weights.KNOWN) == 2
     assert torch.equal(run(one, x), first)
     assert torch.equal(run(other, x), second)
 
@@ -146,10 +146,10 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     run(layers[0], x)
     kept = known().packed
     assert kept is not None
-    monkeypatch.setattr(packed, "MOST_BYTES", 2 * kept.bytes)
+    monkeypatch.setattr(packed_weights, "MOST_BYTES", 2 * kept.bytes)
     for layer in layers:
         run(layer, x)
-    assert len(packed.KNOWN) == 2
+    assert len(packed_weights.KNOWN) == 2
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -161,7 +161,7 @@ def test_only_parameters_without_gradients_are_kept(training: bool) -> None:
         plain = {name: p.detach() * 1.0 for name, p in layer.named_parameters()}
         with torch.no_grad():
             torch.func.functional_call(layer, plain, (x,))
-    assert not packed.KNOWN
+    assert not packed_weights.KNOWN
 
 
 def test_parameters_made_in_inference_mode_have_no_versions() -> None:
@@ -170,4 +170,4 @@ def test_parameters_made_in_inference_mode_have_no_versions() -> None:
         before = layer(x)[0]
         layer.weight_hh_l0[3, 4] += 1.0
         assert not torch.equal(layer(x)[0], before)
-    assert not packed.KNOWN
+    assert not packed_weights.KNOWN

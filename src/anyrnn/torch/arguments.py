@@ -45,7 +45,7 @@ def is_like(example: Tensor, tensor: Any, shape: tuple[int, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class Tensors:
+class Arguments:
     """Of one network and layout. `label` is the module's class, which messages begin with."""
 
     network: Network
