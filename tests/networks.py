@@ -314,7 +314,7 @@ def on_llvm(
     output = around.result((p.steps, p.rows, network.directions * network.output_size))
     last = [around.result(a.shape) for a in _stacked(p.first)] if "last" not in without else []
     reserve = [poisoned(llvm.reserve_bytes(network, name, p.steps * p.rows, p.rows))] if training else []
-    forward = llvm.Shape(
+    forward = llvm.CallShape(
         "training" if training else "inference", name, extent, _strides(x), *_strides([output]),
         _strides(first) or absent, _strides(last) or absent,
     )  # fmt: skip
@@ -334,7 +334,7 @@ def on_llvm(
     d_sources = [np.full_like(a, 0.0 if n in summed else SENTINEL) for n, a in zip(names, sources, strict=True)]
     if "d_sources" in without:
         d_sources = []
-    backward = llvm.Shape(
+    backward = llvm.CallShape(
         "backward", name, extent, _strides(x), _strides(d_outputs)[0] if d_outputs else None, _strides(d_last) or absent,
         _strides(d_first) or absent, (begin, end), _strides(d_x) or (None,) * len(x), bool(d_sources),
         no_first="first" in without,

@@ -262,6 +262,14 @@ def test_where_it_is(variable: str, expected: str, tmp_path: Path, monkeypatch: 
     assert _cache.folder() == Path(expected.format(tmp_path))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="each system has its own place")
+def test_a_relative_place_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_cache.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _cache.folder() == tmp_path / ".cache" / "anyrnn"
+
+
 # kernels
 
 

@@ -18,6 +18,12 @@ def test_nothing_heavy_is_imported():
     assert not set(HEAVY) & set(loaded)
 
 
+def test_wrappers_need_no_docstrings():
+    code = "import anyrnn; from anyrnn.cells.wrappers import residual; print(residual(anyrnn.cells.load('lstm')))"
+    command = [sys.executable, "-OO", "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "<cell residual(lstm)>\n"
+
+
 def test_a_layer_on_numpy_needs_no_torch():
     code = (
         "import sys, numpy as np, anyrnn; anyrnn.Recurrent('gru', 2, 3)(np.zeros((2, 1, 2), 'f')); print('torch' in sys.modules)"

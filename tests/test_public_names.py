@@ -68,6 +68,10 @@ def test_anyrnn():
     assert {*NAMES, *LATER} <= set(anyrnn.__all__)
 
 
+def test_importing_all_takes_no_other_package_its_name():
+    assert [n for n in anyrnn.__all__ if isinstance(getattr(anyrnn, n), types.ModuleType)] == ["cells"]
+
+
 def test_anyrnn_torch():
     standard = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
     assert public(anyrnn.torch) == [*standard, "Recurrent", "RecurrentCell", "RecurrentState", "swap", "swap_back"]

@@ -51,7 +51,8 @@ def folder() -> Path | None:
         elif sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
         else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            wanted = Path(os.environ.get("XDG_CACHE_HOME", ""))
+            base = wanted if wanted.is_absolute() else Path.home() / ".cache"  # as that name's specification has it
     except RuntimeError:  # no home, or none of the user that is named
         return None
     return base / "anyrnn"

@@ -60,15 +60,15 @@ def of_all(layer: Recurrent, lengths: list[int], x: Any, first: list[Any], d_y: 
     def of_states(arrays: list[Any]) -> Any:
         return tuple(a.strides[:2] for a in arrays)
 
-    def call(shape: run.Shape, *arrays: Any) -> None:
+    def call(shape: run.CallShape, *arrays: Any) -> None:
         run.call(net, shape, [a.ctypes.data for a in arrays])
 
     both = (of_sequence(x),), of_sequence(output), of_states(first), of_states(last)
-    call(run.Shape("inference", "float32", whole, *both), x, output, *first, *last, *sources)
+    call(run.CallShape("inference", "float32", whole, *both), x, output, *first, *last, *sources)
     inferred = output.copy()
-    call(run.Shape("training", "float32", whole, *both), x, output, *first, *last, *sources, reserve)
+    call(run.CallShape("training", "float32", whole, *both), x, output, *first, *last, *sources, reserve)
     assert np.array_equal(output, inferred), "training gives other outputs than inference"
-    shape = run.Shape("backward", "float32", whole, *both, (0, whole.steps), (of_sequence(d_x),), gradients=True)
+    shape = run.CallShape("backward", "float32", whole, *both, (0, whole.steps), (of_sequence(d_x),), gradients=True)
     call(shape, x, d_y, *d_last, *d_first, d_x, *sources, *d_sources, reserve)
     named = gradients_by_name(net, layer.parameters, d_sources, layer.dtype)
     return Found(output, last, d_x, d_first, named)

@@ -66,7 +66,7 @@ def test_what_a_model_says_itself_cannot_be_told_of_it(tmp_path):
     network = convert.load(tmp_path / "a.onnx", backend="reference")
     assert network.batch_first
     assert network.layers[0].runner.backend == "reference"
-    with pytest.raises(ValueError, match=r"a.onnx: an ONNX file by itself says how it is made: leave out cell, layers"):
+    with pytest.raises(ValueError, match=r"a.onnx tells by itself how it is made \(an ONNX file\): leave out cell, layers"):
         convert.load(tmp_path / "a.onnx", cell="lstm", layers=2)
     with pytest.raises(ValueError, match="backend should be one of auto, llvm, reference, got 'nonsense'"):
         convert.load(tmp_path / "a.onnx", backend="nonsense")

@@ -25,6 +25,27 @@ def test_published_vectors(counter, key, result):
     assert [int(a[0]) for a in arrays] == result
 
 
+class Narrow(int):
+    """An integer that a signed one of 64 bits holds."""
+
+    def _made(name):
+        def operator(self, other):
+            value = Narrow(getattr(int, name)(self, other))
+            assert 0 <= value < 2**63, f"{name} overflows"
+            return value
+
+        return operator
+
+    __add__, __mul__, __xor__ = map(_made, ("__add__", "__mul__", "__xor__"))
+    __and__, __or__, __lshift__, __rshift__ = map(_made, ("__and__", "__or__", "__lshift__", "__rshift__"))
+
+
+@pytest.mark.parametrize(("counter", "key", "result"), VECTORS)
+def test_no_product_overflows(counter, key, result):
+    """Compilers take signed integers never to overflow: masks that torch's made of a few numbers were others."""
+    assert philox([Narrow(c) for c in counter], key) == result
+
+
 def test_the_threshold_covers_every_probability():
     assert threshold(0.0) == 0
     assert threshold(0.5) == 2**31

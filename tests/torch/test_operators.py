@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import anyrnn.torch
 from anyrnn.sequence.packing import segments
@@ -55,3 +56,26 @@ def test_torch_checks_the_backward_operator(name: str, ragged: bool) -> None:
     for wanted in ([True, True, True], [False, True, False]):
         backward = [*common, reserve, torch.randn_like(output), d_last, number, wanted]
         torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=EVERYTHING)
+
+
+def test_gradients_stand_in_rows_wherever_weights_do() -> None:
+    """As compilers are told, which else read them with the weights' strides."""
+    given = arguments("lstm", True, False)
+    given[2] = [s.t().contiguous().t() if s.dim() == 2 else s for s in given[2]]
+    output, last, reserve = torch.ops.anyrnn.forward(*given)
+    backward = [*given[:-2], reserve, torch.randn_like(output), [None] * len(last), given[-2], [True] * 3]
+    torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=("test_faketensor",))
+    d_sources = torch.ops.anyrnn.backward(*backward)[2]
+    assert all(map(torch.Tensor.is_contiguous, d_sources))
+
+
+def test_a_trace_of_both_calls_says_why_it_needs_no_grad() -> None:
+    layer, x = anyrnn.torch.GRU(D, H), torch.randn(T, N, D)
+    weights = list(layer.parameters())
+    traced = make_fx(lambda x: torch.autograd.grad(layer(x)[0].sum(), weights))(x)
+    with torch.no_grad():
+        found = traced(x)
+    for a, b in zip(found, torch.autograd.grad(layer(x)[0].sum(), weights), strict=True):
+        torch.testing.assert_close(a, b)
+    with pytest.raises(RuntimeError, match=r"kept nothing for it, as gradients are enabled .* runs under `torch.no_grad\(\)`"):
+        traced(x)

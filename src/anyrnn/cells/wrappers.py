@@ -232,7 +232,7 @@ def _made(
     order = like.signature.order if like else (inputs[0][0], *(state.name for state in states))
     hypers = tuple(pair for pair in like.signature.hypers if not _counts(like, *pair)) if like else ()
     papers = [a.paper for a in arguments if isinstance(a, Cell) and a.paper]
-    source = (inspect.getdoc(wrapper) or "").partition("Source: ")[2].splitlines()[0]
+    source = (inspect.getdoc(wrapper) or "").partition("Source: ")[2].partition("\n")[0]  # none under `python -OO`
     return Cell(
         step,
         f"{wrapper.__name__}({', '.join(described)})",

@@ -91,7 +91,7 @@ def _refuse(path: Path, what: str, told: Mapping[str, Any]) -> None:
     """Raises ValueError for what is told of a file that says it itself."""
     wrong = [name for name, value in told.items() if value is not None]
     if wrong:
-        raise ValueError(f"{path}: {what} by itself says how it is made: leave out {', '.join(wrong)}")
+        raise ValueError(f"{path} tells by itself how it is made ({what}): leave out {', '.join(wrong)}")
 
 
 def _with_layer(path: Path, network: Network, wanted: str | None) -> Network:

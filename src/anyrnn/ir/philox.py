@@ -56,10 +56,19 @@ def philox(counter: Sequence[Any], key: tuple[Any, Any]) -> list[Any]:
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        c0, c1, c2, c3 = (p1 >> 32 & WORD) ^ c1 ^ k0, p1 & WORD, (p0 >> 32 & WORD) ^ c3 ^ k1, p0 & WORD
+        (high0, low0), (high1, low1) = _product(c0, MULTIPLIERS[0]), _product(c2, MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
         k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
     return [c0, c1, c2, c3]
+
+
+def _product(word: Any, multiplier: int) -> tuple[Any, Any]:
+    """The upper and the lower word of a product of two. In one piece it would overflow signed integers of 64 bits, of which C's
+    compilers, and so torch's, assume that they never do.
+    """
+    lower = (word & 0xFFFF) * multiplier
+    upper = (word >> 16) * multiplier + (lower >> 16)
+    return upper >> 16, (upper & 0xFFFF) << 16 | lower & 0xFFFF
 
 
 def threshold(probability: float) -> int:

@@ -141,7 +141,7 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
     native, first, states = backends.native(), reserve.first, len(reserve.network.state_sizes)
     extent, dtype = native.Extent(reserve.steps, reserve.rows, counts=reserve.counts), output.dtype.name
     windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
-    shape = native.Shape(
+    shape = native.CallShape(
         which="training" if keep else "inference",
         dtype=dtype,
         extent=extent,
@@ -210,7 +210,7 @@ def _backward_natively(
     windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, counts=reserve.counts), reserve.budget)
     if windows and not weights:
         raise UnsupportedError("backward_data has to have all that a training call keeps; with this memory_budget, call backward")
-    shape = native.Shape(
+    shape = native.CallShape(
         which="backward",
         dtype=arrays.dtype.name,
         extent=native.Extent(steps, rows, not weights, reserve.counts),

@@ -87,7 +87,7 @@ class Stream(Uncopied):
         states = list(self.states.values())
         self._sources = self._layer.sources()
 
-        shape = native.Shape(
+        shape = native.CallShape(
             "inference", self._layer.dtype.name, native.Extent(1, self.batch_size), strides(inputs), strides([output])[0],
             strides(states), strides(states), packed=True,
         )  # fmt: skip

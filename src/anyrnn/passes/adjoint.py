@@ -244,5 +244,6 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
             for source, value in zip(node.inputs, node.row.derivative(g, builder.symbol(index), *symbols), strict=True):
                 give(source, value)
         else:
-            raise UnsupportedError(f"{node.source}: {node.op} of parameters alone has no derivative")
+            what = "a product of parameters alone" if node.op == "affine" else f"{node.op} of parameters alone"
+            raise UnsupportedError(f"{node.source}: {what} is not in the language: declare its result as a parameter of its own")
     return PhaseAdjoint(tuple(builder.nodes), tuple(terms))

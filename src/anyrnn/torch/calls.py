@@ -154,6 +154,9 @@ def check_kept(call: Call, inputs: Tensors, sources: Tensors, reserve: Tensor, b
     """That what the forward call read is still of its shapes and dtype, so that it kept so many bytes. Torch does not count a
     change of `p.data`, by which modules are converted too. Raises: RuntimeError.
     """
+    if bytes > 0 and not reserve.numel():
+        what = "the forward call kept nothing for it, as gradients are enabled and autograd keeps what it needs itself"
+        raise RuntimeError(f"anyrnn: the backward pass cannot run: {what}; a trace of both calls runs under `torch.no_grad()`")
     sizes = [*call.input_sizes, *call.source_shapes]
     found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
     alike = all(t.dtype is inputs[0].dtype for t in (*inputs, *sources))

@@ -137,4 +137,4 @@ def _fake_backward(
     rows = x.shape[1] if counts is None else counts[0]
     d_inputs = [new_sequence(t.shape[-1], t, call.batch_first) for t in inputs] if wanted[0] else []
     d_first = [x.new_empty((call.units, rows, size)) for size in network.state_sizes] if wanted[1] else []
-    return d_inputs, d_first, [torch.empty_like(t) for t in sources] if wanted[2] else []
+    return d_inputs, d_first, [torch.empty_like(t, memory_format=torch.contiguous_format) for t in sources] if wanted[2] else []

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import pytest
 
 from anyrnn.backends.llvm.products import alike_operands
-from anyrnn.backends.llvm.shapes import Key, Operand, in_common_order
+from anyrnn.backends.llvm.shapes import Operand, OperandKey, in_common_order
 from anyrnn.ir.dims import Dim
 
 CASES = range(300)
 
 
-def drawn(seed: int) -> list[list[Key]]:
+def drawn(seed: int) -> list[list[OperandKey]]:
     """Operands of a few sums; one may have an operand twice."""
     choose = random.Random(seed)
-    keys = [Key(name, later, early=name < "c", heads=1) for name in "abcde" for later in (0, 1)][: choose.randint(1, 10)]
+    keys = [OperandKey(name, later, early=name < "c", heads=1) for name in "abcde" for later in (0, 1)][: choose.randint(1, 10)]
     sums = [[choose.choice(keys) for _ in range(choose.randint(1, 5))] for _ in range(choose.randint(1, 4))]
     return [sorted(keys, key=lambda key: not key.early) for keys in sums]
 
@@ -38,7 +38,7 @@ def test_each_sum_has_its_order_among_those_of_all(seed: int) -> None:
 
 
 def test_sums_that_agree_share_all_their_operands() -> None:
-    a, b, c = (Key(name, 0, early=False, heads=1) for name in "abc")
+    a, b, c = (OperandKey(name, 0, early=False, heads=1) for name in "abc")
     assert in_common_order([[b], [a, b, c], [a, c]]) == ([a, b, c], [[b], [a, b, c], [a, c]])
 
 
