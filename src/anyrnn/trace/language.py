@@ -44,6 +44,15 @@ def affine(
     The rows of all gates of an operand are stacked in order of first use: `weight_ih` and `bias_ih` for the input, `weight_hh`
     and `bias_hh` for the state h, `weight_<name>h` for anything else (in a helper function, by the name that it has there). The
     same gate of the same operand, asked for again, is the same weight; gates that are named together are asked for together.
+
+    >>> from anyrnn import Recurrent, State, affine, cell, sigmoid, split, tanh
+    >>> @cell
+    ... def gated(x, h):
+    ...     z, n = split(affine("z n", x, h), 2)
+    ...     h = h + sigmoid(z) * (tanh(n) - h)
+    ...     return h, State(h=h)
+    >>> {name: array.shape for name, array in Recurrent(gated, 3, 4).parameters.items()}
+    {'weight_ih_l0': (8, 3), 'weight_hh_l0': (8, 4), 'bias_ih_l0': (8,), 'bias_hh_l0': (8,)}
     """
     tracer = current("affine")
     gates = gate.split() if isinstance(gate, str) else []
@@ -153,19 +162,37 @@ def vector(name: str, size: Size = "hidden", init: float | Maker | None = None, 
         init: what it begins as: None for the layer's default (uniform within 1/sqrt(hidden)), a number, or a function of a shape
             and a `numpy.random.Generator`, such as those of `anyrnn.weights`.
         trained: False for one that stays as it begins: it has no gradient.
+
+    >>> from anyrnn import Recurrent, State, affine, cell, sigmoid, tanh, vector
+    >>> @cell
+    ... def leaky(x, h):
+    ...     leak = sigmoid(vector("leak", init=-2.0))
+    ...     h = (1 - leak) * h + leak * tanh(affine("n", x, h))
+    ...     return h, State(h=h)
+    >>> Recurrent(leaky, 3, 4).parameters["leak_l0"]
+    array([-2., -2., -2., -2.], dtype=float32)
     """
     return current("vector").parameter(name, (_features(size, "vector"),), init, trained)
 
 
 def scalar(name: str, init: float | Maker | None = None, trained: bool = True) -> Symbol:
-    """A parameter of one number. `init` and `trained` as for `vector`."""
+    """A parameter of one number, such as `exp(scalar("log_rate", init=0.0))`. `init` and `trained` as for `vector`."""
     return current("scalar").parameter(name, (), init, trained)
 
 
 def matrix(
     name: str, rows: Size = "hidden", columns: Size = "hidden", init: float | Maker | None = None, trained: bool = True
 ) -> Symbol:
-    """A parameter matrix, used as `W @ v`. `init` and `trained` as for `vector`."""
+    """A parameter matrix, used as `W @ v`; arithmetic on parameters alone is done once a call. `init` and `trained` as for
+    `vector`.
+
+    >>> from anyrnn import State, affine, cell, matrix, tanh
+    >>> @cell
+    ... def antisymmetric(x, h):
+    ...     W = matrix("W")
+    ...     h = h + 0.1 * tanh(affine("n", x) + (W - W.T) @ h)
+    ...     return h, State(h=h)
+    """
     return current("matrix").parameter(name, (_features(rows, "matrix"), _features(columns, "matrix")), init, trained)
 
 
@@ -173,6 +200,16 @@ def matrix(
 def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterator[None]:
     """Parameters made inside carry `name_` before their names, so that a cell can call another one, or itself, again. `init` is
     what parameters of `affine` inside begin as, by their names without that, as for `cell`.
+
+    >>> from anyrnn import Recurrent, State, affine, cell, cells, scope, tanh
+    >>> @cell
+    ... def twice(x, h, low):
+    ...     with scope("low"):
+    ...         low, _ = cells.rnn_tanh(x, low)
+    ...     h = tanh(affine("n", low, h))
+    ...     return h, State(h=h, low=low)
+    >>> print(*Recurrent(twice, 3, 4).parameters)
+    low_weight_ih_l0 low_weight_hh_l0 weight_lowh_l0 weight_hh_l0 low_bias_ih_l0 low_bias_hh_l0 bias_lowh_l0 bias_hh_l0
     """
     tracer = current("scope")
     before, tracer.prefix = tracer.prefix, f"{tracer.prefix}{name}_"
@@ -340,7 +377,7 @@ def minimum(a: Any, b: Any) -> Symbol:
 
 
 def where(test: Any, a: Any, b: Any) -> Symbol:
-    """a where the test (such as `u > 0`) holds, else b."""
+    """a where the test holds, else b: `where(u > 0, u, exp(u) - 1)`, feature by feature. No gradient goes through the test."""
     return apply("where", test, a, b)
 
 

@@ -22,7 +22,7 @@ AREA = re.compile(r"[^\W\d]\w*\s*\*\s*[^\W\d]")
 @dataclass(frozen=True)
 class Vec:
     """Annotation: a vector of a named size (or a number of features, or a sum such as `"hidden - 1"`), with an initial value if
-    it is a state.
+    it is a state: `def projected(x, h: Vec("proj"), c)`, `def counting(x, h, n: Vec(init=1.0))`.
     """
 
     size: str | int | Dim = "hidden"
@@ -37,7 +37,7 @@ class Vec:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Annotation: a state of one number a sample, such as a step counter."""
+    """Annotation: a state of one number a sample, such as a step counter: `def counted(x, h, t: Scalar())`."""
 
     init: float = 0.0
 
@@ -50,6 +50,14 @@ class Several:
     """Annotation of a starred argument, `*past: Several("delay")`: as many states as a hyper-parameter says (a whole number), or
     as the number given, each a vector. The cell has them as a tuple, and returns as many, `State(past=...)`; in layers they are
     called past1, past2 and so on.
+
+    >>> from anyrnn import Recurrent, Several, State, affine, cell, tanh
+    >>> @cell
+    ... def delayed(x, h, *past: Several("delay"), delay=3):
+    ...     new = tanh(affine("n", x, h=past[-1]))
+    ...     return new, State(h=new, past=(h, *past[:-1]))
+    >>> Recurrent(delayed, 3, 4, delay=2).initial_state(5)
+    RecurrentState(h=[1, 5, 4], past1=[1, 5, 4], past2=[1, 5, 4])
     """
 
     count: str | int
@@ -66,7 +74,8 @@ class Several:
 @dataclass(frozen=True)
 class Step:
     """Annotation: an extra per-step input of `size` features (a number, a named size, or a sum of them as text). One of a single
-    feature counts as that number beside longer vectors.
+    feature counts as that number beside longer vectors: `def timed(x, h, dt: Step(1))`, called as `layer(x, dt=dt)` with
+    [T, N, 1].
     """
 
     size: str | int | Dim = 1
