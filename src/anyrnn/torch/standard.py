@@ -222,6 +222,12 @@ class _StandardCell(RecurrentCell):
 class RNNCell(_StandardCell):
     """A step of an Elman network, with torch.nn.RNNCell's interface and the options of `RecurrentCell` as keywords. A call takes
     an input [N, D] and the state [N, H], zeros by default, and gives the new state [N, H]; without a batch all are without N.
+
+    >>> import torch
+    >>> from anyrnn.torch import RNNCell
+    >>> cell = RNNCell(3, 4, nonlinearity="relu")
+    >>> cell(torch.zeros(5, 3)).shape
+    torch.Size([5, 4])
     """
 
     def __init__(
@@ -245,6 +251,15 @@ class RNNCell(_StandardCell):
 class LSTMCell(_StandardCell):
     """A step of an LSTM, with torch.nn.LSTMCell's interface and the options of `RecurrentCell` as keywords. A call takes an input
     [N, D] and the states (h [N, H], c [N, H]), zeros by default, and gives the new ones; without a batch all are without N.
+
+    >>> import torch
+    >>> from anyrnn.torch import LSTMCell
+    >>> cell, x = LSTMCell(3, 4), torch.zeros(7, 5, 3)  # [T, N, D]
+    >>> state = None
+    >>> for x_t in x:
+    ...     h, c = state = cell(x_t, state)
+    >>> h.shape
+    torch.Size([5, 4])
     """
 
     def __init__(
@@ -256,6 +271,12 @@ class LSTMCell(_StandardCell):
 class GRUCell(_StandardCell):
     """A step of a GRU, with torch.nn.GRUCell's interface and the options of `RecurrentCell` as keywords. A call takes an input
     [N, D] and the state [N, H], zeros by default, and gives the new state [N, H]; without a batch all are without N.
+
+    >>> import torch
+    >>> from anyrnn.torch import GRUCell
+    >>> cell = GRUCell(3, 4)
+    >>> cell(torch.zeros(5, 3), torch.zeros(5, 4)).shape
+    torch.Size([5, 4])
     """
 
     def __init__(
