@@ -230,7 +230,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
 
 def _pass(seen: Seen, program: str, network: Network) -> Pass:
     native = backends.native()
-    extent = native.Extent(seen.steps, seen.rows, counts=seen.counts)
+    extent = native.Extent(seen.steps, seen.rows, seen.counts)
     budgets = native.shares(network.parts, seen.memory_budget if program != "inference" else None)
     parts = list(zip(network.parts, budgets, strict=True))
     ways = [native.way(part, program, seen.dtype, extent, budget) for part, budget in parts]

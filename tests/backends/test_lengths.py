@@ -44,7 +44,7 @@ def of_all(layer: Recurrent, lengths: list[int], x: Any, first: list[Any], d_y: 
     """Both passes over a batch, as the front-ends call them."""
     net, packed, order = layer.network, packing_of(lengths), order_of(lengths)
     step, sample, rows = packed.step, packed.sample, packed.rows
-    whole = Extent(len(packed.counts), rows, counts=packed.counts)
+    whole = Extent(len(packed.counts), rows, packed.counts)
     x, d_y = (np.ascontiguousarray(a[step, sample]) for a in (x, d_y))
     first, d_last = ([np.ascontiguousarray(a[:, order]) for a in some] for some in (first, d_last))
     output, d_x = (np.full_like(a, np.nan) for a in (d_y, x))

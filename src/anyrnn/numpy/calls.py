@@ -139,7 +139,7 @@ def checked(memory: Array | None, needed: int) -> Array:
 
 def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
     native, first, states = backends.native(), reserve.first, len(reserve.network.state_sizes)
-    extent, dtype = native.Extent(reserve.steps, reserve.rows, counts=reserve.counts), output.dtype.name
+    extent, dtype = native.Extent(reserve.steps, reserve.rows, reserve.counts), output.dtype.name
     windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
     shape = native.CallShape(
         which="training" if keep else "inference",
@@ -207,13 +207,13 @@ def _backward_natively(
     else:
         d_inputs = [empty(a.shape, a.dtype) for a in reserve.inputs]
     d_first = arrays.new_states(rows)
-    windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, counts=reserve.counts), reserve.budget)
+    windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, reserve.counts), reserve.budget)
     if windows and not weights:
         raise UnsupportedError("backward_data has to have all that a training call keeps; with this memory_budget, call backward")
     shape = native.CallShape(
         which="backward",
         dtype=arrays.dtype.name,
-        extent=native.Extent(steps, rows, not weights, reserve.counts),
+        extent=native.Extent(steps, rows, reserve.counts, whole=not weights),
         inputs=strides(reserve.inputs),
         output=strides([d_y])[0] if d_y is not None else None,
         first=strides(d_last) if d_last else (None,) * len(d_first),

@@ -142,7 +142,7 @@ def rows_of(x: Tensor, packing: Packing | None) -> int:
 def extent_of(x: Tensor, packing: Packing | None) -> Extent:
     if packing is None:
         return Extent(x.size(0), x.size(1))
-    return Extent(len(packing.counts), packing.rows, counts=packing.counts)
+    return Extent(len(packing.counts), packing.rows, packing.counts)
 
 
 def is_moved(reserve: Tensor) -> bool:

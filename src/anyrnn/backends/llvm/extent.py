@@ -44,10 +44,10 @@ class Extent:
 
     steps: int
     rows: int
-    whole: bool = False
-    """what is kept for a chunk is kept for the whole sequence, so that all of it is still there afterwards"""
     counts: tuple[int, ...] | None = None
     """the rows of each step, never more than of the step before; None: all rows in every step"""
+    whole: bool = False
+    """what is kept for a chunk is kept for the whole sequence, so that all of it is still there afterwards"""
 
     @property
     def chunk(self) -> int:
