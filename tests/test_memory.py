@@ -23,6 +23,7 @@ def test_a_block_is_used_again_when_its_array_is_gone() -> None:
     second = recycler.array(LARGE)
     assert second.ctypes.data != address
     del first
+    assert len(recycler.lent) == 1
     assert recycler.array(LARGE - 5).ctypes.data == address
 
 
