@@ -121,6 +121,27 @@ def test_a_stream_equals_a_sequence_bit_for_bit(random):
     assert all((a == b).all() for a, b in zip(state, last, strict=True))
 
 
+@pytest.mark.parametrize(("sizes", "error", "message"), [
+    ((8, 1.5), TypeError, r"^batch_size should be of type int, got: float$"),
+    ((0, 3), ValueError, r"^steps must be greater than zero$"),
+])  # fmt: skip
+def test_what_is_no_size_has_no_reserve(sizes, error, message):
+    with pytest.raises(error, match=message):
+        make("gru").reserve_size(*sizes)
+
+
+def test_a_product_of_trained_parameters_alone_is_refused_with_a_way_out():
+    @anyrnn.cell
+    def constant(x, h):
+        h = anyrnn.tanh(anyrnn.affine("n", x, h) + anyrnn.matrix("W") @ anyrnn.vector("p"))
+        return h, anyrnn.State(h=h)
+
+    message = r"test_layer.py:\d+: a product of parameters alone has no gradient here: declare .* with trained=False"
+    layer = anyrnn.Recurrent(constant, 3, 4)
+    with pytest.raises(UnsupportedError, match=message):
+        layer(np.zeros((2, 1, 3), np.float32))
+
+
 def test_out_and_memory_are_used(random):
     layer = make("gru", batch_first=True)
     x = random.normal(size=(3, 8, 4))

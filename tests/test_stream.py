@@ -169,7 +169,7 @@ def test_what_no_stream_can_be() -> None:
         ValueError, match=r"^a layer that reads backwards needs whole sequences: it cannot be called step after step$"
     ):
         anyrnn.Recurrent("gru", 3, 6, bidirectional=True).stream()
-    with pytest.raises(ValueError, match=r"^batch_size should be at least 1, got 0$"):
+    with pytest.raises(ValueError, match=r"^batch_size must be greater than zero$"):
         anyrnn.Recurrent("gru", 3, 6).stream(0)
     with pytest.raises(TypeError, match=r"^batch_size should be of type int, got: float$"):
         anyrnn.Recurrent("gru", 3, 6).stream(1.0)  # type: ignore[arg-type]

@@ -408,8 +408,8 @@ def test_layers_that_cannot_be(make, message):
     (lambda n: n.run(np.zeros((3, 2), int), n.initial_state(3)), ValueError, r"rnn: its state h should have shape \(2, 2, 7\)"),
     (lambda n: n.run(np.zeros((3, 2), int), 1), TypeError, "state should be a RecurrentState of each recurrent layer"),
     (lambda n: n.step(np.zeros((3, 2), int)), ValueError, r"x should have shape \[N\], got \(3, 2\)"),
-    (lambda n: n.stream(2).step(np.zeros(3, int)), ValueError, r"the inputs should have 2 rows, got \[3\]: stream"),
-    (lambda n: n.stream(0), ValueError, "batch_size should be at least 1, got 0"),
+    (lambda n: n.stream(2).step(np.zeros(3, int)), ValueError, r"the inputs should have 2 samples, got \[3\]: stream"),
+    (lambda n: n.stream(0), ValueError, "batch_size must be greater than zero"),
 ])  # fmt: skip
 def test_what_calls_refuse(call, error, message):
     with pytest.raises(error, match=message):

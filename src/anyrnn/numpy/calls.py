@@ -13,7 +13,7 @@ from anyrnn._memory import ALIGNMENT, aligned, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
-from anyrnn.numpy.arrays import Arguments, Array, strides, strides_of_units
+from anyrnn.numpy.arguments import Arguments, Array, strides, strides_of_units
 from anyrnn.numpy.packed_weights import Kept
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
@@ -172,7 +172,7 @@ def backward(
     d_more: list[Array],
     weights: bool,
     native: bool,
-    arrays: Arguments,
+    arguments: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states. Those of the parameters, if wanted or made anyway, go to the workspace.
@@ -180,11 +180,11 @@ def backward(
     """
     reserve, network = work.reserve, work.reserve.network
     if not reserve.steps:  # no sample has any
-        work.gradients = {name: np.zeros_like(array, arrays.dtype) for name, array in parameters.items()}
-        return [np.zeros_like(a) for a in reserve.inputs], arrays.new_states(0)
+        work.gradients = {name: np.zeros_like(array, arguments.dtype) for name, array in parameters.items()}
+        return [np.zeros_like(a) for a in reserve.inputs], arguments.new_states(0)
     if native:
-        return _backward_natively(work, d_y, span, d_last, d_more, weights, arrays, parameters)
-    by_unit = [of_unit(network, parameters, *unit, arrays.dtype) for unit in network.units]
+        return _backward_natively(work, d_y, span, d_last, d_more, weights, arguments, parameters)
+    by_unit = [of_unit(network, parameters, *unit, arguments.dtype) for unit in network.units]
     given = (reserve.first, d_y, span, d_last, d_more, reserve.randomness, reserve.rows, reserve.counts, reserve.ends)
     d_inputs, d_first, work.gradients = interpreted.backward(network, reserve.inputs, by_unit, *given)
     return d_inputs, d_first
@@ -197,22 +197,22 @@ def _backward_natively(
     d_last: list[Array] | None,
     d_more: list[Array],
     weights: bool,
-    arrays: Arguments,
+    arguments: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     native, reserve = backends.native(), work.reserve
     network, steps, rows = reserve.network, reserve.steps, reserve.rows
     if reserve.batch is None:
-        d_inputs = [arrays.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
+        d_inputs = [arguments.new_sequence(steps, rows, a.shape[-1]) for a in reserve.inputs]
     else:
         d_inputs = [empty(a.shape, a.dtype) for a in reserve.inputs]
-    d_first = arrays.new_states(rows)
-    windows = native.windows(network, arrays.dtype.name, native.Extent(steps, rows, reserve.counts), reserve.budget)
+    d_first = arguments.new_states(rows)
+    windows = native.windows(network, arguments.dtype.name, native.Extent(steps, rows, reserve.counts), reserve.budget)
     if windows and not weights:
         raise UnsupportedError("backward_data has to have all that a training call keeps; with this memory_budget, call backward")
     shape = native.CallShape(
         which="backward",
-        dtype=arrays.dtype.name,
+        dtype=arguments.dtype.name,
         extent=native.Extent(steps, rows, reserve.counts, whole=not weights),
         inputs=strides(reserve.inputs),
         output=strides([d_y])[0] if d_y is not None else None,
@@ -237,7 +237,7 @@ def _backward_natively(
             native.backward_in_windows(network, shape, work.addresses(d_sources), begin, given, reserve.randomness)
         else:
             native.call(network, shape, work.addresses(d_sources), reserve.randomness)
-        work.gradients = gradients_by_name(network, parameters, d_sources, arrays.dtype, reserve.randomness)
+        work.gradients = gradients_by_name(network, parameters, d_sources, arguments.dtype, reserve.randomness)
     else:
         work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
     return d_inputs, d_first

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anyrnn import backends
-from anyrnn.numpy.arrays import Array
+from anyrnn.numpy.arguments import Array
 from anyrnn.sequence.network import Network
 
 

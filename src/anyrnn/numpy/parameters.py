@@ -14,7 +14,7 @@ from anyrnn.backends.reference import run as reference
 from anyrnn.ir.graph import Parameter
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.ir.philox import Randomness
-from anyrnn.numpy.arrays import neighbours, overlaps_itself, share
+from anyrnn.numpy.arguments import neighbours, overlaps_itself, share
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import check_unmasked
 from anyrnn.trace.initial import Maker
@@ -29,13 +29,13 @@ def initial_parameters(network: Network, hidden_size: int, dtype: np.dtype[Any],
     for layer, direction in network.units:
         for parameter, shape in network.parameters(layer):
             value = np.array((2 * random.random(shape) - 1) * bound)
-            for part, first in own_first_values(parameter, value, network.layer_sizes(layer), lambda: random):
+            for part, first in own_initial_values(parameter, value, network.layer_sizes(layer), lambda: random):
                 part[...] = first
             found[parameter.name + network.suffix(layer, direction)] = np.asarray(value, dtype)
     return found
 
 
-def own_first_values(
+def own_initial_values(
     parameter: Parameter, value: Any, sizes: Mapping[str, int], random: Callable[[], np.random.Generator]
 ) -> Iterator[tuple[Any, float | Array]]:
     """What the cell says of a parameter's first values: parts of `value` (an array or a tensor), and what they begin as.

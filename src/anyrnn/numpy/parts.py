@@ -12,7 +12,7 @@ import numpy as np
 from anyrnn import backends
 from anyrnn._memory import empty
 from anyrnn.numpy import calls, interpreted
-from anyrnn.numpy.arrays import Arguments, Array
+from anyrnn.numpy.arguments import Arguments, Array
 from anyrnn.numpy.calls import Reserve, Workspace
 from anyrnn.sequence.network import merged
 
@@ -70,7 +70,7 @@ def backward(
     d_more: list[Array],
     weights: bool,
     native: bool,
-    arrays: Arguments,
+    arguments: Arguments,
     parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states; those of the parameters, if wanted or made anyway, go to the workspace.
@@ -81,10 +81,10 @@ def backward(
     if network.is_one_call or not reserve.steps:
         if d_y is not None and reserve.batch is not None and of_ends:
             d_y = _at_ends(reserve, d_y)
-        return calls.backward(work, d_y, span, d_last, d_more, weights, native, arrays, parameters)
-    d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arrays.dtype)
+        return calls.backward(work, d_y, span, d_last, d_more, weights, native, arguments, parameters)
+    d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arguments.dtype)
     if of_ends:
-        d = np.zeros((reserve.samples, network.width), arrays.dtype) if d_y is None else d_y
+        d = np.zeros((reserve.samples, network.width), arguments.dtype) if d_y is None else d_y
     elif d_y is not None and reserve.batch is not None:
         d = d_y
     elif d_y is not None:
@@ -100,7 +100,7 @@ def backward(
             [a[of_units] for a in d_more],
             weights,
             native,
-            Arguments(below.network, arrays.dtype, arrays.batch_first),
+            Arguments(below.network, arguments.dtype, arguments.batch_first),
             parameters,
         )
         top = of_ends and layer == network.layers - 1

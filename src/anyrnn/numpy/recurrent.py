@@ -16,7 +16,7 @@ from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
-from anyrnn.numpy.arrays import Arguments, Array, States, given_back, readable, share
+from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
@@ -238,7 +238,7 @@ class Recurrent(Layer):
 
     def _sequence(self, x: Array, joined: bool = False) -> tuple[Array, bool]:
         """The input as [T, N, D], and whether there is a batch. Only where rows of samples are `joined` there may be no step."""
-        view, batched = self._arrays().sequence(x, "x", self.network.input_size)
+        view, batched = self._arguments().sequence(x, "x", self.network.input_size)
         if not len(view) and not joined:
             raise ValueError("x has no steps; a sequence needs at least one")
         return view, batched
@@ -369,12 +369,16 @@ class Recurrent(Layer):
     def reserve_size(self, steps: int, batch_size: int) -> int:
         """Bytes that `forward_training` keeps for sequences of so many steps and samples; a reset counts as one sample more. Of
         residual and merged layers the inputs [T, N, width] are kept beside them, each in an array of its own.
+
+        Raises: TypeError, ValueError for what is no size.
         """
+        check_size("steps", steps)
+        check_size("batch_size", batch_size)
         if self._why_not_native():
             return 0
         return bytes_kept(self.training_network, self.dtype.name, steps * batch_size, batch_size, self.memory_budget)
 
-    def _arrays(self) -> Arguments:
+    def _arguments(self) -> Arguments:
         return Arguments(self.network, self.dtype, self.batch_first)
 
     # forward
@@ -397,10 +401,11 @@ class Recurrent(Layer):
             raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
         if out is not None and return_outputs == "none":
             raise ValueError("out is for the output, and return_outputs='none' asks for none")
-        network, arrays, all_states = self.training_network if keep else self.network, self._arrays(), return_states == "all"
+        arguments, all_states = self._arguments(), return_states == "all"
+        network = self.training_network if keep else self.network
         network = network.with_all_states if all_states else network
         view, batched = self._sequence(x, joined=which is not None and which.cu_seqlens is not None)
-        inputs = [view, *arrays.further(further, view, batched)]
+        inputs = [view, *arguments.further(further, view, batched)]
         draw = None if self._why_not_native() else backends.native().draw
         chances = network.randomness(operator.index(seed), None, draw)
         lasting = None if keep or chances is not None else self._kept
@@ -409,7 +414,7 @@ class Recurrent(Layer):
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
-        first = arrays.states(state, samples, several, "state")
+        first = arguments.states(state, samples, several, "state")
         learned = first is None and network.learned_state
         if learned:
             first = [np.repeat(array, samples, 1) for array in own]
@@ -419,7 +424,7 @@ class Recurrent(Layer):
                 raise ValueError("memory should not share memory with x, the initial states or the parameters")
             read.append(memory)
         of_ends = return_outputs != "all"
-        output = arrays.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
+        output = arguments.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
@@ -433,7 +438,7 @@ class Recurrent(Layer):
         elif network.merge == "separate":
             shown = tuple(np.split(shown, 2, -1))
         if all_states:
-            return shown, arrays.all_given_back(more, batched), reserve
+            return shown, arguments.all_given_back(more, batched), reserve
         states = given_back(last, several)
         if isinstance(state, RecurrentState):
             states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
@@ -443,23 +448,23 @@ class Recurrent(Layer):
         self, reserve: Reserve, output: Array, first: list[Array] | None, all_states: bool, keep: bool, memory: Array | None
     ) -> tuple[list[Array], list[Array]]:
         """Run, filling the output; the last states, and those after all steps if asked for. `first`: as the caller gave them."""
-        arrays, batch, native = self._arrays(), reserve.batch, not self._why_not_native()
+        arguments, batch, native = self._arguments(), reserve.batch, not self._why_not_native()
         if batch is None:
-            last = arrays.new_states(reserve.rows)
-            more = arrays.new_sequences((reserve.steps, reserve.rows)) if all_states else []
+            last = arguments.new_states(reserve.rows)
+            more = arguments.new_sequences((reserve.steps, reserve.rows)) if all_states else []
             parts.forward(reserve, output, [*last, *more], native, keep, memory)
             return last, more
         of_ends = reserve.outputs != "all"
         rows = output if of_ends else empty((reserve.total, output.shape[-1]), self.dtype)
-        after = arrays.new_states(reserve.rows)
-        packed_more = arrays.new_sequences((reserve.total,)) if all_states else []
+        after = arguments.new_states(reserve.rows)
+        packed_more = arguments.new_sequences((reserve.total,)) if all_states else []
         if reserve.steps:
             parts.forward(reserve, rows, [*after, *packed_more], native, keep, memory)
         if of_ends:
             batch.pad_ends(output)
         else:
             batch.put(rows, output)
-        more = arrays.new_sequences(batch.sides) if all_states else []
+        more = arguments.new_sequences(batch.sides) if all_states else []
         for of_rows, of_steps in zip(packed_more, more, strict=True):
             for unit, sequence in zip(of_rows, of_steps, strict=True):
                 batch.put(unit, sequence)
@@ -468,7 +473,7 @@ class Recurrent(Layer):
     def _shown(self, reserve: Reserve, output: Array) -> Any:
         """The output in the caller's layout."""
         if reserve.outputs == "all":
-            return self._arrays().in_layout(output, reserve.batched)
+            return self._arguments().in_layout(output, reserve.batched)
         return output if reserve.several else output[0]
 
     # backward
@@ -550,18 +555,18 @@ class Recurrent(Layer):
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
         check_gradients(self.parameters, gradients, self.dtype, add, reserve.inputs)
-        arrays, batch = self._arrays(), reserve.batch
+        arguments, batch = self._arguments(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
         d_last, d_more = self._cotangents_of_states(reserve, d_state)
         work = Workspace(reserve)
-        rest = (d_more, weights, not self._why_not_native(), arrays, self.parameters)
+        rest = (d_more, weights, not self._why_not_native(), arguments, self.parameters)
         d_all: list[Array] = []
         if batch is None:
             d_inputs, d_first = parts.backward(work, d_y, span, d_last, *rest)
         else:
             d_ends, d_through = (None, None) if d_last is None else batch.cotangents_leaving(d_last)
             d_rows, d_begins = parts.backward(work, d_y, span, d_ends, *rest)
-            d_inputs = [arrays.new_sequence(*batch.sides, d.shape[-1]) for d in d_rows]
+            d_inputs = [arguments.new_sequence(*batch.sides, d.shape[-1]) for d in d_rows]
             for d, rows in zip(d_inputs, d_rows, strict=True):
                 d[...] = 0
                 d[batch.index] = rows
@@ -577,23 +582,23 @@ class Recurrent(Layer):
                     d += of_all[:, -1]  # of resets
         if weights:
             work.gradients = put(self._with_first(work, work.gradients), gradients, add)
-        found: Any = tuple(arrays.in_layout(d, reserve.batched) for d in d_inputs)
+        found: Any = tuple(arguments.in_layout(d, reserve.batched) for d in d_inputs)
         return found if len(found) > 1 else found[0], given_back(d_first, reserve.several), work
 
     def _cotangents_of_states(self, reserve: Reserve, d_state: States | None) -> tuple[list[Array] | None, list[Array]]:
         """Of the last states, or of the states after all steps where they were given back; of packed rows in the latter."""
-        arrays, batch = self._arrays(), reserve.batch
+        arguments, batch = self._arguments(), reserve.batch
         if not reserve.network.graph.more_outputs:
-            return arrays.states(d_state, reserve.rows if batch is None else batch.samples, reserve.several, "d_state"), []
+            return arguments.states(d_state, reserve.rows if batch is None else batch.samples, reserve.several, "d_state"), []
         sides = batch.sides if batch else (reserve.steps, reserve.rows)
-        d_all = arrays.all_cotangents(d_state, *sides, reserve.batched)
+        d_all = arguments.all_cotangents(d_state, *sides, reserve.batched)
         return None, d_all if batch is None else [np.stack([batch.rows_of_cotangent(unit) for unit in d]) for d in d_all]
 
     def _output_cotangent(
         self, reserve: Reserve, d_output: Array | None, d_last_output: Array | None
     ) -> tuple[Array | None, tuple[int, int]]:
         """As kernels take it (of stride zero over steps when only the last one has a cotangent), and the steps that have one."""
-        arrays, batch, steps = self._arrays(), reserve.batch, reserve.steps
+        arguments, batch, steps = self._arguments(), reserve.batch, reserve.steps
         if d_output is not None and d_last_output is not None:
             raise ValueError("give d_output or d_last_output, not both")
         if reserve.outputs == "none" and d_output is not None:
@@ -601,15 +606,15 @@ class Recurrent(Layer):
         if reserve.outputs != "all" and d_last_output is not None:
             raise ValueError("d_last_output is for calls that gave all outputs; give d_output, of those that were given")
         if self.network.merge == "separate":
-            d_output, d_last_output = (_joined(d, arrays.dtype) for d in (d_output, d_last_output))
+            d_output, d_last_output = (_joined(d, arguments.dtype) for d in (d_output, d_last_output))
         if reserve.outputs != "all" and d_output is not None:
-            return readable(arrays.last_cotangent(d_output, reserve.samples, reserve.several, "d_output")), (0, steps)
+            return readable(arguments.last_cotangent(d_output, reserve.samples, reserve.several, "d_output")), (0, steps)
         if d_output is not None:
-            whole = arrays.output_cotangent(d_output, *(batch.sides if batch else (steps, reserve.rows)))
+            whole = arguments.output_cotangent(d_output, *(batch.sides if batch else (steps, reserve.rows)))
             return batch.rows_of_cotangent(whole) if batch else readable(whole), (0, steps)
         if d_last_output is None:
             return None, (0, 0)
-        last = arrays.last_cotangent(d_last_output, reserve.samples, reserve.several, "d_last_output")
+        last = arguments.last_cotangent(d_last_output, reserve.samples, reserve.several, "d_last_output")
         if batch is not None:
             return batch.rows_of_last(last), (0, steps)
         return np.broadcast_to(readable(last), (steps, *last.shape)), (steps - 1, steps)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
-from anyrnn.numpy.arrays import strides
+from anyrnn.numpy.arguments import strides
 from anyrnn.numpy.parameters import own_states
+from anyrnn.sequence.network import check_size
 from anyrnn.sequence.packing import check_unmasked
 
 if TYPE_CHECKING:
@@ -61,10 +62,7 @@ class Stream(Uncopied):
         network = layer.network
         if network.ways != (0,):
             raise ValueError("a layer that reads backwards needs whole sequences: it cannot be called step after step")
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size should be of type int, got: {type(batch_size).__name__}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size should be at least 1, got {batch_size}")
+        check_size("batch_size", batch_size)
         self._layer, self.batch_size = layer, batch_size
         sizes = [(name, shape[0].evaluate(dict(network.sizes))) for name, shape in network.graph.inputs]
         self._inputs = {name: np.zeros((batch_size, size), layer.dtype) for name, size in sizes}
@@ -144,8 +142,8 @@ class Stream(Uncopied):
             raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
         check_unmasked(value, name)
         if value.shape != place.shape:
-            of_rows = "; stream(batch_size=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
-            raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}{of_rows}")
+            hint = "; stream(batch_size=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""
+            raise ValueError(f"{name} should have shape {place.shape}, got {value.shape}{hint}")
         place[...] = value
 
     def _take_further(self, steps: Mapping[str, Array]) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from anyrnn.numpy.arrays import Array
+from anyrnn.numpy.arguments import Array
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Integers, Packing, Segments, StepsGiven
 

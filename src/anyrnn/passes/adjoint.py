@@ -244,6 +244,7 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
             for source, value in zip(node.inputs, node.row.derivative(g, builder.symbol(index), *symbols), strict=True):
                 give(source, value)
         else:
-            what = "a product of parameters alone" if node.op == "affine" else f"{node.op} of parameters alone"
-            raise UnsupportedError(f"{node.source}: {what} is not in the language: declare its result as a parameter of its own")
+            assert node.op == "affine", node.op
+            what = "declare its result as a parameter of its own, or its factors with trained=False"
+            raise UnsupportedError(f"{node.source}: a product of parameters alone has no gradient here: {what}")
     return PhaseAdjoint(tuple(builder.nodes), tuple(terms))

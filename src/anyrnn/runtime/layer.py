@@ -114,7 +114,7 @@ class Layer(ABC):
         """Why it needs whole sequences; empty for a layer that can be called step after step."""
         return ""
 
-    def streamed(self, rows: int) -> Callable[..., Array]:
+    def streamed(self, batch_size: int) -> Callable[..., Array]:
         """The same for one step of so many samples, [N, features]."""
         return lambda *given: self.run(Call(), *given)
 
@@ -132,7 +132,7 @@ class Layer(ABC):
         return given[0].size, given[0].steps
 
     def _fits(self, size: int, given: tuple[Spec, ...]) -> Spec:
-        """The same kind, if the single input has so many features."""
+        """The single input's, if it has so many features."""
         found, steps = self._one(given)
         if found != size:
             raise ValueError(f"{self.name}: expected {size} features, got {found}")

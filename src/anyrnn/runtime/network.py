@@ -239,8 +239,8 @@ class Network:
         """The only output, several by name, or None."""
         return outputs if len(outputs) > 1 else next(iter(outputs.values()), None)
 
-    def _laid_out(self, array: Array, kind: Spec, there: Array | None) -> Array:
-        if not kind.steps:
+    def _laid_out(self, array: Array, spec: Spec, there: Array | None) -> Array:
+        if not spec.steps:
             return array
         if there is not None:
             array = np.where(there, array, np.zeros_like(array))

@@ -10,7 +10,7 @@ import numpy as np
 
 from anyrnn.ir.graph import Graph
 from anyrnn.ir.symbol import Symbol
-from anyrnn.numpy.arrays import Arguments
+from anyrnn.numpy.arguments import Arguments
 from anyrnn.numpy.parameters import taken
 from anyrnn.numpy.recurrent import Recurrent as Runner
 from anyrnn.numpy.state import RecurrentState
@@ -73,7 +73,7 @@ class Recurrent(Layer):
 
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
-        found = [self._sequence((kind,)) for kind in given]
+        found = [self._sequence((spec,)) for spec in given]
         if found != wanted:
             raise ValueError(f"{self.name}: expected inputs of {wanted} features, got {found}")
         return Spec(self.network.width, not self.last)
@@ -97,14 +97,14 @@ class Recurrent(Layer):
             return "it gives the last step alone (without last=True it gives each)"
         return "" if self.network.ways == (0,) else "it reads backwards"
 
-    def streamed(self, rows: int) -> Callable[..., Array]:
-        return _streamed(self.runner, rows)
+    def streamed(self, batch_size: int) -> Callable[..., Array]:
+        return _streamed(self.runner, batch_size)
 
-    def check_state(self, state: Any, rows: int) -> None:
+    def check_state(self, state: Any, batch_size: int) -> None:
         """Raises: TypeError, ValueError for states that are not those of so many samples."""
         if not isinstance(state, RecurrentState):
             raise TypeError(f"{self.name}: its state should be a RecurrentState, got a {type(state).__name__}")
-        Arguments(self.network, self.runner.dtype, False).states(state, rows, True, f"{self.name}: its state")
+        Arguments(self.network, self.runner.dtype, False).states(state, batch_size, True, f"{self.name}: its state")
 
 
 class Formula(Layer):
@@ -134,7 +134,7 @@ class Formula(Layer):
 
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
-        found = [self._one((kind,)) for kind in given]
+        found = [self._one((spec,)) for spec in given]
         if [size for size, _ in found] != wanted or len({steps for _, steps in found}) > 1:
             raise ValueError(f"{self.name}: expected inputs of {wanted} features, got {', '.join(map(str, given))}")
         return Spec(self.network.width, given[0].steps)
@@ -145,8 +145,8 @@ class Formula(Layer):
         steps = [x[None] for x in given]
         return np.asarray(self.runner(steps[0], **_further(self.network, steps))[0][0])
 
-    def streamed(self, rows: int) -> Callable[..., Array]:
-        return _streamed(self.runner, rows)
+    def streamed(self, batch_size: int) -> Callable[..., Array]:
+        return _streamed(self.runner, batch_size)
 
 
 def elementwise(
@@ -217,9 +217,9 @@ def _further(network: Network, given: Sequence[Array]) -> dict[str, Any]:
     return dict(zip([name for name, _ in network.further_inputs], given[1:], strict=True))
 
 
-def _streamed(runner: Runner, rows: int) -> Callable[..., Array]:
+def _streamed(runner: Runner, batch_size: int) -> Callable[..., Array]:
     further = [name for name, _ in runner.network.further_inputs]
-    stream = runner.stream(rows)
+    stream = runner.stream(batch_size)
     return _Steps(stream, further) if further else stream
 
 

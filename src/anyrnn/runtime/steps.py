@@ -129,8 +129,8 @@ class _Joint(Layer):
     """Of several inputs."""
 
     def gives(self, *given: Spec) -> Spec:
-        sizes = [self._one((kind,))[0] for kind in given]
-        if not given or len({kind.steps for kind in given}) > 1:
+        sizes = [self._one((spec,))[0] for spec in given]
+        if not given or len({spec.steps for spec in given}) > 1:
             raise ValueError(f"{self.name}: expected sequences alone or vectors alone, got {', '.join(map(str, given))}")
         return Spec(self._size(sizes), given[0].steps)
 

@@ -70,7 +70,7 @@ class Stream(Uncopied):
             if any(len(array) != self.batch_size for array in values):
                 found = [len(array) for array in values]
                 raise ValueError(
-                    f"the inputs should have {self.batch_size} rows, got {found}: stream(batch_size=...) says how many"
+                    f"the inputs should have {self.batch_size} samples, got {found}: stream(batch_size=N) says how many"
                 )
         if self._interrupted:
             raise interrupted()

@@ -64,8 +64,8 @@ class LookedUp(Recurrent):
         padded[which] = output
         return padded.swapaxes(0, 1)
 
-    def streamed(self, rows: int) -> Callable[..., Array]:
-        return _Steps(self.runner.stream(rows), self._who, self._tables)
+    def streamed(self, batch_size: int) -> Callable[..., Array]:
+        return _Steps(self.runner.stream(batch_size), self._who, self._tables)
 
     def _products(self, given: tuple[Array, ...]) -> list[Array]:
         check_classes(self._who, given[0], len(self._tables[0]))

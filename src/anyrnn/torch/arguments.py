@@ -46,7 +46,9 @@ def is_like(example: Tensor, tensor: Any, shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Of one network and layout. `label` is the module's class, which messages begin with."""
+    """Checks what calls are given, and sees it as the kernels do: of one network and layout. `label` is the module's class, which
+    messages begin with.
+    """
 
     network: Network
     input_size: int

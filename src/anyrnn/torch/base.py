@@ -21,7 +21,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.triton import run as triton
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen
-from anyrnn.numpy.parameters import own_first_values
+from anyrnn.numpy.parameters import own_initial_values
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
 from anyrnn.sequence.options import copied
@@ -298,7 +298,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             for unit, (layer, _) in enumerate(self.network.units):
                 for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
                     values[name] = tensor = torch.empty_like(getattr(self, name)).uniform_(-bound, bound)
-                    for part, first in own_first_values(parameter, tensor, self.network.layer_sizes(layer), _generator):
+                    for part, first in own_initial_values(parameter, tensor, self.network.layer_sizes(layer), _generator):
                         part.copy_(torch.as_tensor(first))
         put(self, values)
 

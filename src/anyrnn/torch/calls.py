@@ -152,7 +152,8 @@ def is_moved(reserve: Tensor) -> bool:
 
 def check_kept(call: Call, inputs: Tensors, sources: Tensors, reserve: Tensor, bytes: int) -> None:
     """That what the forward call read is still of its shapes and dtype, so that it kept so many bytes. Torch does not count a
-    change of `p.data`, by which modules are converted too. Raises: RuntimeError.
+    change of `p.data`, by which modules are converted too; and an operator's forward call that autograd recorded keeps nothing
+    here. Raises: RuntimeError.
     """
     if bytes > 0 and not reserve.numel():
         what = "the forward call kept nothing for it, as gradients are enabled and autograd keeps what it needs itself"

@@ -176,7 +176,7 @@ def vector(name: str, size: Size = "hidden", init: float | Maker | None = None, 
 
 
 def scalar(name: str, init: float | Maker | None = None, trained: bool = True) -> Symbol:
-    """A parameter of one number, such as `exp(scalar("log_rate", init=0.0))`. `init` and `trained` as for `vector`."""
+    """A parameter of one number: `rate = exp(scalar("log_rate", init=0.0))`. `init` and `trained` as for `vector`."""
     return current("scalar").parameter(name, (), init, trained)
 
 
@@ -201,11 +201,15 @@ def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterato
     """Parameters made inside carry `name_` before their names, so that a cell can call another one, or itself, again. `init` is
     what parameters of `affine` inside begin as, by their names without that, as for `cell`.
 
-    >>> from anyrnn import Recurrent, State, affine, cell, cells, scope, tanh
+    >>> from anyrnn import Recurrent, State, affine, cell, scope, tanh
+    >>> @cell
+    ... def once(x, h):
+    ...     h = tanh(affine("n", x, h))
+    ...     return h, State(h=h)
     >>> @cell
     ... def twice(x, h, low):
     ...     with scope("low"):
-    ...         low, _ = cells.rnn_tanh(x, low)
+    ...         low, _ = once(x, low)
     ...     h = tanh(affine("n", low, h))
     ...     return h, State(h=h, low=low)
     >>> print(*Recurrent(twice, 3, 4).parameters)

@@ -173,7 +173,7 @@ def read(
 
 
 MOST_LISTED = 12
-"""Names in a message."""
+"""Of names in a message; of more, how many there are."""
 
 
 def _listed(texts: Mapping[str, Tree] | Sequence[str]) -> str:

@@ -9,8 +9,8 @@ Where registers hold the values of all panels of a group, a row's are computed t
 less features.
 
 A kernel whose operands are partly known before the steps has two uses. When it is `hoisting`, for a chunk of steps at once, it
-makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept. Where that is all, there
-are no strips: what a group begins with for its products takes as long as several samples.
+makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept. Where all sums were
+kept, steps have no strips: what a group begins with for its products takes as long as several samples.
 
 Where there are no products, some rows at a time go through all panels.
 
@@ -154,7 +154,7 @@ class ColumnKernel(Emitter):
         b.end(loop)
 
     def multiply(self) -> None:
-        """Make a group's products, and with them all else."""
+        """Make a group's products strip by strip, and the pointwise work on their sums."""
         self.products.note()
         self.strips()
 

@@ -51,11 +51,11 @@ class Extent:
 
     @property
     def chunk(self) -> int:
-        return _power_of_two_below(CHUNK_ROWS // max(1, self.rows))
+        return _power_of_two_within(CHUNK_ROWS // max(1, self.rows))
 
     @property
     def block(self) -> int:
-        return _power_of_two_below(BLOCK_ROWS // max(1, self.rows))
+        return _power_of_two_within(BLOCK_ROWS // max(1, self.rows))
 
     @cached_property
     def total(self) -> int:
@@ -80,7 +80,7 @@ class Extent:
     @property
     def sum_slots(self) -> int:
         """Slots for what is added up over `SUM_STEPS` steps, a power of two."""
-        steps = _power_of_two_below(2 * self.steps - 1) if self.whole else self.chunks_kept * self.chunk
+        steps = _power_of_two_within(2 * self.steps - 1) if self.whole else self.chunks_kept * self.chunk
         return max(1, steps // SUM_STEPS, self.chunks_kept)
 
     def tables(self, reverse: bool) -> npt.NDArray[np.int64]:
@@ -120,5 +120,6 @@ def _word_for_each(values: npt.NDArray[Any], steps: int) -> npt.NDArray[np.int64
     return words
 
 
-def _power_of_two_below(n: int) -> int:
+def _power_of_two_within(n: int) -> int:
+    """The largest that is no larger; 1 at least."""
     return 1 << max(0, n.bit_length() - 1)

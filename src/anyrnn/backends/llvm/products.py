@@ -121,13 +121,12 @@ class Products:
 
     def _depth(self, operand: Operand, size: Value, is_zero: Value | None) -> Value:
         """How far a product goes: not at all if it was hoisted, or if others are; with zeros as far as what is packed for it."""
-        b, kernel, none = self.b, self.kernel, i64(0)
+        b, none = self.b, i64(0)
         if is_zero is not None:
             size = b.select(is_zero, i64(OF_ZEROS), size, "depth")
         if not operand.foldable:
             return b.select(self.hoisting, none, size, "depth") if self.shaped.inits else size
-        hoisted = b.compare("ne", kernel.word(kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
-        return b.select(self.hoisting, size, b.select(hoisted, none, size, "folded"), "depth")
+        return b.select(self.hoisting, size, b.select(self._hoists(), none, size, "folded"), "depth")
 
     def _begins_at(self, accumulator: Accumulator) -> tuple[Value, Value, Value]:
         """Where the first values of a sum are: the address, bytes from row to row and from panel to panel."""
@@ -398,12 +397,16 @@ class Products:
         return [(advance(start, b.mul(row_bytes, row), "begin"), row_bytes) for start, row_bytes in self.starts[a]]
 
     def are_all_hoisted(self) -> Value:
-        """Whether the sums that may all be hoisted were, so that this call makes no products."""
-        hoisted = self.b.compare("ne", self.kernel.word(self.kernel.layout.header("hoist"), "hoist"), i64(0), "hoisted")
-        return self.b.binary("and", hoisted, self.b.binary("xor", self.hoisting, TRUE), "are_hoisted")
+        """Whether all sums were hoisted, so that this call makes no products; asked where all may be."""
+        return self.b.binary("and", self._hoists(), self.b.binary("xor", self.hoisting, TRUE), "are_all_hoisted")
+
+    def _hoists(self) -> Value:
+        """Whether products with what is known before the steps are made before them."""
+        kernel = self.kernel
+        return self.b.compare("ne", kernel.word(kernel.layout.header("hoist"), "hoist"), i64(0), "hoists")
 
     def _may_be_hoisted(self, a: int) -> bool:
-        """Whether all products of a sum may be while others are made, so that its first values are the sum."""
+        """Whether a sum's products may all have been hoisted where other sums' were not: its first values are the sum then."""
         operands = [o for o in self.shaped.operands if a in o.accumulators]
         has_init = self.shaped.accumulators[a].init is not None
         return has_init and all(o.foldable for o in operands) and not self.shaped.all_may_be_hoisted

@@ -24,7 +24,7 @@ SHARING_WORK = 10_000
 
 @dataclass(frozen=True)
 class Arguments:
-    """Of one network, dtype and layout."""
+    """Checks what calls are given, and sees it as the kernels do: of one network, dtype and layout."""
 
     network: Network
     dtype: np.dtype[Any]
