@@ -388,6 +388,13 @@ def product_of_frozen_parameters(x, h):
     return h, State(h=h)
 
 
+def products_of_trained_parameters(x, h):
+    w, p = matrix("w"), vector("p")
+    q = tanh(affine("g", p))
+    h = tanh(affine("a", x, h) + w @ p + (w.T @ q) * q)
+    return h, State(h=h)
+
+
 def choice_between_equal_numbers(x, h):
     v = affine("a", x, h)
     return where(v > 0, 1.0, 1.0), State(h=tanh(v))

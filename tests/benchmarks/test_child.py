@@ -53,7 +53,7 @@ def test_the_proof_holds_figures_in_blocks_against_figures_alone(settings: Setti
 def test_proofs_are_timed_with_the_references_of_the_row(settings: Settings) -> None:
     row, given = Row("lstm", 5, 3, 4, 6), []
     result = run_row(row, settings)
-    prove(row, settings, result, lambda found: given.append(found.row) or {}, times=2, alone=lambda *asked: 1e9)
+    prove(row, settings, result, lambda found, job: given.append(found.row) or {}, times=2, alone=lambda *asked: 1e9)
     assert given == [row], "the first of the times is the row's own"
 
 

@@ -89,6 +89,14 @@ BROKEN_NODES: dict[str, tuple[list[Node], str]] = {
         [parameter(shape=(*HIDDEN, *INPUT)), Node("transpose", (0,), (*HIDDEN, *INPUT), (), False)],
         r"it must be \[input, hidden\]",
     ),
+    "an outer product of numbers": (
+        [parameter(shape=()), Node("outer", (0, 0), (), (), False)],
+        "needs two vectors of parameters",
+    ),
+    "an outer product of another size": (
+        [parameter(), Node("outer", (0, 0), (*HIDDEN, *INPUT), (), False)],
+        r"has shape \[hidden, input\]; it must be \[hidden, hidden\]",
+    ),
     "a slice of one number": ([SCALAR, Node("slice", (0,), HIDDEN, (Dim(), *HIDDEN))], "takes features of one number"),
     "a slice beyond the end": (
         [vector(), Node("slice", (0,), HIDDEN, (*HIDDEN, *HIDDEN))],

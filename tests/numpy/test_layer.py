@@ -130,13 +130,14 @@ def test_what_is_no_size_has_no_reserve(sizes, error, message):
         make("gru").reserve_size(*sizes)
 
 
-def test_a_product_of_trained_parameters_alone_is_refused_with_a_way_out():
+def test_a_product_in_blocks_of_trained_parameters_is_refused_with_a_way_out():
     @anyrnn.cell
     def constant(x, h):
-        h = anyrnn.tanh(anyrnn.affine("n", x, h) + anyrnn.matrix("W") @ anyrnn.vector("p"))
+        p = anyrnn.vector("p")
+        h = anyrnn.tanh(anyrnn.affine("n", x, h) + anyrnn.tanh(anyrnn.affine("g", p, heads=2)))
         return h, anyrnn.State(h=h)
 
-    message = r"test_layer.py:\d+: a product of parameters alone has no gradient here: declare .* with trained=False"
+    message = r"test_layer.py:\d+: a product in blocks, of parameters alone, has no gradient: declare .* with trained=False"
     layer = anyrnn.Recurrent(constant, 3, 4)
     with pytest.raises(UnsupportedError, match=message):
         layer(np.zeros((2, 1, 3), np.float32))

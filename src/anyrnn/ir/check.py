@@ -149,6 +149,9 @@ def _shape_problem(nodes: Sequence[Node], node: Node, truths: Sequence[bool]) ->
         return _unless(node, node.attributes) if fits else f"needs one number, not {shape_text(shapes[0])}"
     if node.op == "transpose":
         return _unless(node, shapes[0][::-1]) if len(shapes[0]) == 2 else f"needs a matrix, not {shape_text(shapes[0])}"
+    if node.op == "outer":
+        fits = [len(s) for s in shapes] == [1, 1]
+        return _unless(node, (*shapes[0], *shapes[1])) if fits else "needs two vectors of parameters"
     if node.op == "slice":
         return _slice_problem(node, shapes[0])
     assert node.op == "concat", f"no rule for the shape of {node.op}"

@@ -362,6 +362,10 @@ class Builder:
         rows, columns = symbol.shape
         return self.make("transpose", [symbol], (columns, rows))
 
+    def outer(self, left: Symbol, right: Symbol) -> Symbol:
+        """The products of all features of two vectors of parameters, [left, right]."""
+        return self.make("outer", [left, right], (*left.shape, *right.shape))
+
     def size(self, dim: Dim) -> Symbol:
         return self.symbol(self.add(Node("size", (), (), (dim,), False, str(dim), self.source)))
 

@@ -127,3 +127,7 @@ class Interpreter:
 
     def _transpose(self, node: Node, arrays: list[Any]) -> Any:
         return arrays[0].T
+
+    def _outer(self, node: Node, arrays: list[Any]) -> Any:
+        left, right = arrays
+        return left[:, None] * right

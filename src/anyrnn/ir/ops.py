@@ -199,6 +199,7 @@ TABLE: dict[str, Op] = {
         Op("slice", 1, "structure", "{0}", doc="some of the features, or some rows of a parameter"),
         Op("concat", None, "structure", "[{0}]", doc="features of several vectors, one after the other"),
         Op("transpose", 1, "structure", "{0}^\\top", doc="of a parameter matrix"),
+        Op("outer", 2, "structure", "{0} {1}^\\top", doc="of two vectors of parameters: the gradient of a matrix"),
     )
 }
 

@@ -18,6 +18,7 @@ DECLINED = {
     "scale": "it belongs to random choices, which calls that do not train have none of",
     "choose": "it is a random choice, which calls that do not train have none of",
     "cotangent": "it belongs to gradients",
+    "outer": "it belongs to gradients",
     "load": "it belongs to kernels",
     "transpose": "it is of parameters, which are ready before the steps",
 }

@@ -245,6 +245,14 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
                 give(source, value)
         else:
             assert node.op == "affine", node.op
-            what = "declare its result as a parameter of its own, or its factors with trained=False"
-            raise UnsupportedError(f"{node.source}: a product of parameters alone has no gradient here: {what}")
+            terms_of, biases = affine_parts(node)
+            for matrix, operand, transposed, heads in terms_of:
+                if heads > 1:
+                    what = "declare its result as a parameter of its own, or its factors with trained=False"
+                    raise UnsupportedError(f"{node.source}: a product in blocks, of parameters alone, has no gradient: {what}")
+                factor, vector = builder.symbol(matrix), builder.symbol(operand)
+                give(operand, builder.affine([(factor, g, not transposed, 1)]))
+                give(matrix, builder.outer(vector, g) if transposed else builder.outer(g, vector))
+            for bias in biases:
+                give(bias, g)
     return PhaseAdjoint(tuple(builder.nodes), tuple(terms))
