@@ -383,6 +383,11 @@ def product_of_a_parameter(x, h):
     return h, State(h=h)
 
 
+def product_in_blocks_of_a_parameter(x, h):
+    h = tanh(affine("a", x, h, vector("v", "hidden"), heads=2))
+    return h, State(h=h)
+
+
 def product_of_frozen_parameters(x, h):
     h = tanh(affine("a", x, h) + matrix("c", trained=False) @ vector("d", trained=False))
     return h, State(h=h)
@@ -412,10 +417,12 @@ CORNERS = [
 ]  # fmt: skip
 
 
-DECLINED = {product_of_a_parameter: "a product of parameters alone beside others"}
+DECLINED = {product_in_blocks_of_a_parameter: "a product in blocks, of parameters alone, beside others"}
 """What llvm declines, and how it names it."""
-SINGLE = (step_input, no_parameter, transposed_product_of_the_input, normalised_input_as_a_state)
-"""One layer in one direction: an input of every layer, and a state of the input's size."""
+SINGLE = (
+    step_input, no_parameter, transposed_product_of_the_input, normalised_input_as_a_state, product_in_blocks_of_a_parameter,
+)  # fmt: skip
+"""One layer in one direction: an input of every layer, a state of the input's size, and blocks of an even number of features."""
 
 
 @pytest.mark.usefixtures("quick_compile")

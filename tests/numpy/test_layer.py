@@ -304,11 +304,13 @@ def test_a_missing_size_is_named():
 def test_an_explicit_backend_fails_where_an_automatic_one_falls_back():
     @anyrnn.cell
     def beside(x, h):
-        h = anyrnn.tanh(anyrnn.affine("h", x, h, v=anyrnn.vector("v")))
+        h = anyrnn.tanh(anyrnn.affine("h", x, h, v=anyrnn.vector("v"), heads=2))
         return h, anyrnn.State(h=h)
 
     assert anyrnn.Recurrent(beside, 4, 6).backend_name == "reference"
-    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses a product of parameters alone"):
+    with pytest.raises(
+        UnsupportedError, match="backend 'llvm' cannot run this: the cell uses a product in blocks, of parameters"
+    ):
         anyrnn.Recurrent(beside, 4, 6, backend="llvm")
 
 

@@ -181,17 +181,17 @@ def test_steps_that_are_not_there_have_no_weight_whatever_stands_there():
 @cell
 def beside(x, h):
     v = vector("v", "hidden")
-    h = tanh(affine("n", x, h, v))
+    h = tanh(affine("n", x, h, v, heads=2))
     return h, State(h=h)
 
 
 def test_a_product_of_parameters_alone_runs_where_it_can():
-    layer = anyrnn.Recurrent(beside, 5, 7, seed=0)
-    exact = anyrnn.Recurrent(beside, 5, 7, seed=0, backend="reference")
-    x = draw(4, 2, 5)
+    layer = anyrnn.Recurrent(beside, 6, 8, seed=0)
+    exact = anyrnn.Recurrent(beside, 6, 8, seed=0, backend="reference")
+    x = draw(4, 2, 6)
     assert np.abs(layer(x)[0] - exact(x)[0]).max() < 1e-6
-    with pytest.raises(anyrnn.UnsupportedError, match="a product of parameters alone beside others"):
-        anyrnn.Recurrent(beside, 5, 7, backend="llvm")
+    with pytest.raises(anyrnn.UnsupportedError, match="a product in blocks, of parameters alone, beside others"):
+        anyrnn.Recurrent(beside, 6, 8, backend="llvm")
 
 
 def test_classes_go_into_a_cell_whose_input_is_a_state():

@@ -194,12 +194,14 @@ def test_an_explicit_backend_that_cannot_run() -> None:
 
     @anyrnn.cell
     def beside(x, h):
-        h = tanh(affine("h", x, h, v=vector("v")))
+        h = tanh(affine("h", x, h, v=vector("v"), heads=2))
         return h, anyrnn.State(h=h)
 
-    with pytest.raises(UnsupportedError, match="backend 'llvm' cannot run this: the cell uses a product of parameters alone"):
-        anyrnn.torch.Recurrent(beside, D, H, backend="llvm")(x())
-    assert anyrnn.torch.Recurrent(beside, D, H).backend_name == "reference"
+    with pytest.raises(
+        UnsupportedError, match="backend 'llvm' cannot run this: the cell uses a product in blocks, of parameters"
+    ):
+        anyrnn.torch.Recurrent(beside, 4, 6, backend="llvm")(torch.zeros(3, 2, 4))
+    assert anyrnn.torch.Recurrent(beside, 4, 6).backend_name == "reference"
 
 
 def test_a_cell_without_parameters() -> None:

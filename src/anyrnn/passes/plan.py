@@ -84,7 +84,7 @@ def beyond_kernels(nodes: Sequence[Node], spelled: Container[str]) -> str | None
         if not node.per_sample:
             continue
         if node.op == "affine" and any(not nodes[operand].per_sample for _, operand, _, _ in affine_parts(node)[0]):
-            return "a product of parameters alone beside others"
+            return "a product in blocks, of parameters alone, beside others"
         if node.row.kind == "elementwise" and node.op not in spelled and node.op != "choose":
             return f"the op {node.op}"
     return None

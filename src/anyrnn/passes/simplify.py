@@ -22,7 +22,7 @@ from anyrnn.passes.plan import joined_at
 def simplify(graph: Graph) -> Graph:
     """The same function of fewer nodes."""
     nodes, outputs = _unstack(graph.nodes, graph.outputs)
-    for rewrite in (_rewrite_locally, _merge_affines):
+    for rewrite in (_rewrite_locally, _alone, _merge_affines):
         nodes, outputs = _rebuild(nodes, outputs, rewrite)
     return replace(graph, nodes=nodes, outputs=outputs)
 
@@ -31,7 +31,7 @@ def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[N
     """The local rules for a graph whose outputs are `roots`: the nodes, and where each root now is."""
     outputs = tuple((str(root), root) for root in dict.fromkeys(roots))
     kept = tuple(nodes)
-    for rewrite in (_rewrite_locally, _merge_affines):
+    for rewrite in (_rewrite_locally, _alone, _merge_affines):
         kept, outputs = _rebuild(kept, outputs, rewrite)
     return kept, {int(name): index for name, index in outputs}
 
@@ -110,6 +110,21 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
 
 
 NEUTRAL = {"add": ((0, 0.0), (1, 0.0)), "sub": ((1, 0.0),), "mul": ((0, 1.0), (1, 1.0)), "div": ((1, 1.0),)}
+
+
+def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+    """What a sum of products multiplies of parameters alone is a vector, made before the steps, and added to it. In blocks it has
+    no gradient there, and stays.
+    """
+    if node.op != "affine" or not node.per_sample:
+        return None
+    count = len(node.attributes)
+    terms = [(inputs[2 * k], inputs[2 * k + 1], *node.attributes[k]) for k in range(count)]
+    are_alone = [not operand.per_sample and heads == 1 for _, operand, _, heads in terms]
+    if not any(are_alone):
+        return None
+    alone, others = ([t for t, is_alone in zip(terms, are_alone, strict=True) if is_alone == which] for which in (True, False))
+    return builder.affine(others, [*inputs[2 * count :], builder.affine(alone)], node.name)
 
 
 def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:

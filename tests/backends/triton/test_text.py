@@ -54,12 +54,12 @@ def test_every_op_is_spelled() -> None:
 def test_what_cannot_be_run_is_refused() -> None:
     @cell
     def beside(x, h):  # type: ignore[no-untyped-def]
-        h = tanh(affine("h", x, h, v=vector("v")))
+        h = tanh(affine("h", x, h, v=vector("v"), heads=2))
         return h, State(h=h)
 
     x = torch.zeros(3, 2, 4)
     module = anyrnn.torch.Recurrent(beside, 4, 6, backend="triton")
-    with pytest.raises(UnsupportedError, match="the cell uses a product of parameters alone beside others"):
+    with pytest.raises(UnsupportedError, match="the cell uses a product in blocks, of parameters alone, beside others"):
         module(x)
 
 
