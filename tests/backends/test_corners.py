@@ -456,6 +456,16 @@ def test_a_product_of_frozen_parameters_is_added_once() -> None:
     assert_relative(layer(x)[0][0, 0], np.tanh(total_ + c @ d), "llvm float64 against the reference backend", "one step")
 
 
+def test_a_product_of_a_parameter_is_a_part_of_the_sum() -> None:
+    layer = anyrnn.Recurrent(cell(product_of_a_parameter), 2, 3, dtype="float64", seed=1)
+    p, x = layer.parameters, np.ones((1, 1, 2))
+    v = next(array for name, array in p.items() if name.startswith("v_"))
+    total_ = p["weight_ih_l0"] @ x[0, 0] + next(array for name, array in p.items() if name.startswith("weight_v")) @ v
+    total_ += sum(array for name, array in p.items() if name.startswith("bias_"))
+    assert layer.backend_name == "llvm"
+    assert_relative(layer(x)[0][0, 0], np.tanh(total_), "llvm float64 against the reference backend", "one step")
+
+
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("function", [f for f in CORNERS if f not in DECLINED], ids=lambda f: f.__name__)
 def test_all_agree_whatever_is_asked_for(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,9 +250,9 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
                 if heads > 1:
                     what = "declare its result as a parameter of its own, or its factors with trained=False"
                     raise UnsupportedError(f"{node.source}: a product in blocks, of parameters alone, has no gradient: {what}")
-                factor, vector = builder.symbol(matrix), builder.symbol(operand)
-                give(operand, builder.affine([(factor, g, not transposed, 1)]))
-                give(matrix, builder.outer(vector, g) if transposed else builder.outer(g, vector))
+                assert not transposed  # a cell has transposes of matrices as values
+                give(operand, builder.affine([(builder.symbol(matrix), g, True, 1)]))
+                give(matrix, builder.outer(g, builder.symbol(operand)))
             for bias in biases:
                 give(bias, g)
     return PhaseAdjoint(tuple(builder.nodes), tuple(terms))
