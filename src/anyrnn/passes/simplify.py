@@ -31,7 +31,7 @@ def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[N
     """The local rules for a graph whose outputs are `roots`: the nodes, and where each root now is."""
     outputs = tuple((str(root), root) for root in dict.fromkeys(roots))
     kept = tuple(nodes)
-    for rewrite in (_rewrite_locally, _alone, _merge_affines):
+    for rewrite in (_rewrite_locally, _merge_affines):
         kept, outputs = _rebuild(kept, outputs, rewrite)
     return kept, {int(name): index for name, index in outputs}
 
@@ -120,11 +120,12 @@ def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int
         return None
     count = len(node.attributes)
     terms = [(inputs[2 * k], inputs[2 * k + 1], *node.attributes[k]) for k in range(count)]
-    are_alone = [not operand.per_sample and heads == 1 for _, operand, _, heads in terms]
-    if not any(are_alone):
-        return None
-    alone, others = ([t for t, is_alone in zip(terms, are_alone, strict=True) if is_alone == which] for which in (True, False))
-    return builder.affine(others, [*inputs[2 * count :], builder.affine(alone)], node.name)
+    alone: list[tuple[Symbol, Symbol, bool, int]] = []
+    others: list[tuple[Symbol, Symbol, bool, int]] = []
+    for term in terms:
+        _, operand, _, heads = term
+        (others if operand.per_sample or heads > 1 else alone).append(term)
+    return builder.affine(others, [*inputs[2 * count :], builder.affine(alone)], node.name) if alone else None
 
 
 def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
