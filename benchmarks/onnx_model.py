@@ -68,27 +68,32 @@ class Session:
     def call(self) -> Sequence[Array]:
         outputs: Sequence[Array] = self.session.run(None, {**self.x, **self.states})
         if self.streams:
-            self.states = dict(zip(self.state_names, outputs[1:], strict=True))
+            self.states = dict(zip(self.state_names, outputs, strict=True))
         return outputs
 
     def results(self) -> dict[str, Tensor]:
         self.states = dict(self.first)
-        runs = [self.call() for _ in range(STREAM if self.streams else 1)]
-        output = torch.cat([torch.from_numpy(outputs[0]) for outputs in runs])
-        return named(output, [torch.from_numpy(state).clone() for state in runs[-1][1:]])
+        if self.streams:
+            runs = [self.call() for _ in range(STREAM)]
+            steps = [torch.from_numpy(states[0]) for states in runs]
+            return named(torch.cat(steps), [torch.from_numpy(state).clone() for state in runs[-1]])
+        output, *last = map(torch.from_numpy, self.call())
+        return named(output.squeeze(1) if output.dim() > 3 else output, [state.clone() for state in last])
 
 
 def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
-    """Layers one above the other: x [T, N, D] to the output [T, N, S*H] and the last states [L*S, N, H].
+    """Layers one above the other: x [T, N, D] to the output and the last states [L*S, N, H].
 
-    When it streams, the first states are inputs too.
+    With no node that a network can do without: the output of one direction stays [T, 1, N, H], as the last operator gives it, and
+    states of one layer are that operator's own. One that streams takes the first states too, and gives states alone, as the
+    output of its single step is one of them.
     """
     from onnx import TensorProto, helper, numpy_helper
 
     row, network = job.row, job.network
     element = TensorProto.DOUBLE if job.dtype == torch.float64 else TensorProto.FLOAT
     parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
-    constants = [numpy_helper.from_array(np.array([0, 0, -1], np.int64), "flat")]
+    constants = [numpy_helper.from_array(np.array([0, row.samples, -1], np.int64), "flat")]
     nodes, below, last = [], "x", []
     for layer in range(row.layers):
         suffixes = [network.suffix(layer, direction) for direction in range(network.directions)]
@@ -101,18 +106,23 @@ def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
         attributes = {**operator.attributes, "direction": "bidirectional" if network.directions > 1 else "forward"}
         if operator.activations:
             attributes["activations"] = list(operator.activations) * network.directions
-        # y comes as [T, S, N, H]
-        nodes += [
-            helper.make_node(operator.kind, inputs, [f"y{layer}", *ends], hidden_size=row.hidden, **attributes),
-            helper.make_node("Transpose", [f"y{layer}"], [f"turned{layer}"], perm=[0, 2, 1, 3]),
-            helper.make_node("Reshape", [f"turned{layer}", "flat"], [f"output{layer}"]),
-        ]
-        below = f"output{layer}"
+        given = ["" if streams else f"y{layer}", *ends]
+        nodes.append(helper.make_node(operator.kind, inputs, given, hidden_size=row.hidden, **attributes))
+        below = f"y{layer}"
+        if network.directions > 1:  # y comes as [T, S, N, H]
+            nodes.append(helper.make_node("Transpose", [below], [f"turned{layer}"], perm=[0, 2, 1, 3]))
+            below = f"turned{layer}"
+        if network.directions > 1 or layer < row.layers - 1:
+            nodes.append(helper.make_node("Reshape", [below, "flat"], [f"output{layer}"]))
+            below = f"output{layer}"
         last.append(ends)
-    stacked = [f"{state}_last" for state in operator.states]
-    nodes += [helper.make_node("Concat", [ends[k] for ends in last], [name], axis=0) for k, name in enumerate(stacked)]
+    stacked = [*last[0]]
+    if row.layers > 1:
+        stacked = [f"{state}_last" for state in operator.states]
+        nodes += [helper.make_node("Concat", [ends[k] for ends in last], [name], axis=0) for k, name in enumerate(stacked)]
     states = [f"{state}_0" for state in operator.states] if streams else []
     sizes = (len(network.units), row.samples, row.hidden)
+    output = (row.steps, row.samples, 2 * row.hidden) if network.directions > 1 else (row.steps, 1, row.samples, row.hidden)
     graph = helper.make_graph(
         nodes,
         "network",
@@ -121,7 +131,7 @@ def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
             *(helper.make_tensor_value_info(name, element, sizes) for name in states),
         ],
         [
-            helper.make_tensor_value_info(below, element, (row.steps, row.samples, network.directions * row.hidden)),
+            *([] if streams else [helper.make_tensor_value_info(below, element, output)]),
             *(helper.make_tensor_value_info(name, element, sizes) for name in stacked),
         ],
         constants,
