@@ -72,7 +72,7 @@ class Program:
         self.values.append(value)
         return value
 
-    def any(self, size: str | None = "any", named: bool = False) -> Value:
+    def any(self, size: str | None = "any") -> Value:
         """Some value of a size; the newer ones are the likelier."""
         fits = [v for v in self.values if v.size == size or (size == "any" and v.size is not None)]
         chosen: Value = self.draw(st.sampled_from(fits[::-1]))
@@ -208,7 +208,8 @@ def sources(draw: Any, two_stages: bool, reduces: bool, two_sizes: bool) -> str:
     returned = ", ".join(f"{name}=new_{name}" for name in states)
     if counts:
         arguments.append("t: Scalar(init=0.25)")
-        returned += ", t=0.5 * t + 0.25 * sin(mean(h))" if draw(st.booleans()) else ", t=0.5 * t + 0.25"
+        more = draw(st.sampled_from(["", " * sin(mean(h))", " * sin(mean(new_h))"]))
+        returned += f", t=0.5 * t + 0.25{more}"
     body = "".join(f"    {line}\n" for line in program.lines)
     return f"def drawn({', '.join(arguments)}, *, rate=0.5):\n{body}    return {output}, State({returned})\n"
 

@@ -344,6 +344,13 @@ def parts_of_a_state(x, h):
     return h, State(h=h)
 
 
+def number_made_of_the_new_state(x, h, s: Scalar()):
+    """In a rotated loop its cotangent is made for numbers and read by columns of one stage."""
+    a = affine("n", x, h) + s * vector("p")
+    h = tanh(a) * sigmoid(a)
+    return h, State(h=h, s=0.9 * s + total(h))
+
+
 def choice_by_a_counter(x, h, t: Scalar()):
     a = tanh(affine("a", x, h))
     h = where(t > 1.5, a, 0.5 * h + 0.1 * a)

@@ -13,9 +13,11 @@ from anyrnn.passes.simplify import live
 def rotate(body: list[Stage], states: Collection[str]) -> tuple[Stage, Stage, list[Stage]]:
     """Join the last stage of one step with the first stage of the next: (entry, exit, body). `states` are carried."""
     first, last = body[0], body[-1]
-    made_last = {buffer for kernel in last.kernels for _, buffer, _ in kernel.stores}
-    passed = made_last & set(states)
+    made_last = {buffer: kernel.dim for kernel in last.kernels for _, buffer, _ in kernel.stores}
+    passed = made_last.keys() & set(states)
     read = {buffer for stage in body[1:] for kernel in stage.kernels for _, buffer, _ in kernel.loads}
+    for kernel in first.kernels:  # of another size than the kernel that makes it, as a number of the sample is for columns
+        read |= {buffer for _, buffer, _ in kernel.loads if made_last.get(buffer, kernel.dim) != kernel.dim}
     shifted = [_one_step_later(kernel) for kernel in last.kernels]
     joined = _join(shifted, list(first.kernels), passed, passed - read)
     return first, Stage(tuple(shifted)), [Stage(tuple(joined)), *body[1:-1]]
