@@ -898,3 +898,27 @@ def test_a_gate_that_cannot_take_the_input_as_it_is() -> None:
         anyrnn.CellError, match=r"test_options.py:\d+: skip_input: a gate of 3 features cannot take the input's hidden"
     ):
         anyrnn.Recurrent(narrow, 4, 4, skip_input=True)
+
+
+def test_a_skipped_input_is_the_layers_and_not_that_of_a_cell_within() -> None:
+    @anyrnn.cell
+    def two(x, a, b):  # type: ignore[no-untyped-def]
+        with anyrnn.scope("a"):
+            y, s = anyrnn.cells.rnn_tanh(x, a)
+        with anyrnn.scope("b"):
+            y, t = anyrnn.cells.rnn_tanh(y, b)
+        return y, anyrnn.State(a=s.h, b=t.h)
+
+    weights = [name for name in anyrnn.Recurrent(two, 4, 4, skip_input=True).parameters if "weight" in name]
+    assert weights == ["a_weight_hh_l0", "b_weight_ih_l0", "b_weight_hh_l0"]
+
+
+def test_random_choices_are_for_as_many_states_as_their_counter_has_room_for() -> None:
+    @anyrnn.cell
+    def many(x, h, *past: anyrnn.Several(257)):  # type: ignore[no-untyped-def,valid-type]
+        h, past = anyrnn.tanh(anyrnn.affine("n", x, h=past[-1])), (h, *past[:-1])
+        return h, anyrnn.State(h=h, past=past)
+
+    anyrnn.Recurrent(many, 2, 3)
+    with pytest.raises(ValueError, match="cell 'many' has 258 states; random choices are for 256 at most"):
+        anyrnn.Recurrent(many, 2, 3, recurrent_dropout=0.1)

@@ -448,7 +448,6 @@ def test_latex_is_valid(graph: Graph) -> None:
         (Name("Gamma", "always"), r"\mathrm{Gamma}"),
         (Name("peephole_i", "always"), r"\mathrm{peephole}_i"),
         (Name("weight_hr", "always"), r"W_{\mathrm{hr}}"),
-        (Name("deep.W", "always"), r"W^{\mathrm{deep}}"),
         (Name("_", "now"), r"\__t"),
     ],
 )
@@ -464,7 +463,9 @@ def test_latex_names(name: Name, written: str) -> None:
         (Rows("weight_hh", "i", Dim(), HIDDEN[0], True), "W_{ih}"),
         (Rows("bias_mh", "gate", Dim(), HIDDEN[0], False), r"b_{\mathrm{gate},m}"),
         (Rows("weight_ih", "i_f_g_o", Dim(), HIDDEN[0] * 4, True), "W_{ifgo,x}"),
-        (Rows("a.weight_hh", "i", Dim(), HIDDEN[0], False), "W_{ih}^{a}"),
+        (Rows("a_weight_hh", "i", Dim(), HIDDEN[0], False), "W_{ih}^{a}"),
+        (Rows("low_2_bias_ih", "i", Dim(), HIDDEN[0], False), r"b_{ix}^{\mathrm{low},2}"),
+        (Rows("weight_lowh", "i", Dim(), HIDDEN[0], False), r"W_{i,\mathrm{low}}"),
         (Rows("B", None, HIDDEN[0], HIDDEN[0], False), r"{B}_{[\mathrm{hidden}:2 \, \mathrm{hidden}]}"),
     ],
 )

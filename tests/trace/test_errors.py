@@ -553,7 +553,45 @@ def uses_another_trace(x, h):
     return h, State(h=h)
 
 
+def calls_two_parameters_the_same(x, h):
+    g = vector("low_gain")
+    with scope("low"):
+        k = vector("gain")  # HERE
+    h = tanh(affine("n", x, h) * g + k)
+    return h, State(h=h)
+
+
+def calls_two_scopes_the_same(x, h):
+    with scope("a"), scope("b"):
+        g = vector("gain")
+    with scope("a_b"):  # HERE
+        h = tanh(affine("n", x, h) * g)
+    return h, State(h=h)
+
+
+def calls_a_scope_oddly(x, h):
+    with scope("a.b"):  # HERE
+        h = tanh(affine("n", x, h))
+    return h, State(h=h)
+
+
+def calls_a_scope_nothing(x, h):
+    with scope(""):  # HERE
+        h = tanh(affine("n", x, h))
+    return h, State(h=h)
+
+
+def forgets_to_call_numpy(x, h):
+    h = h * np.tanh  # HERE
+    return h, State(h=h)
+
+
 MISTAKES: dict[Callable[..., Any], str] = {
+    calls_two_parameters_the_same: "parameter 'low_gain' is declared twice, in two scopes",
+    calls_two_scopes_the_same: "scope 'a_b': parameters in another scope begin with a_b_ too; rename one",
+    calls_a_scope_oddly: "the name of a scope should be a part of a Python variable's, got 'a.b'",
+    calls_a_scope_nothing: "the name of a scope should be a part of a Python variable's, got ''",
+    forgets_to_call_numpy: "is a ufunc; expected a traced value or a number",
     returns_nothing: r"cell 'returns_nothing' must return `output, State\(\.\.\.\)`; it returned nothing",
     returns_the_state_alone: r"must return `output, State\(\.\.\.\)`; it returned a ",
     returns_a_dictionary: r"must return `output, State\(\.\.\.\)`; it returned a tuple of 2",
@@ -1308,3 +1346,26 @@ def test_an_error_inside_of_a_built_in_cell_begins_with_the_users_line() -> None
     message = r"weight_ih has input columns, but y has hidden features; .* a `scope` around one of them"
     with pytest.raises(CellError, match=rf"^{re.escape(__file__)}:{line}: {message} \(in .*gru.py:\d+\)$"):
         cell(calls_twice).trace()
+
+
+def test_a_bias_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="bias should be a bool or one of both, input, recurrent, none, got 'inputs'"):
+        cells.load("gru").trace(bias="inputs")
+
+
+def test_a_tuple_of_what_cannot_be_hashed() -> None:
+    @cell
+    def sized(x, h, *, sizes=(1,)):
+        return h, State(h=tanh(affine("n", x, h)))
+
+    with pytest.raises(TypeError, match="hyper-parameter 'sizes' of cell 'sized' should be hashable, got a tuple"):
+        sized.trace(sizes=([1],))
+
+
+def test_a_plus_sign_changes_nothing() -> None:
+    @cell
+    def plus(x, h):
+        h = +tanh(+affine("n", x, h))
+        return h, State(h=h)
+
+    assert [node.op for node in plus.trace().nodes].count("add") == 0

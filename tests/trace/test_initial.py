@@ -204,3 +204,22 @@ def test_a_cell_inside_of_another_has_its_own_names() -> None:
 
     with pytest.raises(CellError, match="cell 'lstm' takes x, h, c; got 2 arguments"):
         wrong.trace()
+
+
+def test_what_a_scope_says_of_first_values_ends_with_it() -> None:
+    @cell(init={"bias_ih": 5.0})
+    def inner(x, h):  # type: ignore[no-untyped-def]
+        with anyrnn.scope("s", init={"weight_hh": 0.0}):
+            h = tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    @cell
+    def outer(x, h):  # type: ignore[no-untyped-def]
+        h, _ = inner(x, h)
+        h = tanh(affine("m", x, h))
+        return h, State(h=h)
+
+    parameters = anyrnn.Recurrent(outer, 4, 4, seed=0).parameters
+    assert not parameters["s_weight_hh_l0"].any()
+    assert parameters["s_weight_ih_l0"].any()
+    assert (parameters["bias_ih_l0"] != 5.0).all()

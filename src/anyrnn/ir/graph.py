@@ -79,7 +79,7 @@ class Graph:
     """One step of a cell, or of its adjoint.
 
     `outputs` names values: `y`, then each state's new value under the state's name, then what else each step gives.
-    `inputs` are the per-step inputs (name, shape) in order; the first is `x`.
+    `inputs` are the per-step inputs (name, shape) in order; the first is the input of the layer.
     """
 
     nodes: tuple[Node, ...]
@@ -218,7 +218,7 @@ class Builder:
         """A symbol of this builder from a symbol, a size or a number, which may stand in a NumPy array without axes."""
         from anyrnn.ir.symbol import Symbol
 
-        if type(value).__module__ == "numpy" and value.shape == ():
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
             value = value.item()
         if isinstance(value, Symbol):
             if value.builder is not self:

@@ -151,7 +151,7 @@ GREEK = {
     *("rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
 }
 ACCENTS = {"tilde", "hat", "bar"}
-STACKED = re.compile(r"(?P<scope>(?:.*\.)?)(?P<kind>weight|bias)_(?P<key>.+)h")
+STACKED = re.compile(r"(?:(?P<scope>\w+?)_)?(?P<kind>weight|bias)_(?P<key>.+)h")
 
 
 class Latex:
@@ -164,16 +164,14 @@ class Latex:
 
     def name(self, name: Name) -> str:
         time = {"before": "t-1", "new": "t", "now": "t", "always": ""}[name.when]
-        *scope, base = name.base.split(".")
-        above = [*(self._word(s) for s in scope), *([f"({name.version})"] if name.version else [])]
-        symbol, *below = [part for part in base.split("_") if part] or ["\\_"]
+        symbol, *below = [part for part in name.base.split("_") if part] or ["\\_"]
         if len(symbol) > 1 and symbol.isalnum() and (digits := re.search(r"\d+$", symbol)) and digits.start():
             symbol, below = symbol[: digits.start()], [digits.group(), *below]
         written = {"weight": "W", "bias": "b"}.get(symbol) or self._word(symbol)
         if below and below[0] in ACCENTS:
             written, below = f"\\{below[0]}{{{written}}}", below[1:]
         subscript = self._subscript([*(self._word(p) for p in below), *([time] if time else [])])
-        return written + subscript + (f"^{{{','.join(above)}}}" if above else "")
+        return written + subscript + (f"^{{({name.version})}}" if name.version else "")
 
     @staticmethod
     def _word(word: str) -> str:
@@ -197,7 +195,7 @@ class Latex:
         gate = "".join(gates) if all(len(g) == 1 for g in gates) else ",".join(map(self._word, gates))
         operand = self._word(self.first_input if key == "i" else key)
         both = gate + operand if len(gate) == len(operand) == 1 else f"{gate},{operand}"
-        scope = ",".join(self._word(s) for s in stacked["scope"].split(".") if s)
+        scope = ",".join(map(self._word, stacked["scope"].split("_"))) if stacked["scope"] else ""
         return ("W" if stacked["kind"] == "weight" else "b") + f"_{{{both}}}" + (f"^{{{scope}}}" if scope else "")
 
     # values

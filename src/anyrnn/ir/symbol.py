@@ -67,6 +67,9 @@ class Symbol:
     def __neg__(self) -> Symbol:
         return self.builder.apply("neg", self)
 
+    def __pos__(self) -> Symbol:
+        return self
+
     def __abs__(self) -> Symbol:
         return self.builder.apply("abs", self)
 

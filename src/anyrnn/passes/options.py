@@ -157,8 +157,8 @@ def with_clipped_states(graph: Graph, bounds: Mapping[str, tuple[float, float]])
 
 
 def with_clipped_preactivations(graph: Graph, bound: float) -> Graph:
-    """What activation functions get lies within bounds, where it is made of products and inputs by arithmetic alone. What else
-    reads it gets it as it is.
+    """What activation functions get lies within bounds, where it is made of products and inputs by anything but such functions.
+    What else reads it gets it as it is.
     """
     of_sums: list[bool] = []
     for node in graph.nodes:

@@ -20,6 +20,7 @@ from anyrnn.passes.plan import MOVES
 from anyrnn.passes.simplify import simplify
 from anyrnn.sequence.options import BY_FEATURE, OPTIONS, LayerOptions, first_parameter, is_number
 from anyrnn.trace import Cell
+from anyrnn.trace.cell import check_bias
 from anyrnn.trace.signature import LAYER_ARGUMENTS
 
 
@@ -385,14 +386,10 @@ def check_size(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be greater than zero")
 
 
-BIASES = ("both", "input", "recurrent", "none")
-
-
 def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
     """The checks of torch.nn's constructors, with their types."""
     check_dropout(dropout)
-    if isinstance(bias, str) and bias not in BIASES:
-        raise ValueError(f"bias should be a bool or one of {', '.join(BIASES)}, got {bias!r}")
+    check_bias(bias)
     for name, value in (
         ("bias", bool(bias) if isinstance(bias, str) else bias),
         ("batch_first", batch_first),

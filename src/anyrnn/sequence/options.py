@@ -47,7 +47,7 @@ class LayerOptions:
         clip_state: Bounds of new states, before anything else reads them: a number b for [-b, b], or a pair; of all states that
             are vectors, or by state. No gradient goes to what is beyond. Source: cuDNN's `cudnnRNNSetClip`.
         clip_preactivation: Bound b of what activation functions (sigmoid, tanh, relu, softplus) get, where that is made of
-            products and inputs by arithmetic alone: [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`.
+            products and inputs by anything but those: [-b, b]. No gradient goes to what is beyond. Source: ONNX's `clip`.
         clip_gradient: Bound b of the gradients of states at every step: [-b, b]. Source: Graves 2013, Generating Sequences With
             Recurrent Neural Networks.
         activations: Other functions in the place of a cell's activation functions: `{"tanh": "relu"}`, by name or as functions of
@@ -137,7 +137,10 @@ class LayerOptions:
         found |= {f"weights.{k}": (float(self.weight_dropout),) * layers for k in range(philox.MOST)}
         chosen = self._of_states(graph, "zoneout")
         found |= {chosen[state]: (p,) * layers for state, p in self._zoneouts(graph).items()}
-        return tuple((choice, of_layers) for choice, of_layers in found.items() if any(of_layers))
+        chances = tuple((choice, of_layers) for choice, of_layers in found.items() if any(of_layers))
+        if len(graph.states) > philox.MOST and any(choice.startswith(("recurrent.", "zoneout.")) for choice, _ in chances):
+            raise ValueError(f"cell {graph.name!r} has {len(graph.states)} states; random choices are for {philox.MOST} at most")
+        return chances
 
     def _clips(self, graph: Graph) -> Graph:
         if self.clip_preactivation is not None:

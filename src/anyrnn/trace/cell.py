@@ -141,9 +141,10 @@ class Cell:
             skip_input: the input enters gates as it is, without a product.
             hypers: values for the cell's keyword-only arguments. Floats stay run-time scalars; the others become structure.
 
-        Raises: CellError when the function cannot be traced, naming the line.
+        Raises: CellError when the function cannot be traced, naming the line; ValueError for a `bias` that is none of these.
         """
         values = self.values(hypers)
+        check_bias(bias)
         structure = tuple((name, type(v), None if isinstance(v, float) else v) for name, v in sorted(values.items()))
         biases = bias if isinstance(bias, str) else "both" if bias else "none"
         key = biases, skip_input, structure
@@ -220,7 +221,11 @@ def _wanted(default: Any, value: Any) -> str | None:
         return None if isinstance(value, str) else "text"
     if callable(default) and not isinstance(default, Cell):
         return None if callable(value) and not isinstance(value, Cell) else "a function"
-    return "hashable" if getattr(type(value), "__hash__", None) is None else None
+    try:
+        hash(value)
+    except TypeError:
+        return "hashable"
+    return None
 
 
 def _cell_at(module: str, name: str) -> Any:
@@ -268,8 +273,17 @@ def cell(
     return Cell(function, name or function.__name__, paper, signature_of(function), init or {})
 
 
+BIASES = ("both", "input", "recurrent", "none")
+
+
+def check_bias(bias: bool | str) -> None:
+    """Raises: ValueError for a name that says nothing of biases."""
+    if isinstance(bias, str) and bias not in BIASES:
+        raise ValueError(f"bias should be a bool or one of {', '.join(BIASES)}, got {bias!r}")
+
+
 def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -> ir.Graph:
-    tracer, signature = Tracer(cell.name, bias, skip_input, cell.init), cell.signature_with(hypers)
+    tracer, signature = Tracer(cell.name, bias, cell.init), cell.signature_with(hypers)
     inputs = list(signature.inputs)
     if skip_input:
         inputs[0] = inputs[0][0], (Dim.of("hidden"),)
@@ -278,6 +292,8 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         symbol = tracer.leaf("input", name, shape)
         tracer.operand_keys[symbol.index] = INPUT if position == 0 else name
         arguments.append(symbol)
+    if skip_input:
+        tracer.skipped = arguments[0].index
     for state in signature.states:
         symbol = tracer.leaf("state", state.name, state.shape)
         tracer.operand_keys[symbol.index] = state.name

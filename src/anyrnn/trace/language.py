@@ -109,11 +109,11 @@ def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, rows: D
 @contextmanager
 def _at_work(tracer: Tracer, rule: ProductRule) -> Iterator[None]:
     """Parameters that are declared meanwhile are the rule's."""
-    tracer.rule = rule
+    before, tracer.rule = tracer.rule, rule
     try:
         yield
     finally:
-        tracer.rule = None
+        tracer.rule = before
 
 
 def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], biases: Sequence[Symbol]) -> Symbol:
@@ -216,14 +216,21 @@ def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterato
     low_weight_ih_l0 low_weight_hh_l0 weight_lowh_l0 weight_hh_l0 low_bias_ih_l0 low_bias_hh_l0 bias_lowh_l0 bias_hh_l0
     """
     tracer = current("scope")
-    before, tracer.prefix = tracer.prefix, f"{tracer.prefix}{name}_"
-    tracer.scopes.setdefault(tracer.prefix, None)
+    if not isinstance(name, str) or not name or not f"_{name}".isidentifier():
+        raise CellError(tracer.located(f"the name of a scope should be a part of a Python variable's, got {name!r}"))
+    before, prefix = tracer.prefix, f"{tracer.prefix}{name}_"
+    if tracer.around.setdefault(prefix, before) != before:
+        raise CellError(tracer.located(f"scope {name!r}: parameters in another scope begin with {prefix} too; rename one"))
+    tracer.prefix = prefix
+    tracer.scopes.setdefault(prefix, None)
     if init:
-        tracer.inits.append((tracer.prefix, init))
+        tracer.inits.append((prefix, init))
     try:
         yield
     finally:
         tracer.prefix = before
+        if init:
+            tracer.inits.pop()
 
 
 def apply(op: str, *operands: Any) -> Symbol:
@@ -391,7 +398,9 @@ def stop_gradient(a: Any) -> Symbol:
 
 
 def clip_gradient(a: Any, low: Any, high: Any) -> Symbol:
-    """The same value, whose gradient is clipped to [low, high]: numbers, or vectors of the value's features."""
+    """The same value, whose gradient is clipped to [low, high]: numbers, or vectors of the value's features. Two of one value
+    with the same bounds are one, which clips the sum of what reads either.
+    """
     made = apply("clip_gradient", a, low, high)
     value = made.builder.symbol(made.builder.nodes[made.index].inputs[0])
     if made.shape != value.shape:

@@ -160,11 +160,12 @@ class ProductRule:
 class Tracer(Builder):
     """A Builder that knows the names of the language."""
 
-    def __init__(self, name: str, bias: str, skip_input: bool, init: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, bias: str, init: Mapping[str, Any]) -> None:
         super().__init__()
         self.name = name
         self.bias = bias
-        self.skip_input = skip_input
+        self.skipped: int | None = None
+        """The layer's input, if it enters gates as it is."""
         self.stacks: dict[tuple[str, str], Stacks] = {}
         self.declared: dict[str, Parameter] = {}
         self.prefix = ""
@@ -185,8 +186,12 @@ class Tracer(Builder):
         self.rule: ProductRule | None = None
         """The one that is at work."""
         self.declared_by: dict[str, ProductRule | None] = {}
+        self.declared_in: dict[str, str] = {}
+        """By name, the prefix of the scope."""
         self.scopes: dict[str, object] = {}
         """By prefix, whose they are: a wrapper's, or None for those of cells."""
+        self.around: dict[str, str] = {}
+        """By the prefix of a scope, that of the scope around it."""
         self.operand_keys: dict[int, str] = {}
         """How weights call the inputs and the states: INPUT for x, the argument's name for others."""
 
@@ -307,6 +312,8 @@ class Tracer(Builder):
         if self.declared_by.setdefault(full, self.rule) is not self.rule:
             both = "by the cell and by a wrapper, or by two wrappers of one kind"
             raise CellError(self.located(f"parameter {full!r} is declared twice, {both}"))
+        if self.declared_in.setdefault(full, self.prefix) != self.prefix:
+            raise CellError(self.located(f"parameter {full!r} is declared twice, in two scopes"))
         leaf = self.leaf("parameter", full, shape, per_sample=False)
         return leaf if trained else self.apply("stop_gradient", leaf)
 
@@ -335,10 +342,6 @@ class Tracer(Builder):
             )
         return name
 
-    def skips(self, key: str) -> bool:
-        """Whether an operand enters gates as it is."""
-        return self.skip_input and key == INPUT
-
     def _has_bias(self, key: str) -> bool:
         return self.bias in ("both", "input" if key == INPUT else "recurrent")
 
@@ -365,7 +368,7 @@ class Tracer(Builder):
         known = stacks.sizes.setdefault(gate, size)
         if known != size:
             raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
-        has_weight, has_bias = weight and not self.skips(key), bias and self._has_bias(key)
+        has_weight, has_bias = weight and operand.index != self.skipped, bias and self._has_bias(key)
         return (
             self._rows_of(weight_name, (Dim(), columns), stacks.weight, gate, size) if has_weight else None,
             self._rows_of(bias_name, (Dim(),), stacks.bias, gate, size) if has_bias else None,
