@@ -1,6 +1,7 @@
 """The NumPy front-end: calls, primitives of training, and what it refuses."""
 
 import copy
+import threading
 from functools import partial
 from typing import Any
 
@@ -644,3 +645,92 @@ def test_gradients_of_numbers_are_numbers() -> None:
     gradients = layer.backward(reserve, y)[2]
     assert {name: d.shape for name, d in gradients.items()} == {name: p.shape for name, p in layer.parameters.items()}
     assert gradients["alpha_l0"].shape == ()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "residual": True}], ids=["one call", "layer after layer"])
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_backward_call_is_of_the_parameters_that_the_forward_call_had(backend, options, random):
+    @cell
+    def exponential(x, h):
+        h = tanh(affine("n", x, h) * exp(vector("p")))
+        return h, State(h=h)
+
+    layer = anyrnn.Recurrent(exponential, 5, 5, backend=backend, dtype="float64", seed=1, **options)
+    x = random.normal(size=(4, 2, 5))
+    y, _, reserve = layer.forward_training(x)
+    expected = layer.backward(reserve, y)
+    layer.parameters = {name: np.zeros_like(array) for name, array in layer.parameters.items()}
+    found = layer.backward(reserve, y)
+    assert np.array_equal(found[0], expected[0])
+    assert all(np.array_equal(found[2][name], array) for name, array in expected[2].items())
+    weights_ = layer.backward_weights(layer.backward_data(reserve, y)[2])
+    assert all(np.array_equal(weights_[name], array) for name, array in expected[2].items())
+
+
+@pytest.mark.parametrize(("backend", "budget"), [("llvm", None), ("llvm", 300_000), ("reference", None)])
+def test_first_states_may_be_written_after_a_forward_call(backend, budget, random):
+    layer = anyrnn.Recurrent("rnn_tanh", 3, 8, backend=backend, memory_budget=budget, seed=1)
+    x, state = random.normal(size=(1200, 2, 3)).astype(np.float32), random.normal(size=(1, 2, 8)).astype(np.float32)
+    y, last, reserve = layer.forward_training(x, state)
+    expected = layer.backward(reserve, y)
+    state[...] = last
+    found = layer.backward(reserve, y)
+    assert np.array_equal(found[2]["weight_hh_l0"], expected[2]["weight_hh_l0"])
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_gradients_of_weights_are_new_arrays_each_time(backend, random):
+    layer = make("gru", backend)
+    x = random.normal(size=(5, 2, 4))
+    y, _, reserve = layer.forward_training(x)
+    work = layer.backward_data(reserve, y)[2]
+    first = layer.backward_weights(work)
+    expected = {name: array.copy() for name, array in first.items()}
+    for array in first.values():
+        array[...] = 0
+    assert all(np.array_equal(array, expected[name]) for name, array in layer.backward_weights(work).items())
+
+
+def test_threads_may_ask_for_the_gradients_of_one_workspace():
+    layer = anyrnn.Recurrent("lstm", 64, 128, seed=0, backend="llvm")
+    x = np.random.default_rng(0).standard_normal((50, 32, 64), np.float32)
+    y, _, reserve = layer.forward_training(x)
+    work = layer.backward_data(reserve, y)[2]
+    expected = layer.backward_weights(work)
+    wrong: list[int] = []
+
+    def ask() -> None:
+        for k in range(40):
+            found = layer.backward_weights(work)
+            wrong.extend(k for name in expected if not np.array_equal(found[name], expected[name]))
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not wrong
+
+
+def test_matrices_as_parameters_are_arrays(random):
+    layer, x = make("gru", "reference"), random.normal(size=(4, 7, 4))
+    y, _, reserve = layer.forward_training(x)
+    expected = layer.backward(reserve, y)[2]
+    layer.parameters = {n: p.view(np.matrix) if p.ndim == 2 else p for n, p in layer.parameters.items()}
+    found = layer.backward(layer.forward_training(x)[2], y)[2]
+    assert all(np.array_equal(found[name], array) and type(found[name]) is np.ndarray for name, array in expected.items())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_what_overflows_in_the_parameter_phase_warns_no_more_than_the_steps(backend):
+    @cell
+    def large(x, h):
+        h = tanh(affine("n", x, h) * exp(vector("p", init=100.0)))
+        return h, State(h=h)
+
+    layer = anyrnn.Recurrent(large, 3, 4, backend=backend, seed=0)
+    y, _, reserve = layer.forward_training(np.ones((2, 1, 3), np.float32))
+    layer.backward(reserve, y)

@@ -31,6 +31,8 @@ class Reserve:
     inputs: list[Array]
     first: list[Array] | None
     sources: list[Array]
+    parameters: Mapping[str, Array]
+    """Of all layers: the arrays that the layer had then."""
     batched: bool
     randomness: Randomness | None
     batch: Batch | None = None
@@ -173,18 +175,17 @@ def backward(
     weights: bool,
     native: bool,
     arguments: Arguments,
-    parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states. Those of the parameters, if wanted or made anyway, go to the workspace.
     The output has a cotangent in the steps of `span`; `d_more` are those of what steps give beside it.
     """
     reserve, network = work.reserve, work.reserve.network
     if not reserve.steps:  # no sample has any
-        work.gradients = {name: np.zeros_like(array, arguments.dtype) for name, array in parameters.items()}
+        work.gradients = {name: np.zeros_like(array, arguments.dtype) for name, array in reserve.parameters.items()}
         return [np.zeros_like(a) for a in reserve.inputs], arguments.new_states(0)
     if native:
-        return _backward_natively(work, d_y, span, d_last, d_more, weights, arguments, parameters)
-    by_unit = [of_unit(network, parameters, *unit, arguments.dtype) for unit in network.units]
+        return _backward_natively(work, d_y, span, d_last, d_more, weights, arguments)
+    by_unit = [of_unit(network, reserve.parameters, *unit, arguments.dtype) for unit in network.units]
     given = (reserve.first, d_y, span, d_last, d_more, reserve.randomness, reserve.rows, reserve.counts, reserve.ends)
     d_inputs, d_first, work.gradients = interpreted.backward(network, reserve.inputs, by_unit, *given)
     return d_inputs, d_first
@@ -198,7 +199,6 @@ def _backward_natively(
     d_more: list[Array],
     weights: bool,
     arguments: Arguments,
-    parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     native, reserve = backends.native(), work.reserve
     network, steps, rows = reserve.network, reserve.steps, reserve.rows
@@ -237,17 +237,18 @@ def _backward_natively(
             native.backward_in_windows(network, shape, work.addresses(d_sources), begin, given, reserve.randomness)
         else:
             native.call(network, shape, work.addresses(d_sources), reserve.randomness)
-        work.gradients = gradients_by_name(network, parameters, d_sources, arguments.dtype, reserve.randomness)
+        work.gradients = gradients_by_name(network, reserve.parameters, d_sources, arguments.dtype, reserve.randomness)
     else:
         work.in_two = native.backward_data(network, shape, work.addresses(reserve.sources), reserve.randomness)
     return d_inputs, d_first
 
 
-def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[str, Array]:
-    """Gradients of the parameters, after a backward call without."""
+def backward_weights(work: Workspace) -> dict[str, Array]:
+    """Gradients of the parameters, new arrays, after a backward call without."""
     if work.in_two is None:
-        return work.gradients
-    network, sources = work.reserve.network, work.reserve.sources
-    d_sources = new_gradients(network, sources)
+        return {name: array.copy() for name, array in work.gradients.items()}
+    reserve = work.reserve
+    d_sources = new_gradients(reserve.network, reserve.sources)
     backends.native().backward_weights(work.in_two, work.addresses(d_sources))
-    return gradients_by_name(network, parameters, d_sources, work.reserve.inputs[0].dtype, work.reserve.randomness)
+    of_reserve = reserve.inputs[0].dtype, reserve.randomness
+    return gradients_by_name(reserve.network, reserve.parameters, d_sources, *of_reserve)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from anyrnn import backends
 from anyrnn.numpy.arguments import Array
 from anyrnn.sequence.network import Network
@@ -14,18 +16,18 @@ class Kept:
     """Of one layer: the arrays that steps read, and these packed for the kernels."""
 
     def __init__(self) -> None:
-        self._sources: dict[Network, list[Array]] = {}
+        self._sources: dict[tuple[Network, Any], list[Array]] = {}
         self._packed: dict[Network, Any] = {}
 
     def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
         """Copies and pickles begin with nothing."""
         return Kept, ()
 
-    def sources(self, network: Network, make: Callable[[], list[Array]]) -> list[Array]:
+    def sources(self, network: Network, dtype: np.dtype[Any], make: Callable[[], list[Array]]) -> list[Array]:
         """The arrays that the steps of a network read, which draws nothing."""
-        found = self._sources.get(network)
+        found = self._sources.get((network, dtype))
         if found is None:
-            found = self._sources[network] = make()
+            found = self._sources[network, dtype] = make()
         return found
 
     def memory(self, network: Network) -> Callable[[int], Any]:

@@ -116,7 +116,7 @@ def of_unit(
         check_unmasked(array, f"parameter {name}")
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"parameter {name} should be {dtype} {shape}, got {array.dtype} {array.shape}")
-        result[parameter.name] = array
+        result[parameter.name] = np.asarray(array)  # `*` of matrices is another product
     return result
 
 
@@ -136,7 +136,8 @@ def sources(
             values = reference.parameter_values(network, dtype.type, own)
             chances = None if randomness is None else randomness.at(layer, direction, 0)
             interpreter = Interpreter(np, dtype.type, network.layer_sizes(layer), chances)
-            interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
+            with np.errstate(all="ignore"):  # as the steps are
+                interpreter.run(phase.nodes, values, [w.node for w in phase.computed])
         computed = {w.name: values[w.node] for w in phase.computed}
         found += [np.asarray(own.get(name, computed.get(name)), dtype, "C") for name in network.sources]
     return found
@@ -199,7 +200,8 @@ def gradients_by_name(
         suffix, of_this = network.suffix(layer, direction), of_unit(network, parameters, layer, direction, dtype)
         own = {name: by_source.get(name) for name in of_this}
         if network.plan.phase.computed:
-            own = reference.through_parameter_phase(network, (layer, direction), of_this, by_source, randomness)
+            with np.errstate(all="ignore"):
+                own = reference.through_parameter_phase(network, (layer, direction), of_this, by_source, randomness)
         named |= {name + suffix: d if d is not None else np.zeros_like(of_this[name]) for name, d in own.items()}
     return named
 

@@ -4,7 +4,6 @@ networks are one call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -38,8 +37,8 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         chances = reserve.randomness
         randomness = None if chances is None else part.randomness(chances.seed, chances.places, chances.draw)
         below = Reserve(
-            np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.batched,
-            randomness, batch,
+            np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.parameters,
+            reserve.batched, randomness, batch,
         )  # fmt: skip
         top = of_ends and layer == network.layers - 1
         below.outputs, below.budget, below.kept = reserve.outputs if top else "all", budgets[layer], reserve.kept
@@ -71,7 +70,6 @@ def backward(
     weights: bool,
     native: bool,
     arguments: Arguments,
-    parameters: Mapping[str, Array],
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of the inputs and of the first states; those of the parameters, if wanted or made anyway, go to the workspace.
     See `calls.backward`.
@@ -81,7 +79,7 @@ def backward(
     if network.is_one_call or not reserve.steps:
         if d_y is not None and reserve.batch is not None and of_ends:
             d_y = _at_ends(reserve, d_y)
-        return calls.backward(work, d_y, span, d_last, d_more, weights, native, arguments, parameters)
+        return calls.backward(work, d_y, span, d_last, d_more, weights, native, arguments)
     d = np.zeros((*reserve.inputs[0].shape[:-1], network.width), arguments.dtype)
     if of_ends:
         d = np.zeros((reserve.samples, network.width), arguments.dtype) if d_y is None else d_y
@@ -101,7 +99,6 @@ def backward(
             weights,
             native,
             Arguments(below.network, arguments.dtype, arguments.batch_first),
-            parameters,
         )
         top = of_ends and layer == network.layers - 1
         d_below = _unmerged(d, below.output, network.merge)
@@ -135,11 +132,11 @@ def _at_ends(reserve: Reserve, d_ends: Array) -> Array:
     return d
 
 
-def backward_weights(work: Workspace, parameters: Mapping[str, Array]) -> dict[str, Array]:
-    """Gradients of the parameters, after a backward call without."""
+def backward_weights(work: Workspace) -> dict[str, Array]:
+    """Gradients of the parameters, new arrays, after a backward call without."""
     if not work.parts:
-        return calls.backward_weights(work, parameters)
-    return {name: d for part in work.parts for name, d in calls.backward_weights(part, parameters).items()}
+        return calls.backward_weights(work)
+    return {name: d for part in work.parts for name, d in calls.backward_weights(part).items()}
 
 
 def _unmerged(d: Array, y: Array | None, merge: str) -> Array:

@@ -324,7 +324,7 @@ class Recurrent(Layer):
                 has another one, from the layer's generator.
 
         Returns: the output, the last state, and the reserve for `backward`, or for `backward_data` and `backward_weights`. It
-        refers to x and to the parameters' arrays, which should stay as they are until then.
+        refers to x and to the parameters' arrays, whose numbers should stay as they are until then; the layer may get others.
 
         Raises: before any work, what `forward_inference` does; ValueError for a `memory` that is too small, cannot be written or
         holds what is read, TypeError for a seed that is no integer; UnsupportedError for a `memory_budget` too small, or where no
@@ -410,7 +410,7 @@ class Recurrent(Layer):
         chances = network.randomness(operator.index(seed), None, draw)
         lasting = None if keep or chances is not None else self._kept
         make = partial(sources, network, self.parameters, self.dtype, chances)
-        now = make() if lasting is None else lasting.sources(network, make)
+        now = make() if lasting is None else lasting.sources(network, self.dtype, make)
         own = own_states(network, self.parameters, self.dtype)
         batch = None if which is None else batch_of(network, view, x.shape[:-1], self.batch_first, which, own)
         several, samples = (batched, view.shape[1]) if batch is None else (batched or batch.joined, batch.samples)
@@ -427,9 +427,12 @@ class Recurrent(Layer):
         output = arguments.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
+        if keep and batch is None and kept:
+            kept = [np.array(a, order="C") for a in kept]  # the caller may write the last states there
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places, draw)
-        reserve = Reserve(np.empty(0, np.uint8), network, packed, kept, now, batched, randomness, batch, learned)
+        read_again = packed, kept, now, dict(self.parameters)
+        reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
         reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
         last, more = self._fill(reserve, output, first, all_states, keep, memory)
         shown = self._shown(reserve, output) if out is None else out
@@ -533,8 +536,8 @@ class Recurrent(Layer):
         if not isinstance(workspace, Workspace):
             raise TypeError(f"workspace should be what backward_data gave, got {type(workspace).__name__}")
         self._check_reserve(workspace.reserve)
-        check_gradients(self.parameters, gradients, self.dtype, add, workspace.reserve.inputs)
-        return put(self._with_first(workspace, parts.backward_weights(workspace, self.parameters)), gradients, add)
+        check_gradients(workspace.reserve.parameters, gradients, self.dtype, add, workspace.reserve.inputs)
+        return put(self._with_first(workspace, parts.backward_weights(workspace)), gradients, add)
 
     def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
         """With those of learned first values of states."""
@@ -554,12 +557,12 @@ class Recurrent(Layer):
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
-        check_gradients(self.parameters, gradients, self.dtype, add, reserve.inputs)
+        check_gradients(reserve.parameters, gradients, self.dtype, add, reserve.inputs)
         arguments, batch = self._arguments(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
         d_last, d_more = self._cotangents_of_states(reserve, d_state)
         work = Workspace(reserve)
-        rest = (d_more, weights, not self._why_not_native(), arguments, self.parameters)
+        rest = (d_more, weights, not self._why_not_native(), arguments)
         d_all: list[Array] = []
         if batch is None:
             d_inputs, d_first = parts.backward(work, d_y, span, d_last, *rest)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from anyrnn._cache import remembered
@@ -269,6 +270,8 @@ class BackwardInTwo:
 
     frame: Frame
     scratch: Scratch
+    lock: Lock = field(default_factory=Lock)
+    """for threads that ask for gradients of one call at once: they share the frame"""
 
 
 def backward_data(
@@ -286,5 +289,6 @@ def backward_data(
 
 def backward_weights(work: BackwardInTwo, addresses: Sequence[int]) -> None:
     """The sources' gradients alone, of what `backward_data` has left."""
-    work.frame.phases(steps=False, gradients=True)
-    work.frame.call(addresses, work.scratch)
+    with work.lock:
+        work.frame.phases(steps=False, gradients=True)
+        work.frame.call(addresses, work.scratch)
