@@ -58,6 +58,21 @@ def test_a_single_number_is_seen(name: str, dtype: torch.dtype) -> None:
         assert not torch.equal(run(layer, x), before), place
 
 
+def test_the_lowest_bit_of_the_last_number_is_seen() -> None:
+    """It is looked at last, and half of all hashes are even."""
+    layer, x = anyrnn.torch.RNN(31, 40), torch.zeros(2, 2, 31)
+    x[..., -2:] = 1.0
+    for parameter in layer.parameters():
+        parameter.data.zero_()
+    weight = layer.weight_ih_l0.data
+    weight[-1, -2] = -1.0
+    for number in torch.rand(20).tolist():
+        weight[0, 0], weight[-1, -1] = number, 1.0
+        assert run(layer, x)[0, 0, -1] == 0
+        weight[-1, -1] = 1.0 + 2.0**-23
+        assert run(layer, x)[0, 0, -1] != 0
+
+
 @pytest.mark.parametrize(("kind", "hidden"), [("LSTM", 384), ("LSTM", 192), ("RNN", 384)])
 @pytest.mark.parametrize(
     "change",

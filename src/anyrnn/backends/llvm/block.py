@@ -93,7 +93,7 @@ def last_of(state: str) -> str:
 
 
 def masks_of(choice: str) -> str:
-    """The name of the buffer with the masks of a random choice, see `choices`; no cell's value can have it."""
+    """The name of the buffer with the masks of a random choice, see `mask_bits`; no cell's value can have it."""
     return f"masks.{choice}"
 
 

@@ -151,7 +151,7 @@ class Copies:
         rest = b.loop("rest", whole, count, 1, [("print", total)])
         word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
         (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, "i64", "word"), "print")])
-        return b.binary("or", total, i64(1), "print")
+        return b.select(b.compare("eq", total, i64(0)), i64(1), total, "print")  # zero is of nothing that is packed
 
     def _pack_rows(
         self, b: Function, target: Value, source: Value, row_bytes: Value, left: Value, depth: Value, k_bytes: Value, width: Value

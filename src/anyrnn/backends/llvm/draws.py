@@ -1,4 +1,4 @@
-"""Emits the drawing of random choices, of which kernels then read the masks, see `choices`."""
+"""Emits the drawing of random choices, of which kernels then read the masks, see `mask_bits`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ it holds: they are cut into pieces then, and the next piece is fetched meanwhile
 their strips have many anyway. Processors that multiply vectors of 64 bytes as fast as shorter ones want more too; on some of them
 only if there is more than one block.
 
-A single row of a training call may be multiplied by weights that are not packed, but read in squares where they stand.
+A single row may be multiplied by weights that are not packed, but read in squares where they stand.
 """
 
 from __future__ import annotations

@@ -113,10 +113,10 @@ OPTIMISATION = 2
 def _target_machine() -> Any:
     import llvmlite.binding as llvm
 
-    flags = llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu="", features=f"{flags},-prefer-256-bit" if flags else "", opt=OPTIMISATION
-    )
+    features = llvm.get_host_cpu_features()
+    flags = [features.flatten(), *(["-prefer-256-bit"] if features.get("sse2") else [])]
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu="", features=",".join(filter(None, flags)), opt=OPTIMISATION)
 
 
 def parse(module: Module | str) -> Any:
