@@ -297,3 +297,18 @@ def test_a_forked_child(request: pytest.FixtureRequest) -> None:
         assert child.exitcode == 0
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert torch.equal(layer(x)[0], y)  # the parent goes on
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_all_states_may_be_changed_in_place(batch_first: bool) -> None:
+    layer = anyrnn.torch.Recurrent("gru", 3, 4, batch_first=batch_first)
+    _, states = layer(torch.randn(2, 5, 3), return_states="all")
+    expected = states.detach() * 2
+    assert torch.equal(states.mul_(2), expected)
+
+
+def test_gradients_of_a_cells_input_may_be_changed_in_place() -> None:
+    made = anyrnn.torch.GRUCell(3, 4)
+    x = torch.randn(2, 3, requires_grad=True)
+    (d_x,) = torch.autograd.grad(made(x).square().sum(), x, create_graph=True)
+    assert d_x.mul_(2).shape == x.shape

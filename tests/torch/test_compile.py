@@ -294,3 +294,20 @@ def test_an_exported_program_in_forward_mode() -> None:
     torch.testing.assert_close(ours, theirs)
     assert theirs.abs().max() > 0
     assert torch.equal(y, layer(x)[0])  # by kernels, as ever
+
+
+def test_first_states_of_as_many_samples_as_there_are_can_be_exported() -> None:
+    class Given(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = anyrnn.torch.GRU(3, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            output: torch.Tensor = self.layer(x, self.layer.initial_state(x.size(1)))[0]
+            return output
+
+    module = Given().eval()
+    samples = torch.export.Dim("samples", min=1, max=64)
+    program = torch.export.export(module, (torch.zeros(5, 2, 3),), dynamic_shapes=({1: samples},))
+    x = torch.randn(5, 7, 3)
+    torch.testing.assert_close(program.module()(x), module(x))

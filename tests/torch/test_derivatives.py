@@ -264,3 +264,19 @@ def test_transforms_of_a_backward_pass_alone(name: str, before: int) -> None:
         results.append([tangent, many])
     for a, b in zip(*results, strict=True):
         assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_batched_cotangents_keep_the_graph_that_is_asked_for() -> None:
+    found = []
+    for backend in ("llvm", "reference"):
+        torch.manual_seed(0)
+        layer = anyrnn.torch.Recurrent("gru", D, H, dtype=torch.float64, backend=backend)
+        x = draw(T, N, D).requires_grad_()
+        y = layer(x)[0]
+        count = y.numel()
+        each = torch.eye(count, dtype=torch.float64).view(count, *y.shape)
+        (jacobian,) = torch.autograd.grad(y, x, each, is_grads_batched=True, create_graph=True)
+        (y.sum() + jacobian.square().sum()).backward()
+        found.append([jacobian.detach(), x.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

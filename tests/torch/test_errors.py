@@ -422,3 +422,72 @@ def test_a_symbolic_trace_takes_a_layer_whole() -> None:
     assert torch.equal(torch.fx.GraphModule(model, graph)(given)[0], model(given)[0])
     with pytest.raises(TypeError, match=r"got Proxy; torch.fx should not trace into it: give it a Tracer whose is_leaf_module"):
         torch.fx.symbolic_trace(model)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_parameter_on_another_device_is_named(frozen: bool) -> None:
+    """As of a module that was loaded in half."""
+    with torch.device("meta"):
+        layer = anyrnn.torch.GRU(3, 4)
+    some = anyrnn.torch.GRU(3, 4).state_dict()
+    del some["weight_hh_l0"]
+    layer.load_state_dict(some, strict=False, assign=True)
+    if frozen:
+        layer.eval().freeze()
+    message = "GRU: weight_hh_l0: expected a strided tensor on cpu, got one of torch.strided on meta"
+    with pytest.raises(RuntimeError, match=message):
+        layer(torch.zeros(5, 2, 3))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_parameter_is_named() -> None:
+    layer = anyrnn.torch.GRU(3, 4)
+    layer.weight_hh_l0 = torch.nn.Parameter(layer.weight_hh_l0.detach().to_sparse())
+    with pytest.raises(RuntimeError, match=r"weight_hh_l0: expected a strided tensor on cpu, got one of torch\.sparse_coo"):
+        layer(torch.zeros(5, 2, 3))
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_an_input_of_another_shape_since_the_forward_call(calls: int) -> None:
+    """As many rows of states as there were; later calls are remembered ones."""
+    layer = anyrnn.torch.GRU(3, 4)
+    for _ in range(calls):
+        x = torch.randn(5, 2, 3)
+        y = layer(x)[0]
+        if _ < calls - 1:
+            y.sum().backward()
+    x.data = torch.randn(11, 1, 3)
+    with pytest.raises(RuntimeError, match="an input or a parameter has another shape, dtype or device than in the forward call"):
+        y.square().sum().backward()
+
+
+def test_a_slip_in_a_name_is_told_for_packed_sequences_too() -> None:
+    given = torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 3)])
+    with pytest.raises(TypeError, match=r"has no per-step input 'lenghts' \(did you mean 'lengths'\?\)"):
+        anyrnn.torch.GRU(3, 4)(given, lenghts=[4])
+
+
+def test_an_input_without_numbers_has_no_mask_value() -> None:
+    layer = anyrnn.torch.GRU(3, 4, device="meta")
+    with pytest.raises(ValueError, match="mask_value looks at the input's numbers, and a tensor on the meta device has none"):
+        layer(torch.zeros(5, 2, 3, device="meta"), mask_value=0.0)
+
+
+def test_parameters_without_an_inverse_are_refused_before_any_change() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, w: torch.Tensor) -> torch.Tensor:
+            return 2 * w
+
+    layer = anyrnn.torch.GRU(3, 4)
+    before = layer.weight_ih_l0.detach().clone()
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", Twice())
+    with pytest.raises(TypeError, match="weight_hh_l0 is parametrised by Twice, which has no right_inverse"):
+        layer.reset_parameters()
+    assert torch.equal(layer.weight_ih_l0, before)
+
+
+@pytest.mark.parametrize(("name", "value"), [("dropout", 0.5), ("memory_budget", 10**9), ("batch_first", True)])
+def test_cells_refuse_what_layers_alone_heed_later_too(name: str, value: Any) -> None:
+    made = anyrnn.torch.RecurrentCell("gru", 3, 4)
+    with pytest.raises(AttributeError, match=f"{name} is for sequences, and a cell takes single steps"):
+        setattr(made, name, value)

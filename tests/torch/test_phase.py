@@ -367,3 +367,19 @@ def test_calls_of_every_mode_follow_each_other(name: str) -> None:
                     layer(x, **further)
                     layer(x, mask=mask, **further)
                     layer(x, lengths=[40, 3], **further)
+
+
+def test_a_copy_of_a_frozen_module_with_parametrisations_keeps_nothing_of_the_first() -> None:
+    layer = anyrnn.torch.Recurrent("antisymmetric_rnn", 3, 4).eval()
+    torch.nn.utils.parametrizations.weight_norm(layer, "weight_ih_l0")
+    layer.freeze()
+    x = torch.randn(5, 2, 3)
+    with torch.no_grad():
+        before = layer(x)[0]
+        for changes in range(1, 5):  # one of which makes the copy's count that of the first
+            other = copy.deepcopy(layer)
+            assert torch.equal(other(x)[0], before)
+            other = copy.deepcopy(layer)
+            for _ in range(changes):
+                other.W_l0.mul_(3)
+            assert not torch.equal(other(x)[0], before)

@@ -538,5 +538,5 @@ def test_what_was_converted_since_the_forward_call_is_refused(convert: Callable[
         layer(x)[0].sum().backward()
     output = layer(x)[0]
     convert(layer, x)
-    with pytest.raises(RuntimeError, match="an input or a parameter has another shape or dtype than in the forward call"):
+    with pytest.raises(RuntimeError, match="an input or a parameter has another shape, dtype or device than in the forward call"):
         output.sum().backward()

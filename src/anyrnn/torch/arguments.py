@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,14 @@ class Arguments:
 
     def further(self, steps: dict[str, Tensor], input: Tensor, weight: Tensor) -> list[Tensor]:
         """The cell's further per-step inputs, checked, in the layout of the input."""
+        self.check_names(steps)
+        sizes = dict(self.network.further_inputs)
+        for name, size in sizes.items():
+            self._check_further(steps[name], name, (*input.shape[:-1], size), weight)
+        return [steps[name] for name in sizes]
+
+    def check_names(self, steps: Mapping[str, Any]) -> None:
+        """That per-step inputs are those of the cell. Raises: TypeError."""
         names, who = dict(self.network.further_inputs), f"{self.label}: the cell {self.network.graph.name!r}"
         unknown = steps.keys() - names.keys()
         if unknown:
@@ -128,9 +136,6 @@ class Arguments:
         missing = [name for name in names if steps.get(name) is None]
         if missing:
             raise TypeError(f"{who} needs the per-step input {missing[0]} as keyword argument")
-        for name, size in names.items():
-            self._check_further(steps[name], name, (*input.shape[:-1], size), weight)
-        return [steps[name] for name in names]
 
     def _check_further(self, tensor: Any, name: str, expected: tuple[int, ...], weight: Tensor) -> None:
         if not isinstance(tensor, Tensor):

@@ -20,7 +20,7 @@ from torch.compiler import is_compiling, is_exporting
 
 from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.packing import Packing
-from anyrnn.torch.calls import CALLS, Tensors
+from anyrnn.torch.calls import CALLS, Tensors, changed_since
 from anyrnn.torch.interpreted import interpreted
 from anyrnn.torch.kernels import run_backward, run_forward
 from anyrnn.torch.operators import LIBRARY, Counts, as_arguments, as_packing, run_operator
@@ -66,7 +66,7 @@ def interpreted_function(layout: ArgumentLayout, tensors: Sequence[Tensor]) -> t
 
 
 def save(ctx: Any, layout: ArgumentLayout, tensors: Tensors, reserve: Tensor) -> None:
-    ctx.layout = layout
+    ctx.layout, ctx.shapes = layout, [t.shape for t in tensors[: layout.inputs + layout.first]]
     ctx.save_for_backward(*tensors, reserve)
     ctx.set_materialize_grads(False)
 
@@ -79,6 +79,8 @@ def gradients(
         return (None,) * (1 + len(tensors))
     wanted = ctx.needs_input_grad[1:]
     layout = ctx.layout
+    if function is PlainGradient and [t.shape for t in tensors[: len(ctx.shapes)]] != ctx.shapes:
+        raise changed_since()
     if layout.scatter is not None and d_output is not None and not kernels_run(d_output, *d_last, *tensors, reserve):
         d_output, layout = taken(d_output, layout.scatter.places), replace(layout, scatter=None)
     if not is_compiling() and not kernels_may_run(d_output, *d_last):
@@ -106,13 +108,19 @@ def _batch_of_gradients(
     if are_functorch_transforms_active():
         found = interpreted_gradient(layout, wanted, len(cotangents) - 1, (*cotangents, *given))
         return _at_wanted(found, wanted)
+    again = torch.is_grad_enabled()  # whether somebody asks for a derivative of the gradients
     with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() if want else t for t, want in zip(given, wanted, strict=True)]
+        alike = torch.Tensor.view_as if again else _detached  # views: an argument may depend on another
+        leaves = [alike(t, t) if want else t for t, want in zip(given, wanted, strict=True)]
         results = interpreted_function(layout, leaves)
     paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
     asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
-    found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True)
+    found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True, create_graph=again)
     return _at_wanted(found, wanted)
+
+
+def _detached(tensor: Tensor, _: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_()
 
 
 class Plain(torch.autograd.Function):
@@ -153,12 +161,14 @@ def _run_gradient(
     rest = (reserve, d_output, d_last, layout.number, kinds)
     if direct(reserve, *[d for d in cotangents if d is not None], *inputs, *first, *sources):
         d_inputs, d_first, d_sources = run_backward(inputs, first, sources, seed, layout.packing, *rest, layout.scatter)
+        if layout.of_step:  # in place, as views could not be changed in place by the caller
+            d_inputs, d_first = [g.squeeze_(0) for g in d_inputs], [g.squeeze_(0) for g in d_first]
     else:
         d_inputs, d_first, d_sources = torch.ops.anyrnn.backward(
             inputs, first, sources, seed, *as_arguments(layout.packing), *rest
         )
-    if layout.of_step:
-        d_inputs, d_first = [g.squeeze(0) for g in d_inputs], [g.squeeze(0) for g in d_first]
+        if layout.of_step:
+            d_inputs, d_first = [g.squeeze(0) for g in d_inputs], [g.squeeze(0) for g in d_first]
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: layout.inputs]), *(d_first or nothing[: layout.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: layout.seeded]]

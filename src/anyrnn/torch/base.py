@@ -64,11 +64,19 @@ T = TypeVar("T")
 def put(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
     """Give a module's own parameters by name these values, parametrised ones what gives them.
 
-    Raises: TypeError, before any change, for one that is computed by a hook.
+    Raises: TypeError, before any change, for one that is computed by a hook, or by a parametrisation that has no inverse.
     """
     for name in values:
-        if name not in module._parameters and not parametrize.is_parametrized(module, name):
-            raise TypeError(f"{name} is computed by a hook of the module (pruning, weight_norm): what is put there would be lost")
+        if name in module._parameters:
+            continue
+        if not parametrize.is_parametrized(module, name):
+            by = "a hook of the module (pruning, weight_norm)"
+            raise TypeError(f"{name} is computed by {by}: what is put there would be lost")
+        of_name: Any = getattr(module.parametrizations, name)
+        for one in of_name:
+            if not hasattr(one, "right_inverse"):
+                by = f"{type(one).__name__}, which has no right_inverse"
+                raise TypeError(f"{name} is parametrised by {by}: no numbers can be put there")
     with torch.no_grad():
         for name, value in values.items():
             parameter = getattr(module, name)
@@ -425,16 +433,20 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _check_sources(self, mode: Mode, sources: Sequence[Tensor], weight: Tensor, lasting: bool) -> None:
         """Refuse parameters that were replaced by others of another form; remember what those are like that last."""
-        dtype = weight.dtype
-        if [s.shape for s in sources] == mode.source_shapes and [s.dtype for s in sources].count(dtype) == len(sources):
+        usual = weight.dtype, weight.device, torch.strided
+        kinds = [(s.dtype, s.device, s.layout) for s in sources]
+        if [s.shape for s in sources] == mode.source_shapes and kinds.count(usual) == len(sources):
             if lasting and not is_compiling() and self._likenesses:
                 self._likenesses -= 1
                 known = plain.direct(*sources) and all(map(Tensor.is_contiguous, sources))
                 self._as_before[mode.number] = plain.likeness(*sources) if known else plain.unknown
             return
-        for name, shape, source in zip(mode.source_names, mode.source_shapes, sources, strict=True):
-            if source.shape != shape or source.dtype is not dtype:
-                sides = f"expected {list(shape)} of {dtype}, got {list(source.shape)} of {source.dtype}"
+        for name, shape, source, kind in zip(mode.source_names, mode.source_shapes, sources, kinds, strict=True):
+            if source.shape != shape or kind[0] is not weight.dtype:
+                sides = f"expected {list(shape)} of {weight.dtype}, got {list(source.shape)} of {source.dtype}"
+                raise RuntimeError(f"{self._label}: {name}: {sides}")
+            if kind != usual:
+                sides = f"expected a strided tensor on {weight.device}, got one of {source.layout} on {source.device}"
                 raise RuntimeError(f"{self._label}: {name}: {sides}")
 
     @property

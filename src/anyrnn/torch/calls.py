@@ -151,16 +151,21 @@ def is_moved(reserve: Tensor) -> bool:
 
 
 def check_kept(call: Call, inputs: Tensors, sources: Tensors, reserve: Tensor, bytes: int) -> None:
-    """That what the forward call read is still of its shapes and dtype, so that it kept so many bytes. Torch does not count a
-    change of `p.data`, by which modules are converted too; and an operator's forward call that autograd recorded keeps nothing
-    here. Raises: RuntimeError.
+    """That what the forward call read is still of its shapes, dtype and device, so that it kept so many bytes. Torch does not
+    count a change of `p.data`, by which modules are converted too; and an operator's forward call that autograd recorded keeps
+    nothing here. Raises: RuntimeError.
     """
     if bytes > 0 and not reserve.numel():
         what = "the forward call kept nothing for it, as gradients are enabled and autograd keeps what it needs itself"
         raise RuntimeError(f"anyrnn: the backward pass cannot run: {what}; a trace of both calls runs under `torch.no_grad()`")
     sizes = [*call.input_sizes, *call.source_shapes]
     found = [*[t.size(-1) for t in inputs], *[t.shape for t in sources]]
-    alike = all(t.dtype is inputs[0].dtype for t in (*inputs, *sources))
+    alike = all(t.dtype is inputs[0].dtype and t.device == reserve.device for t in (*inputs, *sources))
     if not alike or found != sizes or reserve.nbytes != bytes:
-        what = "an input or a parameter has another shape or dtype than in the forward call"
-        raise RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")
+        raise changed_since()
+
+
+def changed_since() -> RuntimeError:
+    """What to raise where a backward call meets other tensors than the forward call read."""
+    what = "an input or a parameter has another shape, dtype or device than in the forward call"
+    return RuntimeError(f"anyrnn: the backward pass cannot run: {what} (was the module converted, or `.data` set?)")

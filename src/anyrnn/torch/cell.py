@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from anyrnn.sequence.layer import DEFAULTS, FIXED
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.options import OPTIONS
 from anyrnn.torch.arguments import is_like
@@ -68,6 +69,11 @@ class RecurrentCell(RecurrentBase):
                 f"{self._label}: {unfit[0]} is for sequences, and a cell takes single steps; anyrnn.torch.Recurrent has it"
             )
         super().__init__(cell, input_size, hidden_size, bias=bias, backend=backend, device=device, dtype=dtype, **options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OF_LAYERS and name not in FIXED and value != DEFAULTS[name]:
+            raise AttributeError(f"{name} is for sequences, and a cell takes single steps; anyrnn.torch.Recurrent has it")
+        super().__setattr__(name, value)
 
     def _named(self, network: Network, parameter: str, unit: tuple[int, int]) -> str:
         return parameter

@@ -75,9 +75,11 @@ def new_sequences(units: int, features: int, like: Tensor, batch_first: bool) ->
     """The same for each of so many units, [units, T, N, features]."""
     if like.dim() == 2:
         return like.new_empty(units, like.size(0), features)
+    steps, rows = like.size(0), like.size(1)
     if batch_first:
-        return like.new_empty(units, like.size(1), like.size(0), features).transpose(1, 2)
-    return like.new_empty(units, like.size(0), like.size(1), features)
+        (_, strides) = of_sequence(steps, rows, features, batch_first)
+        return like.new_empty_strided((units, steps, rows, features), (rows * steps * features, *strides))
+    return like.new_empty(units, steps, rows, features)
 
 
 def strides_of_units(tensor: Tensor) -> tuple[int, int, int]:

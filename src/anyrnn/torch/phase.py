@@ -96,6 +96,12 @@ class Phase:
         self._constants: dict[Place, Arrays] = {}
         self._kept: dict[Place, Kept] = {}
 
+    def __reduce__(self) -> tuple[type[Phase], tuple[Network]]:
+        """A copy keeps nothing: what is kept is of the parameters that were copied. (Modules make theirs anew, but torch copies
+        those with parametrisations whole.)
+        """
+        return Phase, (self.network,)
+
     def forget(self) -> None:
         """Let go of all that is kept, and of the parameters."""
         self._constants.clear()

@@ -220,6 +220,7 @@ class Recurrent(RecurrentBase):
         if batch is None:
             return self._forward_evenly(input, hx, return_outputs, return_states, steps)
         arguments = self._arguments
+        arguments.check_names(steps)
         steps = {name: batch.unpacked(name, value, self._label) for name, value in steps.items()}
         further = arguments.further(steps, given, weight) if steps or self._further_inputs else []
         first = arguments.states(hx, batch.segments.samples, weight, batched)
@@ -294,8 +295,10 @@ class Recurrent(RecurrentBase):
         names = self.network.graph.state_names
         if batch_size is None:
             return RecurrentState(names, tuple(s.squeeze(1) for s in own))
-        check_size("batch_size", batch_size)
-        return RecurrentState(names, tuple(s.repeat(1, batch_size, 1) for s in own))
+        size: Any = batch_size
+        if not isinstance(size, torch.SymInt):  # of an input whose samples an export leaves open
+            check_size("batch_size", size)
+        return RecurrentState(names, tuple(s.repeat(1, size, 1) for s in own))
 
     def _own_states(self, like: Tensor) -> list[Tensor]:
         """The first values of states where a call gives none, [units, 1, size]."""

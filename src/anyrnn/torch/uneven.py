@@ -162,6 +162,8 @@ def _looked_at(given: StepsGiven, input: Tensor) -> StepsGiven:
     """With the steps that hold something else than the `mask_value`."""
     if given.mask_value is None:
         return given
+    if input.is_meta:
+        raise ValueError("mask_value looks at the input's numbers, and a tensor on the meta device has none")
     return replace(given, filled=as_array((input.detach() != float(given.mask_value)).any(-1)))
 
 
