@@ -1,4 +1,4 @@
-"""The command, which leaves what touches the device to other processes."""
+"""The command, which leaves what is done on the device to other processes."""
 
 from __future__ import annotations
 

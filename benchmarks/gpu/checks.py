@@ -120,7 +120,7 @@ def check_tf32(cell: str, shape: tuple[int, int, int, int]) -> str:
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:
-    distance = (found.double() - expected.double()).abs().max().item() / max(1.0, expected.abs().max().item())
+    distance = (found.double() - expected.double()).abs().max().item() / (expected.abs().max().item() or 1.0)
     return distance if distance == distance else float("inf")
 
 

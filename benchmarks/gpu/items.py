@@ -17,8 +17,14 @@ def failed(error: Exception) -> str:
 
 
 def is_the_devices(error: Exception) -> bool:
-    """Whether everything after it fails too."""
-    return "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError"
+    """Whether everything after it fails too. Torch tells of it, or Triton, whichever asks the device first."""
+    text = str(error)
+    of_triton = "[CUDA]" in text and any(what in text for what in OF_DEVICE)
+    return "CUDA error" in text or of_triton or type(error).__name__ == "AcceleratorError"
+
+
+OF_DEVICE = ("illegal", "misaligned", "unspecified launch failure", "assert", "uncorrectable")
+"""What Triton's errors say that are not of a launch which could not be made."""
 
 
 class NotHereError(Exception):

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import anyrnn.torch
 from anyrnn.backends.triton.device import device_of, measure
 from benchmarks.gpu.checks import MODULES
-from benchmarks.gpu.items import Items, NotHereError, failed
+from benchmarks.gpu.items import Items, NotHereError, failed, is_the_devices
 from benchmarks.loops import LOOPS
 from benchmarks.suite import DIGITS, STREAMS, Row, rows_of
 
@@ -124,7 +124,9 @@ DEVICE = torch.device("cuda")
 
 
 def barriers() -> Items:
-    """What one costs."""
+    """What one costs. It is measured by the process that is asked first what there is to do, beside no other."""
+    if torch.cuda.is_available():
+        device_of(DEVICE)
     yield (
         "seconds of a barrier, and bytes a second that each program reads, as the model measures them",
         lambda: measure(device_of(DEVICE).multiprocessors),
@@ -152,7 +154,9 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
         for name, module in systems.items():
             try:
                 blocks[name] = blocks_of_calls(call_of(row, module.train(training), given, x))
-            except Exception as error:  # noqa: BLE001, PERF203
+            except Exception as error:  # noqa: PERF203
+                if is_the_devices(error):
+                    raise
                 found[name] = failed(error)
         if ONCE:
             return found | dict.fromkeys(blocks, 0.0)

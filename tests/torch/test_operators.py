@@ -58,6 +58,18 @@ def test_torch_checks_the_backward_operator(name: str, ragged: bool) -> None:
         torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=EVERYTHING)
 
 
+@pytest.mark.parametrize("name", ["lstm", "indrnn"])
+def test_gradients_stand_where_compilers_are_told_on_devices_too(name: str) -> None:
+    """By kernels of devices, of an input with samples first."""
+    layer = anyrnn.torch.Recurrent(name, D, H, backend="triton", batch_first=True)
+    mode, x = layer._modes[True], torch.randn(N, T, D).transpose(0, 1)
+    given = [[x], [], [s.detach() for s in layer._sources(mode, None, x)[0]], None, None, None, mode.number]
+    output, last, reserve = torch.ops.anyrnn.forward(*given, True)
+    backward = [*given[:-1], reserve, torch.randn_like(output), [None] * len(last), given[-1], [True] * 3]
+    torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=("test_faketensor",))
+    assert torch.ops.anyrnn.backward(*backward)[0][0].stride() == output.new_empty(N, T, D).transpose(0, 1).stride()
+
+
 def test_gradients_stand_in_rows_wherever_weights_do() -> None:
     """As compilers are told, which else read them with the weights' strides."""
     given = arguments("lstm", True, False)

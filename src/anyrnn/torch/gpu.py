@@ -281,9 +281,10 @@ def _backward_on(
         x, of_last = inputs[0], iter([*some[0], *some[1]])
         d_last = [next(of_last) if one else None for one in there]
         d_more, d_output = call.more_cotangents(x, d_last[states:]), given[0] if given else None
-        of_call = extent, randomness, reserve, windows, d_output, d_last[:states], d_more, wanted, call.ends
+        d_inputs = [new_sequence(t.size(-1), t, call.batch_first) for t in inputs] if wanted[0] else []
+        of_call = extent, randomness, reserve, windows, d_output, d_last[:states], d_more, d_inputs, wanted[1:], call.ends
         with triton.LOCK.now if windows else nullcontext():
-            return triton.backward(call.network, inputs, sources, *of_call)
+            return d_inputs, *triton.backward(call.network, inputs, sources, *of_call)
 
     parts = _parts(inputs, sources, [reserve], given, cotangents, more)
     tensors = [*inputs, *sources, reserve, *given, *cotangents, *more]

@@ -18,15 +18,21 @@ from anyrnn.torch.kernels import run_backward, run_forward
 from anyrnn.torch.memory import new_sequence, new_sequences
 
 LIBRARY = torch.library.Library("anyrnn", "DEF")
+OF_OPERATORS = (torch.Tag.cudagraph_unsafe,)
+"""The CUDA graphs that torch.compile makes leave our operators out: what these keep for later calls (counters, tables) would be
+memory of the graph. Those that a user captures have them in.
+"""
 LIBRARY.define(
     "forward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, int number,"
     " bool keep)"
-    " -> (Tensor, Tensor[], Tensor)"
+    " -> (Tensor, Tensor[], Tensor)",
+    tags=OF_OPERATORS,
 )
 LIBRARY.define(
     "backward(Tensor[] inputs, Tensor[] first, Tensor[] sources, Tensor? seed, int[]? counts, Tensor? places, Tensor reserve,"
     " Tensor? d_output, Tensor?[] d_last, int number, bool[] wanted)"
-    " -> (Tensor[], Tensor[], Tensor[])"
+    " -> (Tensor[], Tensor[], Tensor[])",
+    tags=OF_OPERATORS,
 )
 
 

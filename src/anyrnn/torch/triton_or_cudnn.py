@@ -71,11 +71,13 @@ def why_not_cudnn(call: Call, x: Tensor, packing: Packing | None) -> str | None:
 
 def kind_of(call: Call, x: Tensor, packing: Packing | None, trains: bool) -> str:
     """What makes calls alike: steps and samples count by powers of two, since time grows with them for either."""
+    import triton
+
     network, steps = call.network, x.size(0) if packing is None else len(packing.counts)
     rows = rows_of(x, packing)
     sizes = network.sizes, network.layers, network.ways, power_of_two(steps), power_of_two(rows), packing is not None
     numbers = x.dtype, *tf32.settings(x.dtype), trains
-    machine = torch.cuda.get_device_name(x.device), torch.__version__, torch.backends.cudnn.version()
+    machine = torch.cuda.get_device_name(x.device), torch.__version__, triton.__version__, torch.backends.cudnn.version()
     return f"{network.graph.identity} {sizes} {numbers} {machine}"
 
 

@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 import torch
 
-from anyrnn.backends.triton import device, functions
+import anyrnn.torch
+from anyrnn.backends.triton import device, functions, memory, run
 from anyrnn.backends.triton.device import Device
 
 
@@ -79,3 +80,24 @@ def test_it_compiles_for_a_device() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == "wait_often atom. 1\nread_often ld.global.cg 8\n"
+
+
+def test_devices_that_are_called_cuda_and_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, device = anyrnn.torch.LSTM(2, 3).network, torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for capability, told in (((7, 0), "compute capability 7.0 has no Triton kernels (7.5 and later have)"), ((9, 0), None)):
+        run._why_not_device.cache_clear()
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index, found=capability: found)
+        assert run.why_not(network, torch.float32, device) == told
+    run._why_not_device.cache_clear()
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert run.why_not(network, torch.float32, device) == "ROCm 6.2 has no Triton kernels (CUDA has)"
+    run._why_not_device.cache_clear()
+
+
+def test_a_default_device_does_not_decide_where_tables_are_made() -> None:
+    extent = memory.Extent(3, 2, (2, 2, 1))
+    with torch.device("meta"):
+        run_ = memory.Run(extent, False, torch.device("cpu"))
+        assert [t.tolist() for t in run_.place_of_rows] == [[0, 0, 1, 1, 2], [0, 1, 0, 1, 0]]
+        assert not run_.tables[0].is_meta

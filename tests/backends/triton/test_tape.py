@@ -464,3 +464,19 @@ def test_kernels_are_launched_again_as_triton_launches_them(heard: str | None, m
     assert again[9:] == as_triton[9:] == ("address", 5)
     assert as_triton[7:9] == hooks
     assert again[7:9] == hooks if heard else again[6:9] == (None, None, None)
+
+
+def test_another_triton_than_tapes_know_is_told_and_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: object) -> None:
+        raise AttributeError("HookChain")
+
+    module, x = make("lstm", "triton", 3, 4), torch.randn(3, 2, 3, dtype=torch.float64)
+    with torch.no_grad():
+        expected = module(x)[0]
+    monkeypatch.setattr(tape_writing.Writer, "tape", missing)
+    tape.forget()
+    with torch.no_grad():
+        module(x)
+        with pytest.warns(RuntimeWarning, match=r"with this version of Triton, calls on devices take more of Python .*HookChain"):
+            module(x)
+        assert torch.equal(module(x)[0], expected)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -245,3 +247,61 @@ def test_a_gradient_that_is_not_wanted_is_not_stored() -> None:
         module(x)[0].sum().backward()
     for ours, theirs in zip(*(m.parameters() for m in modules), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("name", ["range", "float", "h_step", "x_row", "h_ptr", "size_hidden", "global_", "first_h"])
+def test_a_users_name_is_not_one_of_the_texts(name: str) -> None:
+    space: dict[str, object] = {"State": State, "affine": affine, "tanh": tanh, "sigmoid": anyrnn.sigmoid}
+    source = (
+        "def mine(x, h):\n"
+        f"    {name} = sigmoid(affine('r', x, h))\n"
+        f"    h = {name} * h + (1 - {name}) * tanh(affine('n', x, h))\n"
+        "    return h, State(h=h)\n"
+    )
+    exec(source, space)
+    mine = cell(space["mine"])  # type: ignore[arg-type]
+    code = code_of(plan(mine.trace()), "inference", "mine")
+    for arguments in code.arguments.values():
+        names = [a.name for a in arguments]
+        assert len(names) == len(set(names))
+    values = re.findall(r"^ +(\w+) = ", code.text, re.MULTILINE)
+    taken = {a.name for arguments in code.arguments.values() for a in arguments if a.kind != "call"} | {"range", "float"}
+    assert not taken.intersection(values)
+    found = [anyrnn.torch.Recurrent(mine, 3, 4, backend=backend, dtype=torch.float64) for backend in ("triton", "reference")]
+    found[1].load_state_dict(found[0].state_dict())
+    x = torch.randn(2, 2, 3, dtype=torch.float64)
+    torch.testing.assert_close(found[0](x)[0], found[1](x)[0])
+
+
+@pytest.mark.parametrize("name", ["global", "while", "lambda"])
+def test_a_parameter_may_be_called_as_pythons_keywords(name: str) -> None:
+    @cell
+    def mine(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h) * vector(name))
+        return h, State(h=h)
+
+    for which in ("inference", "training", "backward"):
+        compile(code_of(plan(mine.trace()), which, "mine").text, "", "exec")
+
+
+@pytest.mark.parametrize(("columns", "together"), [(1, False), (2, True)])
+def test_programs_that_wait_for_each_other_are_launched_together(
+    columns: int, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device; what a launch is told is all that can be seen without one."""
+    how: list[dict[str, object]] = []
+    made = unit.choosing.blocks_of
+    monkeypatch.setattr(unit.choosing, "blocks_of", lambda *kind: replace(made(*kind), columns=columns, warps=8, stages=2))
+    monkeypatch.setattr(unit, "interpreted", lambda: False)
+    launch = unit.Kernels.launch
+
+    def told(self: unit.Kernels, name: str, grid: object, values: object, constants: dict[str, object], **given: object) -> None:
+        if given:
+            how.append(given)
+        else:
+            launch(self, name, grid, values, constants)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unit.Kernels, "launch", told)
+    with torch.no_grad():
+        anyrnn.torch.LSTM(3, 40, backend="triton")(torch.randn(3, 2, 3))
+    assert how == [{"num_warps": 8, "num_stages": 2, "launch_cooperative_grid": together}]

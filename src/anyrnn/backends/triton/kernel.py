@@ -40,7 +40,7 @@ class KernelText:
         self.name = writer.functions(("kernel", id(kernel)), f"{writer.name}_{kernel.name}")
         for name in CALL:
             self.call(name)
-        self.local = Names({*RESERVED, *writer.names.taken})
+        self.values = Names(RESERVED, writer.names.taken)
         self.places: dict[tuple[str, int], str] = {}
         self.masks: dict[tuple[str, int], str] = {}
         self.scatters = [s for s in dict.fromkeys(writer.scatters.values()) if id(kernel) in s.kernels]
@@ -89,6 +89,12 @@ class KernelText:
 
     def dim(self, buffer: str) -> Dim | None:
         return self.writer.buffers[buffer].dim
+
+    def local(self, key: object, wanted: str) -> str:
+        """The name of a value; no argument that is named later has it."""
+        name = self.values(key, wanted)
+        self.writer.locals.add(name)
+        return name
 
     def label(self, i: int) -> str:
         node = self.nodes[i]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anyrnn.backends.triton.names import power_of_two
 from anyrnn.backends.triton.tape_watching import unwatched
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows, choose_windows
 
@@ -41,6 +42,14 @@ def keep(device: torch.device, thing: object, *tensors: Tensor) -> None:
         return
     for tensor in tensors:
         tensor.record_stream(torch.cuda.current_stream(device))
+
+
+def brought(table: Tensor, device: torch.device) -> Tensor:
+    """A table of the CPU's on a device. Raises: UnsupportedError while a graph of launches is captured."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        what = "tables of its steps are brought to the device by the first call of a shape"
+        raise UnsupportedError(f"{what}: make such a call before it is captured in a CUDA graph")
+    return table.to(device)
 
 
 def span(tensor: Tensor) -> int:
@@ -132,7 +141,7 @@ class Run:
         steps = range(self.extent.steps)
         counts = [0, *(self.count(s) for s in steps), 0]
         given = [0, *(self.extent.begins[self.caller(s)] for s in steps), 0]
-        both = torch.tensor([counts, given], dtype=torch.int64).to(self.device)
+        both = brought(torch.tensor([counts, given], dtype=torch.int64, device="cpu"), self.device)
         return both[0, 1:], both[1, 1:]
 
     def units(self, begin: int, end: int) -> tuple[int, int]:
@@ -149,10 +158,10 @@ class Run:
     @cached_property
     def place_of_rows(self) -> tuple[Tensor, Tensor]:
         """Of each packed row the caller's step, and which row of the step it is."""
-        counts = torch.tensor(self.extent.counts)
-        step = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        row = torch.arange(len(step)) - (torch.cumsum(counts, 0) - counts)[step]
-        return step.to(self.device), row.to(self.device)
+        counts = torch.tensor(self.extent.counts, device="cpu")
+        step = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
+        row = torch.arange(len(step), device="cpu") - (torch.cumsum(counts, 0) - counts)[step]
+        return brought(step, self.device), brought(row, self.device)
 
 
 @dataclass(frozen=True)
@@ -227,7 +236,7 @@ class Chunk:
                 found[-1] = (found[-1][0], found[-1][1] + 1, count)
             else:
                 found.append((step, 1, count))
-        return torch.tensor(found, dtype=torch.int64).to(self.run.device)
+        return brought(torch.tensor(found, dtype=torch.int64, device="cpu"), self.run.device)
 
     def history(self, states: Tensor, later: int, window: Window) -> Tensor:
         """The rows of these steps [rows, size], in the caller's order, of what stands between a window's [slots, N, size]."""
@@ -245,11 +254,11 @@ class Chunk:
 def _borders(window: Window, begins: bool) -> Tensor:
     """The slot of each row before its first step of a window, or else after its last; brought to a device once."""
     run, (slot, sign) = window.run, window.slots
-    counts, rows = torch.tensor(run.extent.counts), torch.arange(run.extent.rows)
+    counts, rows = torch.tensor(run.extent.counts, device="cpu"), torch.arange(run.extent.rows, device="cpu")
     lengths = (counts[:, None] > rows).sum(0)
     first, end = (run.extent.steps - lengths, rows * 0 + run.extent.steps) if run.reverse else (rows * 0, lengths)
     steps = (first if begins else end).clamp(window.begin, window.end)
-    return (slot + sign * steps).to(run.device)
+    return brought(slot + sign * steps, run.device)
 
 
 def chunk_steps(rows: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 BLOCKS = (
@@ -23,16 +24,16 @@ def identifier(name: str) -> str:
 
 
 class Names:
-    """Different identifiers for different things."""
+    """Different identifiers for different things: none that is `reserved`, and none that is noted in `apart` by then."""
 
-    def __init__(self, reserved: Iterable[str] = ()) -> None:
-        self.taken = set(reserved)
+    def __init__(self, reserved: Iterable[str] = (), apart: Container[str] = ()) -> None:
+        self.taken, self.apart = set(reserved), apart
         self.of: dict[object, str] = {}
 
     def __call__(self, key: object, wanted: str) -> str:
         if key not in self.of:
             name, number = identifier(wanted), 1
-            while name in self.taken:
+            while name in self.taken or name in self.apart:
                 number += 1
                 name = f"{identifier(wanted)}_{number}"
             self.taken.add(name)
@@ -69,7 +70,7 @@ RESERVED = (
     *("tl", "triton", "functions", "step", "row", "rows", "there", "feature", "block", "inside", "k", "k0", "k_there"),
     *("row_block", "column", "segment", "segments", "segment_count", "position", "program", "arrived", "counter", "slots"),
     *("counts", "given", "slot_sign", "seed", "sample", "moment", "sample_table", "step_table", "last_step", "head"),
-    *("for", "in", "if", "lambda", "is", "not", "and", "or"),
+    *("range", "float", *keyword.kwlist),
 )
 CALL = ("counts", "given", "chunk_first", "slot_first", "slot_sign")
 """Arguments of the call that every kernel has; others come where they are used."""

@@ -26,10 +26,16 @@ LOCK = ForkedLock()
 DTYPES = {torch.float64: "float64", torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
+LEAST_CAPABILITY = (7, 5)
+"""The least of the compute capabilities that tests make machine code for."""
+
+
 def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why this backend cannot run a network, or None."""
     if device.type != "cuda" and not (interpreted() and device.type == "cpu"):
         return f"device {device} has no Triton kernels (cuda has, and with TRITON_INTERPRET=1 in the environment, cpu)"
+    if device.type == "cuda" and not torch.compiler.is_compiling() and (reason := _why_not_device(device.index)):
+        return reason
     try:
         import triton  # noqa: F401
     except ImportError as error:
@@ -38,6 +44,18 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
         return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
     find = _why_not_cell if torch.compiler.is_compiling() else _known_why_not_cell  # a compiler warns of caches
     return find(network.plan)
+
+
+@lru_cache(maxsize=64)
+def _why_not_device(index: int | None) -> str | None:
+    """Devices that torch calls `cuda`, for which no kernel has ever been made."""
+    if torch.version.hip:
+        return f"ROCm {torch.version.hip} has no Triton kernels (CUDA has)"
+    capability = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else LEAST_CAPABILITY
+    if capability < LEAST_CAPABILITY:
+        here, least = (".".join(map(str, version)) for version in (capability, LEAST_CAPABILITY))
+        return f"compute capability {here} has no Triton kernels ({least} and later have)"
+    return None
 
 
 def _why_not_cell(plan: Plan) -> str | None:
@@ -163,17 +181,19 @@ def backward(
     d_output: Tensor | None,
     d_last: Sequence[Tensor | None],
     d_more: Tensors,
+    d_inputs: Tensors,
     wanted: Sequence[bool],
     ends: bool,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Gradients of the inputs, the first states and the sources; `wanted` says for each of the three kinds whether they are."""
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of the first states and the sources, if they are `wanted`; those of the inputs are written to `d_inputs`, which
+    are none if they are not.
+    """
     x = inputs[0]
     dtype, device = x.dtype, x.device
     layout = layout_of(network, dtype, extent.steps, extent.total, extent.rows, windows)
     choices = _choices(randomness, device, forward=False)
-    gradients, vectors = new_gradients(sources if wanted[2] else (), of_states(dtype), device)
-    d_inputs = [torch.empty(t.shape, dtype=dtype, device=device) for t in inputs] if wanted[0] else []
-    d_first = _new_states(network, extent, x) if wanted[1] else []
+    gradients, vectors = new_gradients(sources if wanted[1] else (), of_states(dtype), device)
+    d_first = _new_states(network, extent, x) if wanted[0] else []
     begun: dict[int, Tensor] = {}  # by identity; kept, for that of a tensor that is gone may be given to another
     d_sequence = d_output
     for layer in reversed(range(network.layers)):
@@ -202,7 +222,7 @@ def backward(
                 unit.states[f"d_{state.name}"] = 0.0 if d is None else d[number]
                 unit.tensors[f"d_{state.name}"] = unit.new_states(size, parts[0].end)
             unit.last = {f"d_{state.name}": d[number] for state, d in zip(network.graph.states, d_first, strict=False)}
-            unit.gradients = of_unit(network, gradients, number) if wanted[2] else None
+            unit.gradients = of_unit(network, gradients, number) if wanted[1] else None
             for place, window in reversed(list(enumerate(parts))):
                 kept = layout.of_window(reserve, number, place)
                 if windows is not None and windows.again(place):
@@ -218,4 +238,4 @@ def backward(
             d.zero_()  # of what is one number a sample
     if gradients and gradients[0].dtype is not dtype:
         gradients = converted(gradients, vectors, dtype)
-    return d_inputs, d_first, gradients
+    return d_first, gradients

@@ -7,6 +7,7 @@ piece then.
 from __future__ import annotations
 
 import linecache
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -47,10 +48,20 @@ def _new(whole: Hashable, function: Callable[[Sequence[Tensor]], Any], given: Se
     watched = Watched()
     with watched.now():
         found = function(given)
-    TAPES[whole] = Writer(given, watched.done, found).tape()
+    TAPES[whole] = _written(given, watched, found)
     SEEN.pop(whole, None)
     _keep_latest(MOST)
     return found
+
+
+def _written(given: Sequence[Tensor], watched: Watched, found: Any) -> Tape | None:
+    """The tape of a call; None with a warning where Triton is another one than tapes know, and calls stay as slow as they are."""
+    try:
+        return Writer(given, watched.done, found).tape()
+    except (ImportError, AttributeError, TypeError) as error:
+        what = f"with this version of Triton, calls on devices take more of Python ({type(error).__name__}: {error})"
+        warnings.warn(f"anyrnn: {what}", RuntimeWarning, stacklevel=2)
+        return None
 
 
 def known(key: Hashable, given: Sequence[Tensor]) -> Tape | None:

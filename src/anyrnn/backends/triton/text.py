@@ -67,7 +67,9 @@ class Writer:
         self.buffers: dict[str, Buffer] = {b.name: b for b in program.buffers}
         for early in self.lowered.earlies.values():
             self.buffers[early.name] = Buffer(early.name, "chunk", early.dim)
-        self.names = Names(RESERVED)
+        self.locals: set[str] = set()
+        """of values in the kernels that have been written"""
+        self.names = Names(RESERVED, self.locals)
         self.functions = Names(RESERVED)
         self.pieces: list[str] = []
         self.arguments: dict[str, tuple[Argument, ...]] = {}

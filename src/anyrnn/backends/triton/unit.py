@@ -14,7 +14,7 @@ from anyrnn.backends.triton import choosing, launch, products
 from anyrnn.backends.triton.device import interpreted
 from anyrnn.backends.triton.launch import Kernels
 from anyrnn.backends.triton.lower import Early
-from anyrnn.backends.triton.memory import Chunk, Run, Window, counters, keep, of_states
+from anyrnn.backends.triton.memory import Chunk, Run, Window, brought, counters, keep, of_states
 from anyrnn.backends.triton.names import OF_STATES
 from anyrnn.backends.triton.products import Outer, Product, Summed, Total
 from anyrnn.backends.triton.split import Blocks
@@ -473,4 +473,4 @@ class Unit:
 @lru_cache(maxsize=64)
 def _on_device(number: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number that kernels load, brought there once."""
-    return torch.tensor([number], dtype=dtype).to(device)
+    return brought(torch.tensor([number], dtype=dtype, device="cpu"), device)
