@@ -302,9 +302,10 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("show", "lstm", "--picture", tmp_path / "lstm.svg") == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'lstm.svg'}\n"
-    assert (tmp_path / "lstm.svg").read_text().startswith("<svg")
+    file = tmp_path / "new" / "lstm.svg"
+    assert run("show", "lstm", "--picture", file) == 0
+    assert capsys.readouterr().out == f"{file}\n"
+    assert file.read_text().startswith("<svg")
     assert run("show", "lstm", "--picture", tmp_path / "lstm.png") == cli.WRONG_USAGE
     assert "pictures are SVG" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyrnn
+from anyrnn._files import written_aside
 from anyrnn.compare import options as comparing
 from anyrnn.errors import CellError, InexactError, MissingExtraError, UnsupportedError
 from anyrnn.trace.tracer import place_of_error
@@ -128,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_reading(convert)
     convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
-    told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors (status 1: over)"
-    convert.add_argument("--check", action="store_true", help=told)
+    told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors"
+    convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or not compared)")
     convert.set_defaults(run=_convert)
 
     inspect = commands.add_parser(
@@ -210,7 +211,7 @@ def _cells(chosen: argparse.Namespace) -> int:
         found = catalogue(chosen.cells, **sizes)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
-    print(json.dumps(found.records(), indent=1, default=float) if chosen.json else found)
+    print(json.dumps(found.records(), indent=1, allow_nan=False, default=float) if chosen.json else found)
     return 0
 
 
@@ -242,7 +243,8 @@ def _show(chosen: argparse.Namespace) -> int:
         raise UsageError(f"--picture {chosen.picture}: pictures are SVG; the file's name should end in .svg")
     from anyrnn.workbench import picture
 
-    Path(chosen.picture).write_text(picture(cell), encoding="utf-8")
+    with written_aside(Path(chosen.picture)) as aside:
+        aside.write_text(picture(cell), encoding="utf-8")
     print(chosen.picture)
     return 0
 
@@ -251,6 +253,8 @@ def _convert(chosen: argparse.Namespace) -> int:
     from anyrnn import convert
 
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
+    if Path(chosen.target).exists() and Path(chosen.source).exists() and Path(chosen.target).samefile(chosen.source):
+        raise UsageError(f"{chosen.target} is SOURCE; what else is in it would be lost")
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
         layer = chosen.layer if len(network.layers) > 1 else None

@@ -66,7 +66,9 @@ def test_students_own_example() -> None:
 
 def test_differences_without_spread() -> None:
     assert paired([0.0, 0.0, 0.0])[1] == 1
-    assert paired([0.5, 0.5, 0.5])[1] == 0
+    found, p = paired([100 * 345 / 355 - 100 * 343 / 355, 100 * 340 / 355 - 100 * 338 / 355])  # two of 355 each time
+    assert (found.half, p) == (None, None)
+    assert found.mean == pytest.approx(200 / 355)
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 
@@ -378,6 +379,31 @@ def test_arrays_behind_a_prefix_are_those_of_the_layer_that_is_written(tmp_path)
     np.savez(tmp_path / "a.npz", other=np.ones(3, np.float32), **{f"net/{name}": array for name, array in arrays.items()})
     asked = ["convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--from", "keras", "--cell", "gru", "--layer", "net"]
     assert main([*asked, "--to", "torch"]) == 0
+
+
+def test_of_two_layers_the_one_whose_name_begins_the_others_can_be_chosen(tmp_path):
+    layers = {name: anyrnn.Recurrent("gru", 3, 5, seed=seed).parameters for seed, name in enumerate(("gru", "gru_1"))}
+    written = {name: anyrnn.weights.write("keras", parameters, "gru", 1) for name, parameters in layers.items()}
+    np.savez(
+        tmp_path / "a.npz", **{f"{layer}/{name}": array for layer, arrays in written.items() for name, array in arrays.items()}
+    )
+    for name, parameters in layers.items():
+        found = convert.load(tmp_path / "a.npz", system="keras", cell="gru", layer=name)
+        assert np.array_equal(found.parameters["rnn.weight_hh_l0"], parameters["weight_hh_l0"])
+
+
+def test_a_file_is_not_written_over_the_one_that_is_read(tmp_path, capsys):
+    file = tmp_path / "a.safetensors"
+    arrays = {
+        f"{name}.{key}": array for name in ("one", "two") for key, array in anyrnn.Recurrent("gru", 3, 5).parameters.items()
+    }
+    safetensors.numpy.save_file(arrays, file)
+    before = file.read_bytes()
+    (tmp_path / "b.safetensors").symlink_to(file)
+    for target in (file, tmp_path / "b.safetensors"):
+        assert main(["convert", str(file), str(target), "--layer", "one"]) == 2
+        assert "is SOURCE; what else is in it would be lost" in capsys.readouterr().err
+    assert file.read_bytes() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

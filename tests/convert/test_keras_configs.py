@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from anyrnn import files, weights
-from anyrnn.convert.keras import network
+from anyrnn.convert.keras import graph, network
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("keras2.h5", "keras2.keras", "keras2_sequential.h5", "keras3.keras")
@@ -235,3 +235,12 @@ def test_changed_configs_are_read_or_refused(name: str) -> None:
         except ValueError:
             refused += 1
     assert 10 < refused < 60
+
+
+@pytest.mark.parametrize(("version", "older"), [(None, False), ("2.3.1", True), ("2.2.4-tf", True), ("3.5.0", False)])
+def test_which_keras_wrote_a_config_is_what_its_file_says(version: str | None, older: bool) -> None:
+    """Models of older ones that were built by their first call do not say it themselves."""
+    config = {"name": "l", "units": 2, "recurrent_activation": "hard_sigmoid"}
+    layers = [{"class_name": "LSTM", "config": config}]
+    made = {"class_name": "Sequential", "config": {"build_input_shape": [None, None, 3], "layers": layers}}
+    assert graph.model(made, version).keras2 is older

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper, save
 
 import anyrnn
 from anyrnn import convert, onnx, runtime
 from anyrnn.cli import main
+from anyrnn.convert import checking
 from tests.runtime.test_networks import draw, given, small
 from tests.zoo import EVERY
 
@@ -105,3 +107,54 @@ def test_layers_of_ones_own_are_refused_by_name(tmp_path):
         network.save(tmp_path / "a.safetensors")
     with pytest.raises(anyrnn.UnsupportedError, match="export: mine, a Own, has no nodes in ONNX"):
         onnx.export(network)
+
+
+def with_lengths(nodes, outputs, classes=None):
+    """A model whose samples have lengths that are an input."""
+    random = np.random.default_rng(0)
+    arrays = {"W": random.normal(size=(1, 5, 3)), "R": random.normal(size=(1, 5, 5))}
+    constants = [helper.make_tensor("axis", TensorProto.INT64, [1], [0])]
+    constants += [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["T", "N", 3])
+    if classes:
+        constants.append(numpy_helper.from_array(random.normal(size=(classes, 3)).astype(np.float32), "E"))
+        x = helper.make_tensor_value_info("x", TensorProto.INT64, [None, None])
+    inputs = [x, *(helper.make_tensor_value_info(name, TensorProto.INT32, [None]) for name in ("len", "other"))]
+    used = [value for value in inputs if any(value.name in node.input for node in nodes)]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(nodes, "g", used, given, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+RNN = helper.make_node("RNN", ["x", "W", "R", "", "len"], ["y", "h"], hidden_size=5)
+
+
+@pytest.mark.parametrize("classes", [None, 100])
+def test_lengths_that_are_an_input_are_compared_as_lengths(classes, tmp_path, capsys):
+    nodes = [RNN]
+    if classes:
+        of_classes = helper.make_node("RNN", ["e", "W", "R", "", "len"], ["y", "h"], hidden_size=5)
+        nodes = [helper.make_node("Gather", ["E", "x"], ["e"]), of_classes]
+    save(with_lengths(nodes, ["y", "h"], classes), tmp_path / "a.onnx")
+    model = onnx.read(tmp_path / "a.onnx")
+    assert model.lengths == ["len"]
+    drawn = checking._drawn(model, 50, 13, 0)
+    assert set(drawn["len"].tolist()) > {1, 13}
+    assert drawn["x"].shape[:2] == (13, 50)
+    assert main(["convert", str(tmp_path / "a.onnx"), str(tmp_path / "a.safetensors"), "--check"]) == 0
+    assert "within the error budget" in capsys.readouterr().out
+
+
+def test_lengths_that_a_network_cannot_have_are_refused(tmp_path):
+    mean = helper.make_node("ReduceMean", ["y", "axis"], ["m"], keepdims=0)
+    second = helper.make_node("RNN", ["x", "W", "R", "", "other"], ["z"], hidden_size=5)
+    without = helper.make_node("RNN", ["x", "W", "R"], ["z"], hidden_size=5)
+    for nodes, outputs, message in (
+        ([RNN, mean], ["m"], "looks at all steps, whatever the lengths in 'len'"),
+        ([RNN, without], ["y", "z"], "looks at all steps, whatever the lengths in 'len'"),
+        ([RNN, second], ["y", "z"], r"its layers have lengths of their own \(len, other\)"),
+    ):
+        save(with_lengths(nodes, outputs), tmp_path / "a.onnx")
+        onnx.read(tmp_path / "a.onnx")
+        with pytest.raises(ValueError, match=message):
+            convert.load(tmp_path / "a.onnx")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from anyrnn.datasets import mnist
+from anyrnn.datasets._idx import read_idx
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 IMAGES, LABELS = NAMES[:2]
@@ -181,3 +182,11 @@ def test_a_real_file_cut_short(shared: Callable[[str], Path], tmp_path: Path) ->
     cut.write_bytes(cut.read_bytes()[:1_000_000])
     with pytest.raises(ValueError, match=rf"{cut}: the gzip data ends too early"):
         mnist(tmp_path)
+
+
+def test_a_file_that_unpacks_to_far_more_than_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "labels.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(struct.pack(">II", 0x801, 2**28) + bytes(2**25))
+    with pytest.raises(ValueError, match=r"labels.gz: unpacks to \d+ bytes, .* refused as a decompression bomb"):
+        read_idx(path, 1)

@@ -545,3 +545,30 @@ def _given(found: reading.Imported) -> dict[str, Any]:
             raise ValueError("too large to compute with")
         given[port.name] = (r.integers(0, 10, shape) if port.dtype.startswith("int") else r.normal(size=shape)).astype(port.dtype)
     return given
+
+
+def test_an_output_without_a_name_is_none() -> None:
+    made = model([("GRU", ["x", "W", "R"], ["", "last"], {"hidden_size": H})], X, ["last"], WEIGHTS)
+    made.graph.output[0].name = ""
+    assert_refused(made, "output '': no node makes it")
+
+
+def test_sizes_of_a_call_are_no_output() -> None:
+    assert_refused(gru(("Shape", ["all"], ["y"], {})), "output 'y': it is made of the sizes of what a call is given")
+
+
+@pytest.mark.parametrize(("dividend", "divisor"), [(-7, 2), (7, -2), (-7, -2), (6, -2), (0, -3)])
+def test_whole_numbers_are_divided_towards_zero(dividend: int, divisor: int) -> None:
+    given = {"a": np.array([dividend], np.int64), "b": np.array([divisor], np.int64)}
+    made = model([GRU, ("Div", ["a", "b"], ["y"], {})], X, ["y", "all"], WEIGHTS | given)
+    made.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    x = np.ones((2, 1, D), np.float32)
+    expected = onnxruntime_gives(made, {"x": x})["y"]
+    assert np.array_equal(reading.read(made).run({"x": x})["y"], expected)
+
+
+def test_an_axis_that_is_repeated_is_not_another_one() -> None:
+    further = {"p": ("float32", [1, "N", H])}
+    nodes: list[Node] = [GRU, ("Squeeze", ["all", "one"], ["s"], {}), ("Add", ["s", "p"], ["y"], {})]
+    made = model(nodes, X | further, ["y"], WEIGHTS | {"one": np.array([1])})
+    assert_refused(made, "are not one, as one of them has the size 1 and is repeated")

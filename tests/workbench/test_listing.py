@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 import anyrnn
-from anyrnn import cells
+from anyrnn import State, affine, cell, cells, minimum, tanh
 from anyrnn.workbench import catalogue
 
 
@@ -57,3 +58,17 @@ def test_notebooks_show_a_table() -> None:
     assert html.count("<tr>") == 3
     assert "Schmidhuber" in html
     assert "&amp;" in html
+
+
+def test_records_of_ones_own_cell_are_json() -> None:
+    one = partial(max, 1)
+
+    @cell
+    def bounded(x, h, *, most=float("inf"), shape=one):  # type: ignore[no-untyped-def]
+        h = minimum(tanh(affine("n", x, h)), most)
+        return h, State(h=h)
+
+    (record,) = catalogue(bounded).records()
+    assert record["hypers"]["most"] == "inf"
+    assert "partial" in record["hypers"]["shape"]
+    json.dumps(record, allow_nan=False)

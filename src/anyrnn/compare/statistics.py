@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LEVEL = 0.95
 
@@ -67,13 +67,19 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, quantile(LEVEL, count - 1) * deviation / math.sqrt(count), deviation, count)
 
 
+ROUNDING = 1e-9
+"""The spread of equal numbers, as a part of these, that comes of rounding."""
+
+
 def paired(differences: Sequence[float]) -> tuple[Estimate, float | None]:
-    """The mean difference, and the two-sided p-value of Student's paired t-test; None for one pair."""
+    """The mean difference, and the two-sided p-value of Student's paired t-test; None for one pair, and for differences that are
+    all the same but none: accuracies are counts, so that few often are, and say nothing of how far the next ones would be.
+    """
     found = estimate(differences)
     if found.deviation is None:
         return found, None
-    if found.deviation == 0:
-        return found, 1.0 if found.mean == 0 else 0.0
+    if found.deviation <= ROUNDING * abs(found.mean):
+        return (found, 1.0) if found.mean == 0 else (replace(found, half=None), None)
     t = found.mean / found.deviation * math.sqrt(found.count)
     return found, max(0.0, 1 - share_within(t, found.count - 1))
 

@@ -131,14 +131,14 @@ def _drawn(model: Any, rows: int, steps: int, seed: int) -> dict[str, Array]:
     """Random inputs of a model, whose sizes may be any where it does not say them."""
     random, found = np.random.default_rng(seed), {}
     classes = min([len(layer.weight) for layer in model.network.layers if isinstance(layer, Embedding)], default=2)
-    free: dict[Any, int] = {}
     for port in model.inputs:
-        shape = [d if isinstance(d, int) else free.setdefault(d or (port.name, k), (steps, rows)[len(free) % 2])
-                 for k, d in enumerate(port.dims or ())]  # fmt: skip
-        if np.issubdtype(port.dtype, np.floating):
+        shape = model.shape_of(port, steps, rows)
+        if port.name in model.lengths:
+            found[port.name] = random.integers(1, model.steps(steps) + 1, shape).astype(port.dtype)
+        elif np.issubdtype(port.dtype, np.floating):
             found[port.name] = random.standard_normal(shape).astype(port.dtype)
-        else:  # lengths are at least 1
-            found[port.name] = random.integers(len(shape) == 1, classes, shape).astype(port.dtype)
+        else:
+            found[port.name] = random.integers(0, classes, shape).astype(port.dtype)
     return found
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -16,6 +16,9 @@ from anyrnn.files import keras as keras_files
 from anyrnn.runtime.network import Network
 from anyrnn.runtime.saved import FORMAT, with_backend
 from anyrnn.trace import Cell
+
+if TYPE_CHECKING:
+    from anyrnn.onnx import Imported
 
 Array = npt.NDArray[Any]
 OWN_SYSTEM = {"pt": "torch", "mxnet": "mxnet", "flax": "flax", "keras": "keras"}
@@ -108,9 +111,24 @@ def _of_onnx(path: Path, backend: str) -> Network:
     if model.fixed_lengths:
         raise ValueError(f"{path}: its samples have lengths that the model fixes; anyrnn.onnx.read runs it as it is")
     network = model.network
+    if model.lengths:
+        _check_lengths(path, model)
     if model.batch_first:
         network = Network(network.inputs, network.layers, network.outputs, batch_first=True)
     return network if backend == "auto" else with_backend(network, backend)
+
+
+def _check_lengths(path: Path, model: Imported) -> None:
+    """Refuse a model with lengths of which the network would make something else: it has one set of them, for all of its layers.
+    Padding that later layers compute is no step of the network's. Raises: ValueError.
+    """
+    how = "anyrnn.onnx.read runs it as it is"
+    if len(model.lengths) > 1:
+        raise ValueError(f"{path}: its layers have lengths of their own ({', '.join(model.lengths)}); {how}")
+    looking = [layer.name for layer in model.network.layers if layer.why_whole or layer.name in model.network.recurrent]
+    without = [name for name in looking if name not in model.with_lengths]
+    if without:
+        raise ValueError(f"{path}: layer {without[0]!r} looks at all steps, whatever the lengths in {model.lengths[0]!r}; {how}")
 
 
 def _of_keras(path: Path, wanted: str | None) -> dict[str, Array]:
@@ -136,8 +154,10 @@ def _called(name: str) -> str:
 
 
 def _behind(path: Path, arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """The arrays whose names begin with a prefix, without it."""
-    found = {name.removeprefix(prefix).lstrip("./"): array for name, array in arrays.items() if name.startswith(prefix)}
+    """The arrays whose names begin with a prefix, without it; those of `lstm_1` not with `lstm`, where it has some itself."""
+    names = [name for name in arrays if name.startswith(prefix)]
+    apart = [name for name in names if name.removeprefix(prefix).startswith((".", "/"))]
+    found = {name.removeprefix(prefix).lstrip("./"): arrays[name] for name in apart or names}
     if not found:
         raise ValueError(f"{path}: no array's name begins with {prefix!r}; they are {', '.join(list(arrays)[:10])}")
     return found

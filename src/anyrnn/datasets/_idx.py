@@ -12,6 +12,8 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from anyrnn.files.limits import check_unpacked, unpacked
+
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTES = 0x08
 CHUNK = 1 << 20
@@ -31,14 +33,15 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             return _parse(path, file, dimensions)
         with gzip.GzipFile(fileobj=file) as stream:
             try:
-                return _parse(path, cast(BinaryIO, stream), dimensions)
+                return _parse(path, cast(BinaryIO, stream), dimensions, path.stat().st_size)
             except EOFError:
                 raise ValueError(f"{path}: the gzip data ends too early: the file is truncated") from None
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise ValueError(f"{path}: the gzip data is corrupt ({error})") from error
 
 
-def _parse(path: Path, stream: BinaryIO, dimensions: int) -> NDArray[np.uint8]:
+def _parse(path: Path, stream: BinaryIO, dimensions: int, compressed: int | None = None) -> NDArray[np.uint8]:
+    """`compressed`: the bytes of the file, if what is read are not its own."""
     header = _read_at_most(stream, 4 + 4 * dimensions)
     expected = bytes((0, 0, UNSIGNED_BYTES, dimensions))
     if header[:4] != expected[: len(header)]:
@@ -50,7 +53,10 @@ def _parse(path: Path, stream: BinaryIO, dimensions: int) -> NDArray[np.uint8]:
         raise ValueError(f"{path}: only {len(header)} bytes, less than an IDX header: the file is truncated")
     shape = struct.unpack(f">{dimensions}I", header[4:])
     count = math.prod(shape)
-    data = _read_at_most(stream, count + 1)  # one more: it shows left-overs, and makes gzip check its sum
+    most = count if compressed is None else min(count, unpacked(compressed))
+    data = _read_at_most(stream, most + 1)  # one more: it shows left-overs, and makes gzip check its sum
+    if compressed is not None:
+        check_unpacked(str(path), len(data), compressed)
     sizes = " x ".join(map(str, shape))
     if len(data) < count:
         raise ValueError(f"{path}: the header promises {sizes} bytes, {len(data)} follow: the file is truncated")

@@ -27,7 +27,7 @@ from anyrnn.onnx.reading_pieces import PIECES
 from anyrnn.onnx.reading_products import PRODUCTS
 from anyrnn.onnx.reading_recurrent import RECURRENT
 from anyrnn.onnx.reading_shapes import SHAPES, Handler
-from anyrnn.onnx.reading_values import BATCH, FEATURE, TIME, Axis, Value
+from anyrnn.onnx.reading_values import BATCH, FEATURE, TIME, Axis, Size, Value
 from anyrnn.runtime.layers import Call, Layer
 
 Array = npt.NDArray[Any]
@@ -195,6 +195,8 @@ def _imported(r: Reading) -> Imported:
 def _output(r: Reading, value: Value) -> Value:
     """The same value, as columns of layers that the network has."""
     if value.known:
+        if any(isinstance(n, Size) for n in value.array.reshape(-1).tolist()):
+            raise ValueError("it is made of the sizes of what a call is given")
         return Value.of(value.numbers)
     flat = value.array.reshape(-1)
     if all(source.kind in ("state", "kept") for source, _ in r.sources_of(flat)):
@@ -262,6 +264,26 @@ class Imported:
     def fixed_lengths(self) -> bool:
         """Whether the model itself says how long samples are; the network by itself does not."""
         return any(not isinstance(lengths, str) for lengths in self._r.lengths.values())
+
+    @property
+    def lengths(self) -> list[str]:
+        """The inputs that say how many steps samples have, of any recurrent layer."""
+        return list(dict.fromkeys(given for given in self._r.lengths.values() if isinstance(given, str)))
+
+    @property
+    def with_lengths(self) -> set[str]:
+        """The layers that look at what samples have by such an input."""
+        return {name for name, given in self._r.lengths.items() if isinstance(given, str)}
+
+    def steps(self, usual: int) -> int:
+        """Of a call of so many where the model does not fix them."""
+        return self._r.time.size or usual
+
+    def shape_of(self, port: Port, steps: int, samples: int) -> list[int]:
+        """Of an input in a call of so many steps and samples where the model does not fix them."""
+        sizes = {TIME: self.steps(steps), BATCH: self._r.batch.size or samples}
+        source = next(source for source in self._r.sources if source.kind == "input" and source.name == port.name)
+        return [axis.size or sizes.get(axis.role or BATCH, samples) for axis in source.axes]
 
     @property
     def batch_first(self) -> bool:

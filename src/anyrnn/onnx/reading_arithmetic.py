@@ -165,10 +165,16 @@ def _constant(r: Reading, op: str, a: Array, b: Array) -> Value:
     if op in ("Min", "Max"):
         raise ValueError("it computes with constants alone, which is not done: fold them when the model is exported")
     with np.errstate(all="ignore"):
-        made = np.asarray(operator.floordiv(a, b) if op == "Div" and whole else OPERATIONS[op](a, b))
+        made = np.asarray(_quotient(a, b) if op == "Div" and whole else OPERATIONS[op](a, b))
     if made.dtype == object and any(isinstance(n, int) and abs(n) >= 2**63 for n in made.reshape(-1).tolist()):
         raise ValueError("a size is beyond 64 bits")
     return Value.of(made)
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Of whole numbers, cut towards zero as ONNX has it. Of sizes, which are not negative, nothing is cut elsewhere."""
+    found = np.asarray(operator.floordiv(a, b))
+    return found + (((a < 0) != (b < 0)) & (found * b != a)) if a.dtype.kind in "iu" and b.dtype.kind in "iu" else found
 
 
 def _with_constant(r: Reading, node: Node, a: Value, b: Value) -> Value:

@@ -196,7 +196,8 @@ def _check_names(model: Model) -> None:
         for name in node.outputs:
             if name and name in made:
                 raise ValueError(f"{node.label}: its output {name!r} is already that of {made[name]}")
-            made[name] = node.label
+            if name:
+                made[name] = node.label
     for port in model.outputs:
         if port.name not in made:
             raise ValueError(f"output {port.name!r}: no node makes it")

@@ -27,7 +27,7 @@ WEIGHTS = {"W": 1, "R": 2, "B": 3, "P": 7}
 
 @dataclass(frozen=True)
 class Operator:
-    """One of ONNX's recurrent operators. `named`: the cell whose arrays it has, for `anyrnn.weights`."""
+    """One of ONNX's recurrent operators: its gates, states and usual functions."""
 
     gates: int
     states: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from anyrnn import cells
@@ -31,6 +31,15 @@ class Row:
     """Named sizes beside `input` and `hidden`."""
     hypers: Mapping[str, Any]
     parameters: int
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: functions by their names, numbers that it has not as Python writes them."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if callable(value):
+        return getattr(value, "__name__", repr(value))
+    return repr(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 class Listing(tuple[Row, ...]):
@@ -59,8 +68,8 @@ class Listing(tuple[Row, ...]):
         return f"<table>{head}{''.join(rows)}</table><p>{_cells(len(self))}; parameters for {escape(self.about)}</p>"
 
     def records(self) -> list[dict[str, Any]]:
-        """For JSON: functions among hyper-parameters by their names."""
-        return [asdict(row) | {"hypers": {k: getattr(v, "__name__", v) for k, v in row.hypers.items()}} for row in self]
+        """For JSON."""
+        return [asdict(row) | {"hypers": {name: _plain(value) for name, value in row.hypers.items()}} for row in self]
 
 
 def catalogue(chosen: Cell | str | Iterable[Cell | str] = (), /, **sizes: int) -> Listing:

@@ -75,8 +75,10 @@ class Model:
     keras2: bool
 
 
-def model(config: Any) -> Model:
+def model(config: Any, version: str | None = None) -> Model:
     """Of the config of a Sequential or a Functional model: what `get_config` gives, or with the class's name around it.
+
+    Args: version: of the Keras that wrote it; None if that is not known, and then an attribute that only older ones have tells.
 
     Raises: ValueError for what is no such config.
     """
@@ -97,7 +99,8 @@ def model(config: Any) -> Model:
     layers = [described(entry.data, entry.where) for entry in entries]
     if len({layer.name for layer in layers}) < len(layers) or not layers:
         raise ValueError("config.layers: expected layers of different names")
-    keras2 = any(KERAS2_SHAPE in layer.config.data for layer in layers)
+    guess = any(KERAS2_SHAPE in layer.config.data for layer in layers)
+    keras2 = guess if version is None else version.partition(".")[0] in ("1", "2")
     if kind == SEQUENTIAL or "output_layers" not in plain:
         return _sequential(found, entries, layers, keras2)
     calls = [call for entry, layer in zip(entries, layers, strict=True) for call in _calls(entry, layer)]

@@ -22,7 +22,7 @@ HINTS = {
 }
 
 
-def network(config: Any, weights: Weights, *, backend: str = "auto") -> Network:
+def network(config: Any, weights: Weights, *, backend: str = "auto", version: str | None = None) -> Network:
     """The network of a Keras model; its sequences are [N, T, features], as in Keras. Layers have the names that they have in the
     model. What a layer does in training alone (dropout, noise, regularisation) and the states that `stateful` ones keep are left
     out: states are given to and by calls.
@@ -32,10 +32,12 @@ def network(config: Any, weights: Weights, *, backend: str = "auto") -> Network:
         weights: by the names of layers their arrays with names, as `anyrnn.files.keras.read` gives them; of a model in memory
             `{layer.name: [(w.path, w.numpy()) for w in layer.weights]}`.
         backend: as of `anyrnn.Recurrent`.
+        version: of the Keras that wrote the config; some functions are others in Keras 2. If it is not told, what layers say of
+            their input's shape tells.
 
     Raises: ValueError for what is not in `layers.HANDLERS`, or is used in a way that the runtime does not know, naming the layer.
     """
-    described = model(config)
+    described = model(config, version)
     for masked in [call.layer for call in described.calls if call.layer.config.data.get("mask_zero")]:
         raise ValueError(f"{masked}: mask_zero=True cannot be converted{LENGTHS}")
     unknown = {str(call.layer): HINTS.get(call.layer.kind, "") for call in described.calls if call.layer.kind not in HANDLERS}
@@ -72,10 +74,11 @@ def load(source: str | os.PathLike[str] | bytes, *, config: Any = None, backend:
     """
     saved = keras.read(source)
     name = "the bytes" if isinstance(source, bytes) else str(Path(source))
+    version = saved.metadata.get("keras_version") if config is None else None
     config = saved.config if config is None else config
     if config is None:
         raise ValueError(f"{name}: arrays without the model's config; give config=model.get_config(), or save the whole model")
     try:
-        return network(config, saved.layers, backend=backend)
+        return network(config, saved.layers, backend=backend, version=version if isinstance(version, str) else None)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
