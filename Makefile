@@ -5,6 +5,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# An environment that is there has the interpreter that it was made with.
+ifeq ($(origin PYTHON)$(filter gpu clean help,$(MAKECMDGOALS)),command line)
+ifneq ($(shell test -x $(BIN)/python && echo there),)
+ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))
+$(error $(VENV) has $(shell $(BIN)/python -V 2>&1), and PYTHON=$(PYTHON) is $(shell $(PYTHON) -V 2>&1): `make clean` first)
+endif
+endif
+endif
+
 # Byte-compiling all of torch doubles the time of the installation, so it is left to Python, which does it once for what is
 # imported. The variable would forbid that.
 unexport PYTHONDONTWRITEBYTECODE

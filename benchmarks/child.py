@@ -90,7 +90,7 @@ def _alone(arguments: dict[str, Any]) -> dict[str, float]:
 def _memory(arguments: dict[str, Any]) -> dict[str, int | None]:
     """A small call first, so that what is compiled or loaded once does not count."""
     row, settings = _given(arguments)
-    _system(arguments["system"], replace(row, steps=2, samples=2), settings).call()
+    _system(arguments["system"], replace(row, steps=2, samples=2, lengths=row.lengths and (1, 2)), settings).call()
     system = _system(arguments["system"], row, settings)
     gc.collect()
     try:

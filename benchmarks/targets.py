@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from anyrnn import cells
-from anyrnn.passes.compile import plan
 from benchmarks.measure import geometric_mean
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result, middle
 from benchmarks.suite import DIGITS, TORCH_CELLS
@@ -148,22 +145,6 @@ def own(result: Result, run: Run) -> bool:
     return result.row.cell not in TORCH_CELLS
 
 
-def own_with(three_stages: bool) -> Rows:
-    """Cells that torch.nn does not have, which need three results of each other within a step, or fewer."""
-
-    def chosen(result: Result, run: Run) -> bool:
-        return own(result, run) and (stages(result.row.cell, result.row.mode) >= 3) == three_stages
-
-    return chosen
-
-
-@cache
-def stages(cell: str, mode: str) -> int:
-    """Of a step, forward; in training of its backward step too, the larger number."""
-    made = plan(cells.load(cell).trace())
-    return max(made.training.stages, made.backward.stages) if mode == "training" else made.inference.stages
-
-
 def own_training(samples: int) -> Rows:
     return lambda result, run: own(result, run) and result.row.samples == samples and result.row.mode == "training"
 
@@ -179,8 +160,7 @@ TARGETS = (
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=False), to("onnxruntime"), 2.0),
     Target("ratio to onnxruntime", lstm_stream("streaming", alone=True), to("onnxruntime"), 1.0),
     Target("ratio to onnxruntime", lstm_stream("paced"), to("onnxruntime"), 1.0),
-    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=False), of_bound, 1 / 1.3, parts_of_time),
-    Target("share of an LSTM's rate, or of the memory's", own_with(three_stages=True), of_bound, 1 / 1.6, parts_of_time),
+    Target("share of an LSTM's rate, or of the memory's", own, of_bound, 1 / 1.3, parts_of_time),
     Target("ratio to equations", own_training(200), to("equations"), 3.0, share_of_machine("equations")),
     Target("ratio to torch.compile", own_training(200), to("torch.compile"), 2.0, share_of_machine("torch.compile")),
     Target("ratio to equations", own_training(1), to("equations"), 10.0),

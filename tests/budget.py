@@ -31,7 +31,6 @@ RELATIVE = {
     "16 bits against torch.nn": 2e-2,
     "random cells, float64": 1e-10,
     "sums of float32 in another order": 1e-6,
-    "adjoint against finite differences, float64": 1e-6,
 }
 """Largest difference allowed between two results that both are nearly exact, as part of the largest magnitude."""
 

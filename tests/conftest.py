@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,14 @@ os.environ["ANYRNN_CACHE"] = ""  # a test may change what is compiled in ways th
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """What torch draws in a test does not depend on which tests the process has done before."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -115,14 +115,14 @@ def test_gaps_may_be_nan() -> None:
 @pytest.mark.parametrize("scale", [0.0, 100.0, 1000.0])
 @pytest.mark.parametrize("name", EVERY)
 def test_gradients_of_finite_outputs_are_finite(name: str, scale: float, dtype: str) -> None:
-    """Whatever saturates."""
+    """Whatever saturates; with an input of zeros outputs are."""
     layer = anyrnn.Recurrent(name, input_size(name, 3, 8), 8, seed=0, backend="reference", dtype=dtype, **sizes_of(name))  # type: ignore[arg-type]
     random = np.random.default_rng(0)
     further = {key: random.random((6, 2, n)).astype(dtype) for key, n in layer.network.further_inputs}
     x = (scale * random.normal(size=(6, 2, layer.network.input_size))).astype(dtype)
     with np.errstate(all="ignore"):
         y, _, reserve = layer.forward_training(x, **further)
-        if not np.isfinite(y).all():
+        if scale and not np.isfinite(y).all():
             return
         d_x, _, gradients = layer.backward(reserve, np.ones_like(y))
     d_inputs = d_x if isinstance(d_x, tuple) else (d_x,)
