@@ -17,6 +17,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.passes.check import check_phase, check_program
 from anyrnn.trace.language import (
     affine,
+    clip_gradient,
     concat,
     exp,
     floor,
@@ -344,6 +345,79 @@ def parts_of_a_state(x, h):
     return h, State(h=h)
 
 
+def cotangent_doubled_twice(x, h):
+    """A few cheap ops on a state's cotangent are made again by the stage that sums them, which is the first then."""
+    n = tanh(affine("n", x, h))
+    v = n + mean(n)
+    q = v + v
+    h = q + q
+    return h, State(h=h)
+
+
+def number_spread_by_a_choice(x, h):
+    s = mean(h)
+    h = tanh(affine("n", x, h, m=where(h > 0, s, s)))
+    return h, State(h=h)
+
+
+def constant_spread_by_a_choice(x, h):
+    h = tanh(affine("n", x, h, m=where(h > 0, 1.0, 1.0) * 2.0))
+    return h, State(h=h)
+
+
+def sum_of_what_is_added_to_itself_again_and_again(x, h):
+    """Taken apart into what it adds up, it would be a sum of 2^40."""
+    v = 1e-12 * tanh(affine("a", x, h))
+    for _ in range(40):
+        v = v + v
+    return v, State(h=tanh(v))
+
+
+def clip_of_what_is_read_whole_and_in_parts(x, h):
+    u = clip_gradient(affine("a b", x, h), -0.01, 0.01)
+    a, b = split(u, 2)
+    h = tanh(a) * sigmoid(b) + 0.1 * tanh(matrix("w", "hidden", "2*hidden") @ u)
+    return h, State(h=h)
+
+
+def clip_of_what_is_read_beside_what_stays_whole(x, h, c: Vec("2*hidden")):
+    u = clip_gradient(affine("a b", x, h), -0.01, 0.01)
+    p, q = split(u + c, 2)
+    r, s = split(3 * u, 2)
+    h = p + q + r + s
+    return h, State(h=h, c=0.5 * c)
+
+
+def clip_of_what_is_read_twice_again_and_again(x, h):
+    v = clip_gradient(affine("a b", x, h), -1.0, 1.0)
+    for _ in range(40):
+        v = sigmoid(v) * (1 - v)
+    a, b = split(v, 2)
+    h = tanh(a) * sigmoid(b)
+    return h, State(h=h)
+
+
+def product_added_to_itself_again_and_again(x, h):
+    v = 1e-12 * affine("a", x, h)
+    w = affine("b", x, h)
+    for _ in range(40):
+        v, w = v + v, w + w
+    h = tanh(v + 1e-12 * w)
+    return h, State(h=h)
+
+
+def parameter_joined_to_a_state(x, h):
+    p, q = split(concat(vector("p"), h), 2)
+    h = tanh(affine("n", x, h) + q)
+    return p, State(h=h)
+
+
+def parameter_joined_to_a_state_and_doubled(x, h):
+    p, q = split(2 * concat(vector("p"), h), 2)
+    h = tanh(affine("n", x, h) + q)
+    return sigmoid(p), State(h=h)
+
+
 def number_made_of_the_new_state(x, h, s: Scalar()):
     """In a rotated loop its cotangent is made for numbers and read by columns of one stage."""
     a = affine("n", x, h) + s * vector("p")
@@ -452,6 +526,15 @@ def test_all_agree(function: Callable[..., Any]) -> None:
                 assert_relative(found[name], value, "llvm float64 against the reference backend", f"{sizes} {name}")
         inference = on_llvm(p, np.float64, training=False)
         assert all(np.array_equal(value, found[name]) for name, value in inference.items())
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("body", [clip_of_what_is_read_whole_and_in_parts, clip_of_what_is_read_beside_what_stays_whole])
+def test_the_gradient_of_what_is_read_whole_and_in_parts_is_clipped_once(body: Callable[..., Any], backend: str) -> None:
+    layer = anyrnn.Recurrent(cell(body), 2, 3, dtype="float64", seed=1, backend=backend)
+    y, _, reserve = layer.forward_training(np.ones((1, 1, 2)))
+    found = layer.backward(reserve, np.full_like(y, 1000.0))[2]["bias_ih_l0"]
+    assert_relative(np.abs(found), np.full(6, 0.01), "llvm float64 against the reference backend", "of one step")
 
 
 def test_a_product_of_frozen_parameters_is_added_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anyrnn import State, Vec, affine, cell, cells, sigmoid, tanh, vector, where
+from anyrnn import State, Vec, affine, cell, cells, sigmoid, stop_gradient, tanh, vector, where
 from anyrnn.passes.check import check_program
 from anyrnn.passes.compile import plan, with_scans
 from anyrnn.passes.options import with_zoneout
@@ -144,3 +144,19 @@ def test_what_the_checker_sees() -> None:
         check_program(replace(program, body=program.after))
     with pytest.raises(AssertionError, match=r"has histories \['h'\] of no scan"):
         check_program(replace(program, scans=()))
+
+
+def passes_its_input_on(x: Vec("hidden"), h, *, rate=0.5):  # type: ignore[no-untyped-def,valid-type]
+    return x, State(h=rate * h + x)
+
+
+def passes_its_cotangent_on(x: Vec("hidden"), h, *, rate=0.5):  # type: ignore[no-untyped-def,valid-type]
+    return x + h, State(h=rate * h + stop_gradient(x))
+
+
+@pytest.mark.parametrize("which", ["inference", "training", "backward"])
+@pytest.mark.parametrize("body", [passes_its_input_on, passes_its_cotangent_on])
+def test_results_that_stand_in_memory_already_are_put_where_they_belong(body: Any, which: str) -> None:
+    program = scanned(body, which)
+    assert program is not None
+    check_program(program)

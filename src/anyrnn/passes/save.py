@@ -120,7 +120,9 @@ def backward_step(adjoint: Adjoint, saves: Saves, step: tuple[Node, ...]) -> Ste
             return builder.leaf_load("d_" + name, 1 if name in state_shapes else 0, node)
         inputs = tuple(done[s] for s in node.inputs)
         same = same_value(node.op, inputs)
-        return builder.add(replace(node, inputs=inputs)) if same is None else same
+        if same is None or builder.nodes[same].shape != node.shape:
+            return builder.add(replace(node, inputs=inputs))
+        return same
 
     states = tuple((f"d_{name}", get(i)) for name, i in adjoint.states)
     outputs = tuple((f"d_{name}", "output", get(i)) for name, i in adjoint.inputs)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anyrnn.ir.dims import Dim, cover_once
@@ -133,7 +133,12 @@ def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Map
     if node.op != "add":
         return None
     addends = _addends(builder, inputs, uses)
-    affines = [a for a in addends if a.per_sample and builder.nodes[a.index].op == "affine" and uses.get(a.index, 1) == 1]
+    indices = [a.index for a in addends]
+    affines = [
+        a
+        for a in addends
+        if a.per_sample and builder.nodes[a.index].op == "affine" and uses.get(a.index, 1) == 1 and indices.count(a.index) == 1
+    ]
     vectors = [a for a in addends if not a.per_sample and a.shape == node.shape] if affines else []
     if len(affines) + len(vectors) < 2:
         return None
@@ -148,11 +153,11 @@ def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Map
 
 
 def _addends(builder: Builder, inputs: Sequence[Symbol], uses: Mapping[int, int]) -> list[Symbol]:
-    """What a tree of additions adds up, where nothing else reads its inner nodes."""
-    found: list[Symbol] = []
+    """What a tree of additions adds up, where nothing else reads its inner nodes, nor one of them twice."""
+    found, indices = list[Symbol](), [symbol.index for symbol in inputs]
     for symbol in inputs:
         inner = builder.nodes[symbol.index]
-        if inner.op == "add" and uses.get(symbol.index, 1) == 1:
+        if inner.op == "add" and uses.get(symbol.index, 1) == 1 and indices.count(symbol.index) == 1:
             found += _addends(builder, [builder.symbol(s) for s in inner.inputs], uses)
         else:
             found.append(symbol)
@@ -166,8 +171,8 @@ class _Unstack:
     made of.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: Sequence[Node], roots: Iterable[int]) -> None:
+        self.nodes, self.users, self.roots = nodes, users(nodes), frozenset(roots)
         self.builder = Builder()
         self.done: dict[int, Symbol] = {}
         self.parts: dict[tuple[int, Dim, Dim], Symbol] = {}
@@ -208,8 +213,19 @@ class _Unstack:
         if node.op == "affine":
             return all(heads == 1 and not transposed for transposed, heads in node.attributes)
         if node.op == "concat":
-            return all(self._joined(node, *cut) is not None for cut in self.cuts.get(i, ()))
+            of_samples = all(self.nodes[s].per_sample for s in node.inputs)  # a part is none where it is a parameter
+            return of_samples and all(self._joined(node, *cut) is not None for cut in self.cuts.get(i, ()))
+        if node.op == "choose" or (node.op == "clip_gradient" and not self._is_read_in_parts(i)):
+            return False
         return node.row.kind == "elementwise" and all(self._can_part(s) for s in node.inputs)
+
+    def _is_read_in_parts(self, i: int) -> bool:
+        """Whether all that reads a vector is parts of it, which have no feature in common: what comes back to a feature comes
+        from one of them, and is clipped by itself.
+        """
+        cuts, (whole,) = sorted(self.cuts.get(i, ()), key=str), self.nodes[i].shape
+        apart = len(cuts) == 1 or cover_once(cuts, whole)
+        return apart and i not in self.roots and all(self.nodes[reader].op == "slice" for reader in self.users[i])
 
     def _joined(self, node: Node, offset: Dim, size: Dim) -> list[int] | None:
         """The operands of a concat that make up some of its features; None where these begin or end within one."""
@@ -279,6 +295,6 @@ def _unstack(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple
     """The same graph without slices of what can be made slice by slice."""
     if not any(n.op == "slice" and n.per_sample for n in nodes):
         return tuple(nodes), tuple(outputs)
-    unstack = _Unstack(nodes)
+    unstack = _Unstack(nodes, [o for _, o in outputs])
     made = [(name, unstack.whole(o).index) for name, o in outputs]
     return live(unstack.builder.nodes, made)

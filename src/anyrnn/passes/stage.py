@@ -196,7 +196,7 @@ class Stager(Levels):
 
     def kernels(self, region: str, level: int) -> Stage:
         here = [i for i in self.targets if not self.is_leaf(i) and self.place(i) == (region, level)]
-        if level == 0 and region == (AFTER if self.step.scans else LOOP):
+        if level == 0 and region == self.region_of_leaves:
             here += [i for i in self.targets if self.is_leaf(i)]
         by_dim: dict[Dim | None, list[int]] = {}
         for i in sorted(here):
@@ -228,9 +228,17 @@ class Stager(Levels):
             stores += [(made, buffer, later) for buffer, later in self.targets[i]]
         return Kernel(name if columns else f"{name}_scalars", dim, tuple(builder.nodes), tuple(stores))
 
-    def stages(self, region: str) -> list[Stage]:
+    @property
+    def region_of_leaves(self) -> str:
+        """Where results that stand in memory already are put where they belong."""
+        return AFTER if self.step.scans else LOOP
+
+    def stages(self, region: str) -> dict[int, Stage]:
+        """By level; one in which nothing is stored is none."""
         levels = [self.level[i] for i in self.live if self.region.get(i) == region]
-        return [s for s in (self.kernels(region, k) for k in range(max(levels, default=-1) + 1)) if s.kernels]
+        levels += [0] if region == self.region_of_leaves else []
+        found = {level: self.kernels(region, level) for level in range(max(levels, default=-1) + 1)}
+        return {level: stage for level, stage in found.items() if stage.kernels}
 
 
 def _with_copies(step: Step) -> Step:
@@ -255,9 +263,10 @@ def stage(step: Step, known: Iterable[Buffer]) -> Program:
     for buffer in known:
         stager.buffers[buffer.name] = buffer
     stager.collect()
-    body = stager.stages(LOOP)
+    by_level = stager.stages(LOOP)
+    body, opening = [*by_level.values()], min(by_level, default=0)  # a stage makes again what is made at levels that have none
     opens_with_product = any(
-        stager.level[i] == 0 and stager.region[i] == LOOP and i in stager.feeds and _waits_for_state(stager, i)
+        stager.level[i] <= opening and stager.region[i] == LOOP and i in stager.feeds and _waits_for_state(stager, i)
         for i in stager.live
         if i in stager.region
     )
@@ -274,11 +283,11 @@ def stage(step: Step, known: Iterable[Buffer]) -> Program:
         step.reverse,
         tuple(stager.buffers.values()),
         tuple(name for name, _ in step.states),
-        tuple(stager.stages(BEFORE)),
+        tuple(stager.stages(BEFORE).values()),
         entry,
         tuple(body),
         exit,
-        tuple(stager.stages(AFTER)),
+        tuple(stager.stages(AFTER).values()),
         products,
         sums,
         stages,

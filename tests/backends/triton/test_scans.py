@@ -14,7 +14,7 @@ from anyrnn.backends.triton.split import Blocks, Device, worth_scans
 from anyrnn.backends.triton.unit import Unit
 from tests.backends.triton.twins import make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
-from tests.passes.test_scan import AFFINE, BY_FEATURE
+from tests.passes.test_scan import AFFINE, BY_FEATURE, passes_its_cotangent_on, passes_its_input_on
 
 KIND = "random cells, float64"
 QUICK = ("lru", "indrnn")
@@ -140,3 +140,10 @@ def test_explained() -> None:
 @pytest.mark.parametrize(("steps", "columns", "worth"), [(1000, 4, True), (1000, 66, True), (5, 4, False), (1000, 132, False)])
 def test_where_it_pays(steps: int, columns: int, worth: bool) -> None:
     assert worth_scans(Blocks(columns=columns), steps, 64, Device(132)) == worth
+
+
+@pytest.mark.parametrize("body", [passes_its_input_on, passes_its_cotangent_on])
+def test_results_that_stand_in_memory_already(body: Any) -> None:
+    modules = [make(anyrnn.cell(body), backend, 7, 7) for backend in ("triton", "reference")]
+    found, expected = (run(module, BLOCK + 3, 3, with_state=True) for module in modules)
+    assert_agree(found, expected, KIND, body.__name__, 1.0, None)
