@@ -14,6 +14,7 @@ import anyrnn.torch
 from anyrnn import UnsupportedError
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.sequence.windows import Windows
+from tests.backends.test_corners import output_made_before_the_steps, state_made_of_the_input
 from tests.zoo import FEW, further, sizes_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -30,7 +31,7 @@ def needed(layer: Any, steps: int = STEPS, rows: int = ROWS) -> int:
     return sum(llvm.reserve_bytes(part, "float32", steps * rows, rows) for part in network.parts)
 
 
-def layers(cell: str, share: float, **options: Any) -> tuple[anyrnn.torch.Recurrent, anyrnn.torch.Recurrent]:
+def layers(cell: Any, share: float, **options: Any) -> tuple[anyrnn.torch.Recurrent, anyrnn.torch.Recurrent]:
     """One that keeps everything, and one with a budget of a share of it."""
     plain = anyrnn.torch.Recurrent(cell, 5, 9, **options)
     bounded = anyrnn.torch.Recurrent(cell, 5, 9, memory_budget=int(share * needed(plain)), **options)
@@ -98,6 +99,26 @@ def test_every_cell(cell: str, call: dict[str, str], done_again: list[Windows]) 
         for ours, theirs in zip(results(bounded, **call, **uneven), results(plain, **call, **uneven), strict=True):
             assert torch.equal(ours, theirs)
     assert len(done_again) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "call"),
+    [(output_made_before_the_steps, {}), (state_made_of_the_input, {"return_states": "all"})],
+    ids=["y", "states"],
+)
+def test_what_is_computed_again_and_not_wanted_has_room(body: Any, call: dict[str, str], done_again: list[Windows]) -> None:
+    """What steps give is made before them, of all rows of a chunk at once where threads split columns."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        plain, bounded = layers(anyrnn.cell(body), 0.7)
+        for ours, theirs in zip(
+            results(bounded, **call, **UNEVEN["lengths"]), results(plain, **call, **UNEVEN["lengths"]), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(done_again) == 2
 
 
 @pytest.mark.parametrize("budget", [1_800_000, 2_000_000])

@@ -318,7 +318,7 @@ class Words:
         of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
         read = [buffer for buffer, _ in program.read_by_gradients]
         flat_before = whole and (at_all_steps or "y" not in before) and self._is_flat(direction, of_before, program.before)
-        self.header(unit, "flat_before", flat_before)
+        self.header(unit, "flat_before", flat_before and not self.discarded)
         flat_after = self._is_flat(direction, of_after, program.after, read)
         self.flat_after[unit] = flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after)
 
