@@ -223,3 +223,39 @@ def test_what_a_scope_says_of_first_values_ends_with_it() -> None:
     assert not parameters["s_weight_hh_l0"].any()
     assert parameters["s_weight_ih_l0"].any()
     assert (parameters["bias_ih_l0"] != 5.0).all()
+
+
+def test_a_value_that_is_equal_to_an_argument_has_a_name_of_its_own() -> None:
+    @cell
+    def inner(x, h):  # type: ignore[no-untyped-def]
+        v = tanh(x)
+        h = tanh(affine("n", x, h, v))
+        return h, State(h=h)
+
+    @cell
+    def outer(x, h):  # type: ignore[no-untyped-def]
+        u = affine("u", x, h)
+        with anyrnn.scope("inner"):
+            y, _ = inner(u, tanh(u))
+        return y, State(h=y)
+
+    names = [p.name for p in outer.trace().parameters if p.name.startswith("inner_weight")]
+    assert names == ["inner_weight_ih", "inner_weight_hh", "inner_weight_vh"]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_norm_passes_gradients_on_to_its_eps(backend: str) -> None:
+    @cell
+    def normalised(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(anyrnn.norm(affine("n", x, h), anyrnn.exp(scalar("e", init=-1.0))))
+        return h, State(h=h)
+
+    layer = anyrnn.Recurrent(normalised, 3, 4, seed=0, dtype="float64", backend=backend)
+    x = np.random.default_rng(0).normal(size=(3, 2, 3))
+    y, _, reserve = layer.forward_training(x)
+    found = layer.backward(reserve, y)[2]["e_l0"]
+    losses = []
+    for step in (1e-6, -1e-6):
+        layer.parameters["e_l0"] = np.array(-1.0 + step)
+        losses.append(float((layer(x)[0] ** 2).sum() / 2))
+    assert abs(found - (losses[0] - losses[1]) / 2e-6) < 1e-6 * abs(found)

@@ -151,7 +151,7 @@ GREEK = {
     *("rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
 }
 ACCENTS = {"tilde", "hat", "bar"}
-STACKED = re.compile(r"(?:(?P<scope>\w+?)_)?(?P<kind>weight|bias)_(?P<key>.+)h")
+STACKED = re.compile(r"(?:(?P<scope>(?!weight_|bias_)\w+?)_)?(?P<kind>weight|bias)_(?P<key>.+)h")
 
 
 class Latex:

@@ -290,13 +290,13 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
     arguments: list[Symbol] = []
     for position, (name, shape) in enumerate(inputs):
         symbol = tracer.leaf("input", name, shape)
-        tracer.operand_keys[symbol.index] = INPUT if position == 0 else name
+        tracer.operand_keys.append((symbol, INPUT if position == 0 else name))
         arguments.append(symbol)
     if skip_input:
         tracer.skipped = arguments[0].index
     for state in signature.states:
         symbol = tracer.leaf("state", state.name, state.shape)
-        tracer.operand_keys[symbol.index] = state.name
+        tracer.operand_keys.append((symbol, state.name))
         arguments.append(symbol)
     by_name = {tracer.nodes[s.index].attributes[0]: s for s in arguments}
     given: dict[str, Any] = {}

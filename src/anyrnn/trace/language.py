@@ -98,7 +98,7 @@ def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, rows: D
     if operand.shape != (rows / gates,):
         return None
     for rule in reversed(tracer.rules):
-        with _at_work(tracer, rule):
+        with tracer.within(rule=rule):
             made = rule.product(gate, key, operand, gates)
         if made is not None:
             tracer.applied.add(rule)
@@ -106,27 +106,17 @@ def _other_product(tracer: Tracer, gate: str, key: str, operand: Symbol, rows: D
     return None
 
 
-@contextmanager
-def _at_work(tracer: Tracer, rule: ProductRule) -> Iterator[None]:
-    """Parameters that are declared meanwhile are the rule's."""
-    before, tracer.rule = tracer.rule, rule
-    try:
-        yield
-    finally:
-        tracer.rule = before
-
-
 def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], biases: Sequence[Symbol]) -> Symbol:
     """The sum of products and biases as wrappers have it, the innermost first."""
     for rule in reversed(tracer.rules):
-        with _at_work(tracer, rule):
+        with tracer.within(rule=rule):
             made = [rule.each(gate, key, product) for key, product in products]
         if any(new is not old for new, (_, old) in zip(made, products, strict=True)):
             tracer.applied.add(rule)
         products = [(key, new) for new, (key, _) in zip(made, products, strict=True)]
     one_each = len(dict(products)) == len(products)
     for rule in reversed(tracer.rules) if one_each else ():
-        with _at_work(tracer, rule):
+        with tracer.within(rule=rule):
             combined = rule.combined(gate, dict(products))
         if combined is not None:
             tracer.applied.add(rule)
@@ -137,12 +127,9 @@ def _by_rules(tracer: Tracer, gate: str, products: list[tuple[str, Symbol]], bia
 @contextmanager
 def products(rule: ProductRule) -> Iterator[None]:
     """Every `affine` inside makes its products as the rule says. Wrappers of cells are written with it."""
-    rules = current("products").rules
-    rules.append(rule)
-    try:
+    tracer = current("products")
+    with tracer.within(rules=[*tracer.rules, rule]):
         yield
-    finally:
-        rules.remove(rule)
 
 
 def _for_each_gate(tracer: Tracer, operand: Symbol, rows: Dim, gates: int) -> Symbol:
@@ -221,16 +208,9 @@ def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterato
     before, prefix = tracer.prefix, f"{tracer.prefix}{name}_"
     if tracer.around.setdefault(prefix, before) != before:
         raise CellError(tracer.located(f"scope {name!r}: parameters in another scope begin with {prefix} too; rename one"))
-    tracer.prefix = prefix
     tracer.scopes.setdefault(prefix, None)
-    if init:
-        tracer.inits.append((prefix, init))
-    try:
+    with tracer.within(prefix=prefix, inits=[*tracer.inits, (prefix, init or {})]):
         yield
-    finally:
-        tracer.prefix = before
-        if init:
-            tracer.inits.pop()
 
 
 def apply(op: str, *operands: Any) -> Symbol:
@@ -304,17 +284,19 @@ def _mean(value: Symbol, who: str) -> Symbol:
     return total(value) / builder.size(value.shape[0])
 
 
-def norm(value: Symbol, eps: float = 1e-5) -> Symbol:
+def norm(value: Symbol, eps: float | Symbol = 1e-5) -> Symbol:
     """Layer normalisation without gain and bias: (v - mean) / sqrt(variance + eps), over the features.
 
     Source: Ba, Kiros & Hinton 2016, Layer Normalization; the variance is the biased one, as in torch.nn.LayerNorm.
     """
     centred = value - _mean(value, "norm")
     scale = 1 / sqrt(mean(centred * centred) + eps)
+    if isinstance(eps, Symbol):  # whose gradient the derivative of the whole does not have
+        return centred * scale
     return apply("norm", centred * scale, value, scale)
 
 
-def rms_norm(value: Symbol, eps: float = 1e-5) -> Symbol:
+def rms_norm(value: Symbol, eps: float | Symbol = 1e-5) -> Symbol:
     """v / sqrt(mean of squares + eps), over the features, without gain.
 
     Source: Zhang & Sennrich 2019, Root Mean Square Layer Normalization, arXiv 1910.07467.

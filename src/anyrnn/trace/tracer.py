@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -192,8 +192,10 @@ class Tracer(Builder):
         """By prefix, whose they are: a wrapper's, or None for those of cells."""
         self.around: dict[str, str] = {}
         """By the prefix of a scope, that of the scope around it."""
-        self.operand_keys: dict[int, str] = {}
-        """How weights call the inputs and the states: INPUT for x, the argument's name for others."""
+        self.operand_keys: list[tuple[Symbol, str]] = []
+        """How weights call the inputs and the states: INPUT for x, the argument's name for others. These objects themselves: a
+        cell within may make a value that is equal to what it was given, which has a name of its own.
+        """
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -204,34 +206,37 @@ class Tracer(Builder):
             CURRENT.reset(token)
 
     @contextmanager
+    def within(self, **changed: Any) -> Iterator[None]:
+        """Meanwhile some of what it goes by (`prefix`, `inits`, `sizes`, `operand_keys`, `rules`, `rule`) is something else."""
+        before = {name: getattr(self, name) for name in changed}
+        vars(self).update(changed)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
     def called(
         self, cell: str, arguments: Mapping[str, Symbol | None], shapes: Mapping[str, Shape], init: Mapping[str, Any]
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Weights call a cell's arguments as that cell does, whatever they are here, its named sizes are those of what it is
         given, and its gates begin as its `init` says. `shapes` are those of its arguments, as it declares them; the first one is
         the input.
         """
-        keys: dict[int, str] = {}
+        keys: list[tuple[Symbol, str]] = []
         sizes: dict[str, Dim] = {}
         for position, (name, value) in enumerate(arguments.items()):
             if value is None:
                 continue
-            if value.index in keys:
+            if value.index in [given.index for given, _ in keys]:
                 other = next(n for n, v in arguments.items() if v is not None and v.index == value.index)
                 apart = "their weights could not be told apart"
                 raise CellError(self.located(f"cell {cell!r} is given one value for {other} and {name}: {apart}"))
-            keys[value.index] = name if position else INPUT
+            keys.append((value, name if position else INPUT))
             for size, dim in zip(shapes[name], value.shape, strict=False):
                 if str(size).isidentifier() and sizes.setdefault(str(size), dim) != dim:
                     both = f"{sizes[str(size)]} and {dim}"
                     raise CellError(self.located(f"cell {cell!r} is given {both} features for what is all of size {size}"))
-        before, self.operand_keys, self.sizes = (self.operand_keys, self.sizes), keys, sizes
-        self.inits.append((self.prefix, init))
-        try:
-            yield
-        finally:
-            self.operand_keys, self.sizes = before
-            self.inits.pop()
+        return self.within(operand_keys=keys, sizes=sizes, inits=[*self.inits, (self.prefix, init)])
 
     def make(self, *args: Any, **kwargs: Any) -> Symbol:
         self.look_up()
@@ -327,8 +332,9 @@ class Tracer(Builder):
 
     def operand_key(self, operand: Symbol) -> str:
         """The name of an operand in its weight's name."""
-        if operand.index in self.operand_keys:
-            return self.operand_keys[operand.index]
+        found = next((key for value, key in self.operand_keys if value is operand), None)
+        if found is not None:
+            return found
         name = _variable_of(operand) or self.nodes[operand.index].name or self.helper_names.get(operand.index, "")
         if name == INPUT:
             message = "an operand called i would share weight_ih with the input; give it another name, or pass it as name=value"
@@ -341,6 +347,10 @@ class Tracer(Builder):
                 )
             )
         return name
+
+    def skips(self, key: str, operand: Symbol) -> bool:
+        """Whether an operand enters gates as it is."""
+        return key == INPUT and operand.index == self.skipped
 
     def _has_bias(self, key: str) -> bool:
         return self.bias in ("both", "input" if key == INPUT else "recurrent")
@@ -368,7 +378,7 @@ class Tracer(Builder):
         known = stacks.sizes.setdefault(gate, size)
         if known != size:
             raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
-        has_weight, has_bias = weight and operand.index != self.skipped, bias and self._has_bias(key)
+        has_weight, has_bias = weight and not self.skips(key, operand), bias and self._has_bias(key)
         return (
             self._rows_of(weight_name, (Dim(), columns), stacks.weight, gate, size) if has_weight else None,
             self._rows_of(bias_name, (Dim(),), stacks.bias, gate, size) if has_bias else None,
