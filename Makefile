@@ -6,10 +6,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 # An environment that is there has the interpreter that it was made with.
-ifeq ($(origin PYTHON)$(filter gpu clean help,$(MAKECMDGOALS)),command line)
+ifneq ($(origin PYTHON),file)
+ifeq ($(filter gpu clean help,$(MAKECMDGOALS)),)
 ifneq ($(shell test -x $(BIN)/python && echo there),)
 ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))
 $(error $(VENV) has $(shell $(BIN)/python -V 2>&1), and PYTHON=$(PYTHON) is $(shell $(PYTHON) -V 2>&1): `make clean` first)
+endif
 endif
 endif
 endif

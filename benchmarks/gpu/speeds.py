@@ -124,7 +124,7 @@ DEVICE = torch.device("cuda")
 
 
 def barriers() -> Items:
-    """What one costs. It is measured by the process that is asked first what there is to do, beside no other."""
+    """What one costs, measured by the process that is asked first what there is to do, beside no other, and kept on disk."""
     if torch.cuda.is_available():
         device_of(DEVICE)
     yield (

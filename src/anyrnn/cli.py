@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
     told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors"
-    convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or not compared)")
+    convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or nothing could be compared)")
     convert.set_defaults(run=_convert)
 
     inspect = commands.add_parser(
@@ -211,7 +211,7 @@ def _cells(chosen: argparse.Namespace) -> int:
         found = catalogue(chosen.cells, **sizes)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
-    print(json.dumps(found.records(), indent=1, allow_nan=False, default=float) if chosen.json else found)
+    print(json.dumps(found.records(), indent=1, allow_nan=False) if chosen.json else found)
     return 0
 
 

@@ -210,6 +210,20 @@ def test_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
     assert "what there is to do is not known: its process ended with status 3" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("CUDA error: device-side assert triggered", True),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", True),
+        ("Triton Error [CUDA]: unspecified launch failure", True),
+        ("Triton Error [CUDA]: too many blocks in cooperative launch", False),
+        ("out of resource: shared memory, Required: 300000", False),
+    ],
+)
+def test_what_breaks_the_device_and_not_one_launch_alone(text: str, whole: bool) -> None:
+    assert items.is_the_devices(RuntimeError(text)) is whole
+
+
 def test_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(error: Exception) -> Any:
         raise error

@@ -665,6 +665,8 @@ def test_a_backward_call_is_of_the_parameters_that_the_forward_call_had(backend,
     assert all(np.array_equal(found[2][name], array) for name, array in expected[2].items())
     weights_ = layer.backward_weights(layer.backward_data(reserve, y)[2])
     assert all(np.array_equal(weights_[name], array) for name, array in expected[2].items())
+    with pytest.raises(ValueError, match=r"gradients: .* and the layer's .* should be two arrays, they share memory"):
+        layer.backward(reserve, y, gradients=layer.parameters)
 
 
 @pytest.mark.parametrize(("backend", "budget"), [("llvm", None), ("llvm", 300_000), ("reference", None)])

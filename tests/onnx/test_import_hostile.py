@@ -571,4 +571,4 @@ def test_an_axis_that_is_repeated_is_not_another_one() -> None:
     further = {"p": ("float32", [1, "N", H])}
     nodes: list[Node] = [GRU, ("Squeeze", ["all", "one"], ["s"], {}), ("Add", ["s", "p"], ["y"], {})]
     made = model(nodes, X | further, ["y"], WEIGHTS | {"one": np.array([1])})
-    assert_refused(made, "are not one, as one of them has the size 1 and is repeated")
+    assert_refused(made, "of which the 1 is repeated")

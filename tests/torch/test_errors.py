@@ -394,15 +394,16 @@ def test_two_sizes_of_a_projection() -> None:
         anyrnn.torch.LSTM(3, 8, proj_size=2, proj=3)
 
 
-@pytest.mark.parametrize("options", [{"zoneout": 0.2}, {"weight_dropout": 0.5}, {"dropout": 0.5, "num_layers": 2}])
-def test_random_choices_of_different_steps_are_not_captured(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{}, {"zoneout": 0.2}, {"dropout": 0.5, "num_layers": 2}])
+def test_calls_with_different_steps_are_not_captured(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Their tables come from the CPU."""
     layer = anyrnn.torch.Recurrent("gru", D, H, **options)
     monkeypatch.setattr(base, "_is_captured", lambda device: True)
-    expected = r"Recurrent.*lengths, mask, reset\) cannot be captured in a CUDA graph; give all samples all steps, or"
-    with pytest.raises(UnsupportedError, match=expected):
-        layer(x(), lengths=[5, 1, 1])
-    assert layer.eval()(x(), lengths=[5, 1, 1])[0].shape == (5, 3, H)
+    expected = r"Recurrent.*lengths, mask, reset\) cannot be captured in a CUDA graph; give all samples all steps"
+    for module in (layer, layer.eval()):
+        with pytest.raises(UnsupportedError, match=expected):
+            module(x(), lengths=[5, 1, 1])
+    assert layer(x())[0].shape == (5, 3, H)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tests.backends.test_random_cells import DRAWING, KINDS, SEED, SIZES
 from tests.budget import assert_relative
 from tests.random_cells import cell_of, sources
 from tests.torch.layers import tensors_of
+from tests.zoo import EVERY, input_size, sizes_of
 
 EXAMPLES = 400 if settings.get_current_profile_name() == "thorough" else 5
 
@@ -328,3 +330,14 @@ def test_a_layer_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layer.eval()(x, mask=mask)[0].equal(before)
     assert copy.deepcopy(layer)(x, mask=mask)[0].equal(before)
     assert not packs(monkeypatch, layer, x, mask=mask)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_steps_read_stands_in_one_order_whatever_they_give(name: str) -> None:
+    """Modules collect it for one network, and hand it to calls of the one that gives all states."""
+    network = anyrnn.Recurrent(name, input_size(name, 4, 6), 6, **sizes_of(name, 4, 6)).network  # type: ignore[arg-type]
+    for one in (network, network.held) if network.held_has_its_bits else (network,):
+        names, others = (  # but for the numbers of nodes
+            [re.sub(r"_\d+$", "", source) for source in each.sources] for each in (one, one.with_all_states)
+        )
+        assert names == others

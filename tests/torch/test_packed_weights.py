@@ -67,7 +67,7 @@ def test_the_lowest_bit_of_the_last_number_is_seen() -> None:
     weight = layer.weight_ih_l0.data
     weight[-1, -2] = -1.0
     for number in torch.rand(20).tolist():
-        weight[0, 0], weight[-1, -1] = number, 1.0
+        weight[-1, 0], weight[-1, -1] = number, 1.0
         assert run(layer, x)[0, 0, -1] == 0
         weight[-1, -1] = 1.0 + 2.0**-23
         assert run(layer, x)[0, 0, -1] != 0

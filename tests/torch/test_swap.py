@@ -284,3 +284,13 @@ def test_what_is_no_module(given: Any) -> None:
     for exchange in (anyrnn.torch.swap, anyrnn.torch.swap_back):
         with pytest.raises(TypeError, match=f"^{exchange.__name__}: model should be a torch.nn.Module, got "):
             exchange(given)
+
+
+def test_a_default_device_does_not_decide_where_parameters_are() -> None:
+    with torch.device("meta"):
+        layer = anyrnn.torch.GRU(3, 4, device="cpu")
+    assert layer(torch.zeros(2, 1, 3))[0].isfinite().all()
+    with torch.device("cpu"):
+        assert anyrnn.torch.GRU(3, 4, device="meta").weight_ih_l0.is_meta
+        swapped = anyrnn.torch.swap(torch.nn.GRU(3, 4))
+    assert not swapped.weight_ih_l0.is_meta

@@ -14,7 +14,9 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of so many values, with the half of its 95 % confidence interval and the standard deviation: None for one value."""
+    """A mean of so many values, with the half of its 95 % confidence interval and the standard deviation: None for one value,
+    the half for equal differences too.
+    """
 
     mean: float
     half: float | None

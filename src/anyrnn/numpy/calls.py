@@ -181,7 +181,7 @@ def backward(
     """
     reserve, network = work.reserve, work.reserve.network
     if not reserve.steps:  # no sample has any
-        work.gradients = {name: np.zeros_like(array, arguments.dtype) for name, array in reserve.parameters.items()}
+        work.gradients = {name: np.zeros(array.shape, arguments.dtype) for name, array in reserve.parameters.items()}
         return [np.zeros_like(a) for a in reserve.inputs], arguments.new_states(0)
     if native:
         return _backward_natively(work, d_y, span, d_last, d_more, weights, arguments)

@@ -149,9 +149,10 @@ def check_gradients(
     dtype: np.dtype[Any],
     add: bool,
     inputs: Sequence[Array],
+    now: Mapping[str, Array],
 ) -> None:
     """That there is a fitting array for each parameter, with memory of its own, or nothing that could be added to. `inputs` are
-    read by further backward calls. Raises: TypeError, ValueError.
+    read by further backward calls, `now` are the parameters that the layer may have got meanwhile. Raises: TypeError, ValueError.
     """
     if gradients is None:
         if add:
@@ -172,6 +173,7 @@ def check_gradients(
         if overlaps_itself(gradients[name]):
             raise ValueError(f"gradients: {name} has several numbers in one place")
     read = {f"parameter {name}": array for name, array in parameters.items()}
+    read |= {f"the layer's {name}": array for name, array in now.items() if array is not parameters.get(name)}
     read |= {f"the input {k}" if k else "the input": array for k, array in enumerate(inputs)}
     for name, other in neighbours({name: gradients[name] for name in parameters} | read):
         one, two = (name, other) if name in parameters else (other, name)

@@ -536,7 +536,7 @@ class Recurrent(Layer):
         if not isinstance(workspace, Workspace):
             raise TypeError(f"workspace should be what backward_data gave, got {type(workspace).__name__}")
         self._check_reserve(workspace.reserve)
-        check_gradients(workspace.reserve.parameters, gradients, self.dtype, add, workspace.reserve.inputs)
+        check_gradients(workspace.reserve.parameters, gradients, self.dtype, add, workspace.reserve.inputs, self.parameters)
         return put(self._with_first(workspace, parts.backward_weights(workspace)), gradients, add)
 
     def _with_first(self, work: Workspace, gradients: dict[str, Array]) -> dict[str, Array]:
@@ -557,7 +557,7 @@ class Recurrent(Layer):
         weights: bool,
     ) -> tuple[Array, Any, Workspace]:
         self._check_reserve(reserve)
-        check_gradients(reserve.parameters, gradients, self.dtype, add, reserve.inputs)
+        check_gradients(reserve.parameters, gradients, self.dtype, add, reserve.inputs, self.parameters)
         arguments, batch = self._arguments(), reserve.batch
         d_y, span = self._output_cotangent(reserve, d_output, d_last_output)
         d_last, d_more = self._cotangents_of_states(reserve, d_state)

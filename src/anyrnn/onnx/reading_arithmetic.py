@@ -240,6 +240,12 @@ def _single(columns: Array) -> Array:
     return columns[:1] if len(columns) and bool((columns == columns[0]).all()) else columns
 
 
+def _is_repeated(mine: Sequence[Part], others: Sequence[Part]) -> bool:
+    """Whether an axis has the size 1, and the other may have more."""
+    pairs = [(a, b) for a, b in zip(mine, others, strict=False) if isinstance(a, Axis) and isinstance(b, Axis)]
+    return any(a.size != b.size and 1 in (a.size, b.size) for a, b in pairs)
+
+
 def aligned(a: Value, b: Value) -> tuple[Value, Value]:
     """Both with the same features, in axes of the same kinds: ONNX's (and NumPy's) broadcasting, of features."""
     rank = max(len(a.axes), len(b.axes))
@@ -247,6 +253,8 @@ def aligned(a: Value, b: Value) -> tuple[Value, Value]:
     axes: list[tuple[Part, ...]] = []
     for mine, others in zip(a.axes, b.axes, strict=True):
         if mine and others:
+            if _is_repeated(mine, others):
+                raise ValueError(f"an axis is {Size.of(mine)!r} and {Size.of(others)!r}, of which the 1 is repeated")
             same(mine, others)
         axes.append(mine or others)
     shape = [part for parts in axes for part in parts if isinstance(part, int)]

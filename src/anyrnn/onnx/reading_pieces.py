@@ -189,8 +189,6 @@ def same(mine: Sequence[Part], others: Sequence[Part]) -> None:
         raise ValueError(f"an axis is {Size.of(mine)!r} and {Size.of(others)!r}")
     for a, b in zip(mine, others, strict=True):
         if isinstance(a, Axis) and isinstance(b, Axis):
-            if a.size != b.size and 1 in (a.size, b.size):
-                raise ValueError(f"{a.label} and {b.label} are not one, as one of them has the size 1 and is repeated")
             a.join(b)
         elif isinstance(a, Axis) or isinstance(b, Axis) or a != b:
             raise ValueError(f"an axis is {Size.of(mine)!r} and {Size.of(others)!r}")

@@ -168,7 +168,7 @@ def _run_gradient(
             inputs, first, sources, seed, *as_arguments(layout.packing), *rest
         )
         if layout.of_step:
-            d_inputs, d_first = [g.squeeze(0) for g in d_inputs], [g.squeeze(0) for g in d_first]
+            d_inputs, d_first = [g.squeeze(0).clone() for g in d_inputs], [g.squeeze(0).clone() for g in d_first]
     nothing = [None] * len(given)
     flat = [*(d_inputs or nothing[: layout.inputs]), *(d_first or nothing[: layout.first])]
     flat += [*(d_sources or nothing[: len(sources)]), *nothing[: layout.seeded]]

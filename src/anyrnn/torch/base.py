@@ -81,9 +81,9 @@ def put(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             parameter = getattr(module, name)
             if name in module._parameters:
-                parameter.copy_(torch.as_tensor(value))
+                parameter.copy_(torch.as_tensor(value, device=parameter.device))
             else:
-                setattr(module, name, torch.as_tensor(value).to(parameter))
+                setattr(module, name, torch.as_tensor(value, dtype=parameter.dtype, device=parameter.device))
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                 for (parameter, _), name in zip(self.network.parameters(layer), self._parameter_names[unit], strict=True):
                     values[name] = tensor = torch.empty_like(getattr(self, name)).uniform_(-bound, bound)
                     for part, first in own_initial_values(parameter, tensor, self.network.layer_sizes(layer), _generator):
-                        part.copy_(torch.as_tensor(first))
+                        part.copy_(torch.as_tensor(first, device=part.device))
         put(self, values)
 
     def freeze(self) -> Self:
@@ -417,9 +417,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         if not is_compiling() and torch._C._is_tracing():
             others = "torch.export and anyrnn.onnx.export do"
             raise UnsupportedError(f"{self._label}: torch.jit.trace does not record what kernels do; {others}")
-        if uneven and mode.draws and _is_captured(weight.device):
-            what = "random choices for samples of different steps (lengths, mask, reset) cannot be captured in a CUDA graph"
-            raise UnsupportedError(f"{self._label}: {what}; give all samples all steps, or capture the layer in eval() mode")
+        if uneven and _is_captured(weight.device):
+            what = "calls with samples of different steps (lengths, mask, reset) cannot be captured in a CUDA graph"
+            raise UnsupportedError(f"{self._label}: {what}; give all samples all steps")
         seed = _new_seed(weight.device) if mode.draws else None
         sources, lasting = self._sources(mode, seed, input)
         plain_sources = False

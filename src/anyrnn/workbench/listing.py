@@ -34,12 +34,12 @@ class Row:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: functions by their names, numbers that it has not as Python writes them."""
+    """As JSON has it: functions by their names, what it has not as Python writes it."""
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    if callable(value):
-        return getattr(value, "__name__", repr(value))
-    return repr(value) if isinstance(value, float) and not isfinite(value) else value
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return getattr(value, "__name__", repr(value))
 
 
 class Listing(tuple[Row, ...]):

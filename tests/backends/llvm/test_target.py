@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -15,6 +16,7 @@ from anyrnn.backends.llvm import run, target, unit
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
 from anyrnn.backends.llvm.outer import group_of, left_heights
 from anyrnn.backends.llvm.shapes import tile_heights
+from tests.moving_cells import halves
 from tests.networks import Results, fitting, on_llvm
 
 
@@ -26,6 +28,7 @@ def forget() -> Iterator[Callable[[], None]]:
         run.compiled.cache_clear()
         run.reserve_rate.cache_clear()
         run.POOLS.known.clear()
+        run.UNEVEN.known.clear()
 
     forget()
     yield forget
@@ -116,6 +119,53 @@ def test_what_kernels_are_shaped_for_changes_no_bit(
         for size, found, right in zip(sizes, results(), expected, strict=True):
             for name, value in right.items():
                 assert np.array_equal(found[name], value), f"{other.vector_bytes} bytes, {size}: {name}"
+
+
+CHANCES = {"zoneout": 0.2, "input_dropout": 0.1, "recurrent_dropout": 0.3, "weight_dropout": 0.2, "output_dropout": 0.1}
+
+
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("cell", "options", "bits"),
+    [("gru", CHANCES, True), ("lstm_heads", {"heads": 2}, True), (halves, {}, True), ("lstm_layernorm", {"zoneout": 0.1}, False)],
+    ids=["chances", "heads", "moves", "sums"],
+)
+def test_options_and_rarer_ops_are_the_same_whatever_vectors_are_long(
+    monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None], cell: Any, options: dict[str, Any], bits: bool, dtype: type
+) -> None:
+    """Sums over features are added up in another order."""
+    here, x = target.machine(), np.random.default_rng(0).standard_normal((5, 6, 22)).astype(dtype)
+
+    def results() -> list[np.ndarray]:
+        forget()
+        layer = anyrnn.Recurrent(cell, 22, 22, seed=0, backend="llvm", bidirectional=True, dtype=dtype, **options)
+        output, _, reserve = layer.forward_training(x, lengths=[5, 0, 3, 5, 1, 4], seed=3)
+        d_x, _, gradients = layer.backward(reserve, output)
+        return [output, layer(x)[0], d_x, *gradients.values()]
+
+    expected = results()
+    for vector_bytes, registers in [(64, 32), (32, 16), (16, 32)]:
+        other = replace(here, vector_bytes=vector_bytes, registers=registers)
+        monkeypatch.setattr(target, "machine", lambda other=other: other)
+        for found, right in zip(results(), expected, strict=True):
+            if bits:
+                assert np.array_equal(found, right), vector_bytes
+            else:
+                np.testing.assert_allclose(found, right, rtol=0, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize(("features", "flags"), [({"neon": True}, "+neon"), ({"sse2": True}, "+sse2,-prefer-256-bit"), ({}, "")])
+def test_long_vectors_are_asked_for_where_there_is_a_choice(
+    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], flags: str
+) -> None:
+    class Described:
+        def create_target_machine(self, **how: Any) -> Any:
+            return how
+
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap(features))
+    monkeypatch.setattr(llvm.Target, "from_default_triple", Described)
+    assert target._target_machine()["features"] == flags
 
 
 def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None]) -> None:

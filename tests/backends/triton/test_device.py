@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -86,13 +87,16 @@ def test_devices_that_are_called_cuda_and_have_no_kernels(monkeypatch: pytest.Mo
     network, device = anyrnn.torch.LSTM(2, 3).network, torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for capability, told in (((7, 0), "compute capability 7.0 has no Triton kernels (7.5 and later have)"), ((9, 0), None)):
-        run._why_not_device.cache_clear()
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index, found=capability: found)
-        assert run.why_not(network, torch.float32, device) == told
-    run._why_not_device.cache_clear()
+        run._known_why_not_device.cache_clear()
+        found = SimpleNamespace(major=capability[0], minor=capability[1])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index, found=found: found)
+        for compiles in (False, True):
+            monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiles=compiles: compiles)
+            assert run.why_not(network, torch.float32, device) == told
+    run._known_why_not_device.cache_clear()
     monkeypatch.setattr(torch.version, "hip", "6.2")
     assert run.why_not(network, torch.float32, device) == "ROCm 6.2 has no Triton kernels (CUDA has)"
-    run._why_not_device.cache_clear()
+    run._known_why_not_device.cache_clear()
 
 
 def test_a_default_device_does_not_decide_where_tables_are_made() -> None:

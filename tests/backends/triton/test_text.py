@@ -249,13 +249,13 @@ def test_a_gradient_that_is_not_wanted_is_not_stored() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("name", ["range", "float", "h_step", "x_row", "h_ptr", "size_hidden", "global_", "first_h"])
+@pytest.mark.parametrize("name", ["range", "float", "h_step", "x_row", "h_ptr", "size_hidden", "global_", "first_h", "sum_parts"])
 def test_a_users_name_is_not_one_of_the_texts(name: str) -> None:
-    space: dict[str, object] = {"State": State, "affine": affine, "tanh": tanh, "sigmoid": anyrnn.sigmoid}
+    space: dict[str, object] = {"State": State, "affine": affine, "tanh": tanh, "sigmoid": anyrnn.sigmoid, "mean": anyrnn.mean}
     source = (
         "def mine(x, h):\n"
         f"    {name} = sigmoid(affine('r', x, h))\n"
-        f"    h = {name} * h + (1 - {name}) * tanh(affine('n', x, h))\n"
+        f"    h = {name} * h + (1 - {name}) * tanh(affine('n', x, h)) * mean({name})\n"
         "    return h, State(h=h)\n"
     )
     exec(source, space)

@@ -34,7 +34,8 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
     """Why this backend cannot run a network, or None."""
     if device.type != "cuda" and not (interpreted() and device.type == "cpu"):
         return f"device {device} has no Triton kernels (cuda has, and with TRITON_INTERPRET=1 in the environment, cpu)"
-    if device.type == "cuda" and not torch.compiler.is_compiling() and (reason := _why_not_device(device.index)):
+    compiles = torch.compiler.is_compiling()  # a compiler warns of caches
+    if device.type == "cuda" and (reason := (_why_not_device if compiles else _known_why_not_device)(device.index)):
         return reason
     try:
         import triton  # noqa: F401
@@ -42,20 +43,22 @@ def why_not(network: Network, dtype: torch.dtype, device: torch.device) -> str |
         return f"triton cannot be imported ({error}): pip install triton (torch for CUDA brings it)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no Triton kernels ({', '.join(DTYPES.values())} have)"
-    find = _why_not_cell if torch.compiler.is_compiling() else _known_why_not_cell  # a compiler warns of caches
-    return find(network.plan)
+    return (_why_not_cell if compiles else _known_why_not_cell)(network.plan)
 
 
-@lru_cache(maxsize=64)
 def _why_not_device(index: int | None) -> str | None:
     """Devices that torch calls `cuda`, for which no kernel has ever been made."""
     if torch.version.hip:
         return f"ROCm {torch.version.hip} has no Triton kernels (CUDA has)"
-    capability = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else LEAST_CAPABILITY
-    if capability < LEAST_CAPABILITY:
-        here, least = (".".join(map(str, version)) for version in (capability, LEAST_CAPABILITY))
-        return f"compute capability {here} has no Triton kernels ({least} and later have)"
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_properties(index)
+        if (found.major, found.minor) < LEAST_CAPABILITY:
+            least = "{}.{}".format(*LEAST_CAPABILITY)
+            return f"compute capability {found.major}.{found.minor} has no Triton kernels ({least} and later have)"
     return None
+
+
+_known_why_not_device = lru_cache(maxsize=64)(_why_not_device)
 
 
 def _why_not_cell(plan: Plan) -> str | None:
@@ -158,7 +161,7 @@ def _choices(randomness: Randomness | None, device: torch.device, forward: bool)
         seed = torch.full((), seed - (seed >> 63 << 64), dtype=torch.int64, device=device)  # the same bits with a sign
     if places is None:
         return Choices(seed, None)
-    sample, step = (torch.as_tensor(place).to(device) for place in places)
+    sample, step = (torch.as_tensor(place, device=device) for place in places)
     return Choices(seed, (sample, step))
 
 

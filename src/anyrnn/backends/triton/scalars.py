@@ -36,8 +36,9 @@ class ScalarText(KernelText):
     def say_reductions(self, reductions: Sequence[int], dim: Dim) -> None:
         """Several sums over features in one loop."""
         features = self.use(self.writer.size(dim))
-        for i in reductions:
-            self.say(f"{self.label(i)}_parts = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
+        parts_of = {i: self.local(("parts", i), f"{self.label(i)}_parts") for i in reductions}
+        for parts in parts_of.values():
+            self.say(f"{parts} = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
         self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
         self.depth += 1
         self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")
@@ -46,11 +47,11 @@ class ScalarText(KernelText):
         for j in sorted(j for j in reachable(self.nodes, arguments) if self.nodes[j].shape):
             self.say_value(j)
         for i, argument in zip(reductions, arguments, strict=True):
-            self.say(f"{self.label(i)}_parts += tl.where(inside, {self.value_text(argument)}, 0.0)")
+            self.say(f"{parts_of[i]} += tl.where(inside, {self.value_text(argument)}, 0.0)")
         self.depth -= 1
         for place in range(0, len(reductions), MOST_TOGETHER):
-            labels = [self.label(i) for i in reductions[place : place + MOST_TOGETHER]]
-            parts = [f"{label}_parts" for label in labels]
+            together = reductions[place : place + MOST_TOGETHER]
+            labels, parts = [self.label(i) for i in together], [parts_of[i] for i in together]
             if len(labels) == 1:
                 self.say(f"{labels[0]} = tl.sum({parts[0]}, axis=1)")
             else:
