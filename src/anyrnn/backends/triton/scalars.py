@@ -37,8 +37,8 @@ class ScalarText(KernelText):
         """Several sums over features in one loop."""
         features = self.use(self.writer.size(dim))
         parts_of = {i: self.local(("parts", i), f"{self.label(i)}_parts") for i in reductions}
-        for parts in parts_of.values():
-            self.say(f"{parts} = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
+        for name in parts_of.values():
+            self.say(f"{name} = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
         self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
         self.depth += 1
         self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")
