@@ -438,3 +438,14 @@ def test_the_command_line_says_what_it_cannot_read(name, message, tmp_path, caps
         assert main(arguments) != 0
         assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "b.safetensors").exists()
+
+
+def test_hyper_parameters_that_arrays_have_no_place_for_are_named(tmp_path):
+    rnn = runtime.Recurrent.of("rnn", ["x"], anyrnn.Recurrent("ctrnn", 3, 4, dt=0.5, seed=0))
+    network = runtime.Network(3, [rnn])
+    with pytest.raises(InexactError, match=r"rnn: arrays have no place for dt=0.5: name the cell ctrnn\(dt=0.5\) when"):
+        convert.save(network, tmp_path / "a.npz", system="anyrnn")
+    convert.save(network, tmp_path / "a.npz", system="anyrnn", approximate=True)
+    found = convert.load(tmp_path / "a.npz", system="anyrnn", cell="ctrnn(dt=0.5)")
+    x = draw(5, 2, 3)
+    assert np.array_equal(found.run(x)[0], network.run(x)[0])

@@ -244,3 +244,19 @@ def test_which_keras_wrote_a_config_is_what_its_file_says(version: str | None, o
     layers = [{"class_name": "LSTM", "config": config}]
     made = {"class_name": "Sequential", "config": {"build_input_shape": [None, None, 3], "layers": layers}}
     assert graph.model(made, version).keras2 is older
+
+
+def test_a_models_json_says_which_keras_wrote_it() -> None:
+    layers = [{"class_name": "LSTM", "config": {"name": "l", "units": 2}}]
+    made = {"class_name": "Sequential", "keras_version": "2.15.0"}
+    made["config"] = {"name": "m", "build_input_shape": [None, None, 3], "layers": layers}
+    assert graph.model(made).keras2
+    assert not graph.model(made | {"keras_version": "3.5.0"}).keras2
+
+
+def test_a_config_without_activations_is_none_of_keras() -> None:
+    layers = [{"class_name": "LSTM", "config": {"name": "l", "units": 2}}]
+    made = {"class_name": "Sequential", "config": {"build_input_shape": [None, None, 3], "layers": layers}}
+    arrays = {"l": [(n, np.ones(s, np.float32)) for n, s in [("k", (3, 8)), ("r", (2, 8)), ("b", (8,))]]}
+    with pytest.raises(ValueError, match="LSTM 'l': the config does not tell its activation"):
+        network(made, arrays)

@@ -11,7 +11,7 @@ import torch
 import anyrnn
 import anyrnn.onnx
 import anyrnn.torch
-from anyrnn import State, Vec, cell, exp, runtime, softplus
+from anyrnn import State, Vec, apply, cell, exp, runtime, softplus
 from anyrnn.onnx.writing_layers import FUNCTIONS, LAYERS
 from anyrnn.runtime.functions import FUNCTIONS as RUNTIME_FUNCTIONS
 from anyrnn.runtime.layers import LAYERS as RUNTIME_LAYERS
@@ -173,3 +173,11 @@ def test_a_layer_without_parameters() -> None:
         model = anyrnn.onnx.export(anyrnn.torch.Recurrent(adds, 3, 3, dtype=dtype))
         x = normal(4, 2, 3).astype(str(dtype).removeprefix("torch."))
         np.testing.assert_allclose(session(model).run(None, {"x": x})[0], np.cumsum(x, 0), rtol=1e-6)
+
+
+def test_an_average_does_not_look_at_what_was_made_of_padding() -> None:
+    log = runtime.elementwise("log", "x", 4, lambda v: apply("log", v))
+    network = runtime.Network(4, [log, runtime.AttentionAverage("y", ["log"], np.ones(4, np.float32))])
+    x, lengths = np.random.default_rng(0).uniform(0.5, 2, (6, 3, 4)).astype(np.float32), np.array([2, 0, 6], np.int32)
+    (found,) = run(anyrnn.onnx.export(network, lengths=True), {"x": x, "lengths": lengths}).values()
+    np.testing.assert_allclose(found, network.run(x, lengths=lengths)[0], rtol=1e-5)

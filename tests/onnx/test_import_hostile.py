@@ -572,3 +572,7 @@ def test_an_axis_that_is_repeated_is_not_another_one() -> None:
     nodes: list[Node] = [GRU, ("Squeeze", ["all", "one"], ["s"], {}), ("Add", ["s", "p"], ["y"], {})]
     made = model(nodes, X | further, ["y"], WEIGHTS | {"one": np.array([1])})
     assert_refused(made, "of which the 1 is repeated")
+
+
+def test_a_squeeze_of_whatever_is_one_depends_on_the_call() -> None:
+    assert_refused(gru(("Squeeze", ["all"], ["y"], {})), "axes should be given, as it depends on a call whether")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn import weights
+from anyrnn import cells, weights
 from anyrnn._files import written_aside
 from anyrnn.convert.recurrent import cell_of
-from anyrnn.errors import MissingExtraError
+from anyrnn.errors import InexactError, MissingExtraError
 from anyrnn.files import mxnet, safetensors
 from anyrnn.runtime.layers import Recurrent
 from anyrnn.runtime.network import Network
@@ -69,6 +69,11 @@ def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str
         known = ", ".join(weights.cells_of(system))
         told = f"none of {system}'s cells computes what its cell does; they are {known}"
         raise ValueError(f"{layer.name}: {told}; a .safetensors file has any cell")
+    usual = cells.load(cell).values({})
+    changed = ", ".join(f"{name}={value}" for name, value in network.hypers if value != usual.get(name))
+    if changed and not approximate:
+        how = f"name the cell {cell}({changed}) when they are read, and give approximate=True"
+        raise InexactError(f"{layer.name}: arrays have no place for {changed}: {how}")
     return weights.write(system, layer.arrays, cell, network.layers, network.bidirectional, approximate=approximate)
 
 

@@ -52,8 +52,8 @@ def export(
             Otherwise sequences begin with the layer's own.
         lengths: whether it takes an int32 vector that says how many steps each sample has, as the last input. In steps beyond,
             outputs are zero. Each direction begins at its own end of a sample.
-        nodes: `auto`; `standard` for RNN, GRU and LSTM nodes alone, also in float64, which onnxruntime has none of; or `scan` for
-            none of them.
+        nodes: `auto`; `standard` for RNN, GRU and LSTM nodes alone, also in float64, which onnxruntime has none of, and with
+            softplus, which overflows there; or `scan` for none of them.
         opset: the version of ONNX's operators, from 15.
         input_names, output_names: other names for the inputs and outputs. By default inputs are called as the cell's function
             calls them, then `h0`, `c0` and so on by the names of the states, then `lengths`; outputs are `output` (with

@@ -247,7 +247,9 @@ class Value:
         return number % rank
 
     def squeezed(self, axes: Sequence[int] | None) -> Value:
-        """Raises: ValueError for axes that are not of size 1."""
+        """Raises: ValueError for axes that are not of size 1; where none are given, for sizes that calls tell, which may be 1."""
+        if axes is None and (open_ := [n for n in self.sizes if not isinstance(n, int)]):
+            raise ValueError(f"axes should be given, as it depends on a call whether {open_[0]!r} is 1")
         chosen = {self.axis(k) for k in axes} if axes is not None else {k for k, n in enumerate(self.sizes) if _is_one(n)}
         for k in chosen:
             if not _is_one(self.sizes[k]):

@@ -203,6 +203,7 @@ def _flatten(writer: Writer, layer: runtime.Flatten, call: Call, specs: Any, x: 
 
 
 def _attention(writer: Writer, layer: runtime.AttentionAverage, call: Call, specs: Any, x: str) -> str:
+    x = _there(writer, x, call, 0.0)  # what layers made of padding may be no number
     products = writer.node("MatMul", x, writer.constant(layer.weight[:, None], "weight"), hint="scores")  # [T, N, 1]
     scores = _there(writer, products, call, -np.inf)
     numbers = np.finfo(writer.dtype)

@@ -131,7 +131,7 @@ def _standard(network: Network, layer: int, dtype: np.dtype[Any], nodes: Nodes) 
     if nodes == "scan" or (nodes == "auto" and dtype != np.float32):
         return None
     found = standard(network, layer)
-    if found is not None and found.is_exact(dtype):
+    if found is not None and found.is_exact(dtype) and (nodes == "standard" or not found.overflows):
         return found
     if nodes == "standard":
         who, fix = f"nodes='standard': cell {network.graph.name!r}", "nodes='scan' writes a Scan"

@@ -76,6 +76,11 @@ class Standard:
             found["clip"] = self.functions[0].clip
         return found
 
+    @property
+    def overflows(self) -> bool:
+        """Whether onnxruntime's node gives infinity where the graph does not: its softplus is log(1 + exp(v)), in float32."""
+        return any(f.name == "softplus" for f in self.functions)
+
     def is_exact(self, dtype: np.dtype[Any]) -> bool:
         """Whether its attributes, which are float32, are the numbers that a computation in a dtype has."""
         numbers = [n for f in self.functions for n in (*f.numbers, f.clip or 0.0)]

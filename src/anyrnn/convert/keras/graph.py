@@ -88,6 +88,8 @@ def model(config: Any, version: str | None = None) -> Model:
         raise ValueError(f"the model's config cannot be written as JSON: {error}") from None
     kind = ""
     if isinstance(plain, dict) and isinstance(plain.get("class_name"), str) and "config" in plain:
+        told = plain.get("keras_version")
+        version = version or (told if isinstance(told, str) else None)
         kind, plain = plain["class_name"], plain["config"]
     if isinstance(plain, list):  # as Keras had it before 2.2.3
         plain = {"layers": plain}

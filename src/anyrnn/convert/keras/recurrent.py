@@ -59,7 +59,9 @@ def _cell(maker: Maker, layer: Described) -> Cell:
     settings = {"tanh": "activation"} if kind == "SimpleRNN" else {"tanh": "activation", "sigmoid": "recurrent_activation"}
     activations = {}
     for op, setting in settings.items():
-        made = function(config.data.get(setting), maker.keras2, str(layer))
+        if setting not in config.data:
+            raise ValueError(f"{layer}: the config does not tell its {setting}")
+        made = function(config.data[setting], maker.keras2, str(layer))
         if made.formula is None:
             raise ValueError(f"{layer}: {setting} {made.name} is not of each feature by itself, which cannot be converted")
         if made.name != op:
@@ -132,7 +134,7 @@ def _place(kind: str, before: int) -> str:
 
 
 def _bidirectional(maker: Maker, layer: Described, name: str, given: list[str]) -> list[str]:
-    forward, merge = layer.inner("layer"), layer.config.of("merge_mode", (str, type(None)))
+    forward, merge = layer.inner("layer"), layer.config.of("merge_mode", (str, type(None)), "concat")
     if forward.kind not in LAYERS or forward.kind in ("RNN", "Bidirectional"):
         raise ValueError(f"{layer}: directions of class {forward.kind} cannot be converted")
     if layer.config.data.get("backward_layer") is not None:
