@@ -280,7 +280,8 @@ def _backward_on(
         inputs, sources, (reserve,), given, *some = parts(tensors)
         x, of_last = inputs[0], iter([*some[0], *some[1]])
         d_last = [next(of_last) if one else None for one in there]
-        d_more, d_output = call.more_cotangents(x, d_last[states:]), given[0] if given else None
+        d_more = list(map(readable, call.more_cotangents(x, d_last[states:])))
+        d_output = given[0] if given else None
         d_inputs = [new_sequence(t.size(-1), t, call.batch_first) for t in inputs] if wanted[0] else []
         of_call = extent, randomness, reserve, windows, d_output, d_last[:states], d_more, d_inputs, wanted[1:], call.ends
         with triton.LOCK.now if windows else nullcontext():

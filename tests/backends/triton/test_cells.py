@@ -16,7 +16,7 @@ from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.split import Blocks
 from anyrnn.passes import compile
 from anyrnn.passes.compile import plan
-from anyrnn.torch import gpu
+from anyrnn.torch import calls, gpu
 from tests.backends.triton.together import run_together
 from tests.backends.triton.twins import hold_weights, make, run, shape_for
 from tests.budget import assert_agree, assert_within_budget
@@ -292,3 +292,26 @@ def test_a_weight_with_several_operands(again: str) -> None:
 
     found, expected = (run(make(twice, backend, 3, 4), 3, 2) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, "twice", 1.0, None)
+
+
+@pytest.mark.parametrize("wanted", ["output", "states"])
+def test_states_of_all_steps_that_nobody_reads_have_no_cotangent(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read as the zero that stands for them, whatever stands behind it."""
+    behind = torch.full((4096,), float("nan"), dtype=torch.float64)
+    behind[0] = 0.0
+
+    def cotangents(self: calls.Call, x: torch.Tensor, given: Any) -> list[torch.Tensor]:
+        shapes = [(self.units, *x.shape[:-1], size) for size in self.more_sizes]
+        return [behind[0].expand(shape) if d is None else d for d, shape in zip(given, shapes, strict=True)]
+
+    monkeypatch.setattr(calls.Call, "more_cotangents", cotangents)
+    found = []
+    for backend in ("triton", "reference"):
+        layer = make("lstm", backend, 3, 40)
+        torch.manual_seed(0)
+        x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+        y, (h, _) = layer(x, return_states="all")
+        (y if wanted == "output" else h).sum().backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

@@ -9,6 +9,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
+from anyrnn import State, Vec, where
 from anyrnn.backends.triton import split
 from anyrnn.backends.triton.split import Blocks, Device, worth_scans
 from anyrnn.backends.triton.unit import Unit
@@ -147,3 +148,14 @@ def test_results_that_stand_in_memory_already(body: Any) -> None:
     modules = [make(anyrnn.cell(body), backend, 7, 7) for backend in ("triton", "reference")]
     found, expected = (run(module, BLOCK + 3, 3, with_state=True) for module in modules)
     assert_agree(found, expected, KIND, body.__name__, 1.0, None)
+
+
+def leaks_by_a_number(x: Vec("hidden"), h):  # type: ignore[no-untyped-def,valid-type]
+    h = where(x > 0, 0.9 * (0.7 * h), 0.9 * h) + x
+    return h, State(h=h)
+
+
+def test_numbers_of_a_cell_have_all_their_bits() -> None:
+    modules = [make(anyrnn.cell(leaks_by_a_number), backend, 7, 7) for backend in ("triton", "reference")]
+    found, expected = (run(module, BLOCK + 3, 3, with_state=True) for module in modules)
+    assert_agree(found, expected, KIND, "leaks_by_a_number", 1.0, None)

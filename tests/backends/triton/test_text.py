@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import anyrnn.torch
-from anyrnn import State, affine, cell, cells, tanh, vector
+from anyrnn import State, Vec, affine, cell, cells, tanh, vector
 from anyrnn.backends import quick
 from anyrnn.backends.triton import memory, products, unit
 from anyrnn.backends.triton import run as of_run
@@ -305,3 +305,26 @@ def test_programs_that_wait_for_each_other_are_launched_together(
     with torch.no_grad():
         anyrnn.torch.LSTM(3, 40, backend="triton")(torch.randn(3, 2, 3))
     assert how == [{"num_warps": 8, "num_stages": 2, "launch_cooperative_grid": together}]
+
+
+def test_a_kernel_that_stores_outputs_alone_holds_weights_too() -> None:
+    @cell
+    def delayed(x: Vec("hidden"), h, c: Vec("other")):  # type: ignore[no-untyped-def,valid-type]
+        c = tanh(affine("a", h, size="other") + 0.5 * c)
+        return c, State(h=0.5 * x, c=c)
+
+    text = code_of(plan(delayed.trace()), "backward", "delayed", holds=1).text
+    compile(text, "", "exec")
+    assert "weights_of" in text
+
+
+def test_names_are_those_that_an_assembler_takes() -> None:
+    def size(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    size.__name__ = "größe"
+    code = code_of(plan(cell(size).trace()), "inference", cell(size).name)
+    assert cell(size).name == "größe"
+    assert code.text.isascii()
+    assert all(name.isascii() for name in code.arguments)

@@ -125,9 +125,11 @@ class ColumnText(KernelText):
             self._say_apart(total, [self.label(i) for i in results], columns)
 
     def spread(self, total: str) -> str:
-        """Sums of products, laid out as the kernel's other values are. Kernels that have some store more than outputs."""
-        of = next(self.places[buffer, later] for _, buffer, later in self.kernel.stores if self.role(buffer) != "output")
-        return f"functions.spread({total}, {of} + feature, inside & (row < 0))"
+        """Sums of products, laid out as the kernel's other values are; as they are where it stores outputs alone, which calls may
+        not want.
+        """
+        places = [self.places[buffer, later] for _, buffer, later in self.kernel.stores if self.role(buffer) != "output"]
+        return f"functions.spread({total}, {places[0]} + feature, inside & (row < 0))" if places else total
 
     def _of_scatter(self, scatter: Scatter, later: int) -> str:
         """Where programs of the same rows put the products of a step that they make for each other."""

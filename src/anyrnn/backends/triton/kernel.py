@@ -243,8 +243,16 @@ class KernelText:
             self.say(f"{self.label(i)} = {self.number(i)}")
         elif node.op in MOVES:
             self.say(f"{self.label(i)} = {self.moved(i, 'feature', 'inside')}")
+        elif self._is_number(i):  # of 32 bits, if Triton made a variable of it
+            self.say(f"{self.label(i)} = tl.full((), {self.elementwise(i)}, COMPUTE)")
         else:
             self.say(f"{self.label(i)} = {self.elementwise(i)}")
+
+    def _is_number(self, i: int) -> bool:
+        """Whether a value is written as a number: of constants, by arithmetic or spread over features."""
+        node = self.nodes[i]
+        numbers = all(self.nodes[s].op == "constant" for s in node.inputs)
+        return numbers and not node.row.boolean and node.op not in ("where", "choose")
 
     def moved(self, i: int, feature: str, there: str) -> str:
         """Some features of a slice, of a join of several vectors, or of what these are made of, where they are `there`."""

@@ -18,8 +18,8 @@ SLICED = "tl.arange(0, SLICES)[:, None] * (BLOCK_K // SLICES) + tl.arange(0, BLO
 
 
 def identifier(name: str) -> str:
-    """A name as Python takes it."""
-    text = re.sub(r"\W+", "_", name.replace("*", "x")).strip("_")
+    """A name as Python takes it, and a device's assembler."""
+    text = re.sub(r"\W+", "_", name.replace("*", "x"), flags=re.ASCII).strip("_")
     return text if text and not text[0].isdigit() else f"v_{text}"
 
 
