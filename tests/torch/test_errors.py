@@ -400,9 +400,10 @@ def test_calls_with_different_steps_are_not_captured(options: dict[str, Any], mo
     layer = anyrnn.torch.Recurrent("gru", D, H, **options)
     monkeypatch.setattr(base, "_is_captured", lambda device: True)
     expected = r"Recurrent.*lengths, mask, reset\) cannot be captured in a CUDA graph; give all samples all steps"
-    for module in (layer, layer.eval()):
+    for trains in (True, False):
+        layer.train(trains)
         with pytest.raises(UnsupportedError, match=expected):
-            module(x(), lengths=[5, 1, 1])
+            layer(x(), lengths=[5, 1, 1])
     assert layer(x())[0].shape == (5, 3, H)
 
 

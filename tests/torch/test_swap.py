@@ -292,5 +292,10 @@ def test_a_default_device_does_not_decide_where_parameters_are() -> None:
     assert layer(torch.zeros(2, 1, 3))[0].isfinite().all()
     with torch.device("cpu"):
         assert anyrnn.torch.GRU(3, 4, device="meta").weight_ih_l0.is_meta
-        swapped = anyrnn.torch.swap(torch.nn.GRU(3, 4))
-    assert not swapped.weight_ih_l0.is_meta
+    theirs = torch.nn.GRU(3, 4)
+    with torch.device("meta"):
+        swapped = anyrnn.torch.swap(theirs)
+    assert torch.equal(swapped(torch.ones(2, 1, 3))[0], anyrnn.torch.swap(theirs)(torch.ones(2, 1, 3))[0])
+    state = anyrnn.torch.GRU(3, 4).initial_state(2)
+    with torch.device("meta"):
+        assert state.index([1, 0]).arrays[0].shape == (1, 2, 4)

@@ -259,3 +259,12 @@ def test_a_norm_passes_gradients_on_to_its_eps(backend: str) -> None:
         layer.parameters["e_l0"] = np.array(-1.0 + step)
         losses.append(float((layer(x)[0] ** 2).sum() / 2))
     assert abs(found - (losses[0] - losses[1]) / 2e-6) < 1e-6 * abs(found)
+
+
+def test_a_norm_whose_eps_is_a_hyper_parameter_is_one() -> None:
+    @cell
+    def normalised(x, h, *, eps=1e-3):  # type: ignore[no-untyped-def]
+        h = tanh(anyrnn.norm(affine("n", x, h), eps))
+        return h, State(h=h)
+
+    assert "norm" in {node.op for node in normalised.trace().nodes}

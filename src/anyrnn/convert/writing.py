@@ -72,6 +72,7 @@ def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str
     usual = cells.load(cell).values({})
     changed = ", ".join(f"{name}={value}" for name, value in network.hypers if value != usual.get(name))
     if changed and not approximate:
+        weights.write(system, layer.arrays, cell, network.layers, network.bidirectional)  # which may have more to say
         how = f"name the cell {cell}({changed}) when they are read, and give approximate=True"
         raise InexactError(f"{layer.name}: arrays have no place for {changed}: {how}")
     return weights.write(system, layer.arrays, cell, network.layers, network.bidirectional, approximate=approximate)

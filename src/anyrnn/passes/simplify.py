@@ -213,8 +213,8 @@ class _Unstack:
         if node.op == "affine":
             return all(heads == 1 and not transposed for transposed, heads in node.attributes)
         if node.op == "concat":
-            of_samples = all(self.nodes[s].per_sample for s in node.inputs)  # a part is none where it is a parameter
-            return of_samples and all(self._joined(node, *cut) is not None for cut in self.cuts.get(i, ()))
+            parts = [self._joined(node, *cut) for cut in self.cuts.get(i, ())]  # of parameters alone one is no value of samples
+            return all(part is not None and any(self.nodes[s].per_sample for s in part) for part in parts)
         if node.op == "choose" or (node.op == "clip_gradient" and not self._is_read_in_parts(i)):
             return False
         return node.row.kind == "elementwise" and all(self._can_part(s) for s in node.inputs)

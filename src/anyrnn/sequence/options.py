@@ -64,8 +64,8 @@ class LayerOptions:
         learned_state: The states before the first step are parameters, `h0_l0` and so on, which all samples share; they begin as
             the cell's own first values. Calls that are given states do not use them (`initial_state` gives them on, with their
             gradient), but after a reset every state begins with them. Source: Lasagne's `learn_init`.
-        skip_input: Each gate gets the layer's input as it is, without a product; the input has the hidden size. Source: cuDNN's
-            `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all.
+        skip_input: Each gate gets the layer's input as it is, without a product (unless the cell names it otherwise, `h=x`); the
+            input has the hidden size. Source: cuDNN's `CUDNN_SKIP_INPUT`, which is for the first layer only; here it is for all.
         cut_gradient: No gradient goes through products to the states that they read; it goes through the rest of the step, and to
             the weights. Source: FlashRNN's `gradient_recurrent_cut` (Poeppel et al. 2024).
     """

@@ -53,7 +53,7 @@ class RecurrentState(StateBase):
 
     @staticmethod
     def _array(numbers: Any) -> Any:
-        return torch.as_tensor(numbers)
+        return torch.as_tensor(numbers, device=numbers.device if isinstance(numbers, torch.Tensor) else "cpu")
 
     @staticmethod
     def _are_integers(array: Any) -> bool:

@@ -291,8 +291,8 @@ def norm(value: Symbol, eps: float | Symbol = 1e-5) -> Symbol:
     """
     centred = value - _mean(value, "norm")
     scale = 1 / sqrt(mean(centred * centred) + eps)
-    if isinstance(eps, Symbol):  # whose gradient the derivative of the whole does not have
-        return centred * scale
+    if isinstance(eps, Symbol) and eps.builder.nodes[eps.index].op != "hyper":
+        return centred * scale  # the derivative of the whole has none for what eps is made of
     return apply("norm", centred * scale, value, scale)
 
 

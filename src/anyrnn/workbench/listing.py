@@ -8,6 +8,8 @@ from html import escape
 from math import isfinite, prod
 from typing import Any
 
+import numpy as np
+
 from anyrnn import cells
 from anyrnn.errors import meant
 from anyrnn.ir.dims import shape_text
@@ -37,6 +39,7 @@ def _plain(value: Any) -> Any:
     """As JSON has it: functions by their names, what it has not as Python writes it."""
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value)):
         return value
     return getattr(value, "__name__", repr(value))
