@@ -29,9 +29,9 @@ class States(list[Any]):
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """What `torch.onnx.export` needs to export models with modules of anyrnn.torch, in evaluation mode.
 
-    Layers and cells become RNN, GRU or LSTM nodes where their cell computes what these do, and without softplus, otherwise a Scan;
-    sequences may be of any number of steps and samples where the exporter is told so. Layers that are called with lengths or masks
-    are not exported; `anyrnn.onnx.export` exports layers that take lengths.
+    Layers and cells become RNN, GRU or LSTM nodes where their cell computes what these do, and without softplus, otherwise a
+    Scan; sequences may be of any number of steps and samples where the exporter is told so. Layers that are called with lengths
+    or masks are not exported; `anyrnn.onnx.export` exports layers that take lengths.
 
     Returns: a table for `custom_translation_table`.
 
