@@ -94,4 +94,15 @@ def computed_beside(x, h):  # type: ignore[no-untyped-def]
     return tanh(u) * n + 0.5 * mean(split(u, 2)[0]), State(h=n)
 
 
-CELLS = (halves, rotated, joined, two_sizes, thirds, given, whole_and_in_parts, computed_beside)
+@cell
+def rolled(x, h):  # type: ignore[no-untyped-def]
+    """Turned again and again: each round reads the one before in two places."""
+    u = h
+    for _ in range(7):
+        first, others = split(u, [1, "hidden - 1"])
+        u = concat(others, first)
+    h = tanh(affine("n", x, h=u) + 0.5 * u)
+    return h, State(h=h)
+
+
+CELLS = (halves, rotated, joined, two_sizes, thirds, given, whole_and_in_parts, computed_beside, rolled)

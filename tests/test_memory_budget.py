@@ -132,6 +132,29 @@ def test_backwards_with_few_long_samples(budget: int, done_again: list[Windows])
     assert len(done_again) == 1
 
 
+def test_forwards_with_one_long_sample(done_again: list[Windows]) -> None:
+    """What a step of the backward pass reads of the step after it stands where those samples begin that have ended long since."""
+
+    @anyrnn.cell
+    def delayed(x, h, p):  # type: ignore[no-untyped-def]
+        p = anyrnn.tanh(h)
+        h = anyrnn.tanh(anyrnn.affine("n", x, h=p))
+        return h, anyrnn.State(h=h, p=p)
+
+    def layer(budget: int | None) -> anyrnn.torch.Recurrent:
+        torch.manual_seed(1)
+        return anyrnn.torch.Recurrent(delayed, 4, 4, memory_budget=budget, dtype=torch.float64)
+
+    lengths, x = [300] * 63 + [1000], torch.randn(1000, 64, 4, dtype=torch.float64)
+    plain = layer(None)
+    total = 63 * 300 + 1000
+    kept = llvm.reserve_bytes(plain.network, "float64", total, 64)
+    both = plain, layer(int(0.5 * kept))
+    found = [torch.autograd.grad(m(x, lengths=lengths)[0].sin().sum(), list(m.parameters())) for m in both]
+    assert len(done_again) == 1
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
 def test_windows() -> None:
     """Of one chunk where it is cheap to begin at many places, of more where a chunk is a step."""
     network = anyrnn.torch.LSTM(5, 64).network

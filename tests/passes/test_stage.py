@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from anyrnn import State, Vec, cell, cells
+from anyrnn.passes.check import check_program
 from anyrnn.passes.compile import plan
+from anyrnn.passes.levels import MOST_MOVES
 from anyrnn.passes.options import with_zoneout
-from anyrnn.passes.plan import Program
-from anyrnn.trace.language import affine, mean, tanh
+from anyrnn.passes.plan import MOVES, Program
+from anyrnn.trace.language import affine, concat, mean, split, tanh
 
 # All-feature dependencies on the longest cycle through one step, forward and backward, as the papers' equations have them.
 STAGES = {
@@ -37,6 +39,28 @@ def test_values_that_are_read_twice_again_and_again_are_planned_at_once() -> Non
 
     made = plan(iterated.trace())
     assert len(made.saves.kept) <= 2
+
+
+def test_vectors_that_are_turned_again_and_again_are_planned_at_once() -> None:
+    """Each of forty reads the one before in two places; kernels read few of them at once."""
+
+    @cell
+    def turned(x, h):
+        u = h
+        for _ in range(40):
+            first, others = split(u, [1, "hidden - 1"])
+            u = concat(others, first)
+        h = tanh(affine("n", x, h=u))
+        return h, State(h=h)
+
+    made = plan(turned.trace())
+    for program in (made.inference, made.training, made.backward):
+        check_program(program)
+        for kernel in program.kernels:
+            moves = [0 if n.op in MOVES else 1 for n in kernel.nodes]
+            for i, node in enumerate(kernel.nodes):
+                moves[i] += sum(moves[s] for s in node.inputs) if node.op in MOVES else 0
+            assert max(moves) <= 2 * MOST_MOVES
 
 
 @pytest.mark.parametrize("which", ["inference", "training", "backward"])

@@ -171,6 +171,16 @@ def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     return seen
 
 
+def exact_for_steps(nodes: Sequence[Node]) -> set[int]:
+    """What `floor`, `sign` or a test is made of, op by op: there the last bit decides between numbers far apart."""
+    found: set[int] = set()
+    for i in reversed(range(len(nodes))):
+        node = nodes[i]
+        if node.op in ("floor", "sign") or node.row.boolean or (i in found and node.row.kind == "elementwise"):
+            found.update(node.inputs)
+    return found
+
+
 class Builder:
     """Makes nodes, one for each distinct value, checking shapes as it goes."""
 

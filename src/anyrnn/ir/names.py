@@ -144,10 +144,12 @@ def gate_rows(parameters: Iterable[Parameter]) -> dict[GateRows, str]:
     """The gate that some rows of a parameter belong to, or the gates that several in succession do."""
     found: dict[GateRows, str] = {}
     for parameter in parameters:
-        for first in range(len(parameter.gates)):
-            offset = sum((size for _, size in parameter.gates[:first]), Dim())
-            for last in range(first, len(parameter.gates)):
-                run = parameter.gates[first : last + 1]
-                rows = sum((size for _, size in run), Dim())
-                found[parameter.name, offset, rows] = "_".join(gate for gate, _ in run)
+        offset = Dim()
+        for first, (name, size) in enumerate(parameter.gates):
+            rows = size
+            found[parameter.name, offset, rows] = name
+            for gate, more in parameter.gates[first + 1 :]:
+                name, rows = f"{name}_{gate}", rows + more
+                found[parameter.name, offset, rows] = name
+            offset = offset + size
     return found

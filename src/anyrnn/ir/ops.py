@@ -131,7 +131,7 @@ TABLE: dict[str, Op] = {
             1,
             _E,
             "\\operatorname{{softplus}}({0})",
-            _softplus,
+            _preferring("softplus", _softplus),
             lambda g, y, a: (g * a.builder.apply("sigmoid", a),),
             costly=True,
         ),

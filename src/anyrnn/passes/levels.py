@@ -16,6 +16,10 @@ from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.plan import MOVES
 from anyrnn.passes.step import Step
 
+MOST_MOVES = 8
+"""Places that a vector's features may come from where it is cut or joined once more. One that is cut and joined again and again
+would come from twice as many each time: it is stored on the way.
+"""
 BEFORE, LOOP, AFTER = "before", "loop", "after"
 RECOMPUTED_OPS = 6
 """Cheap ops on a whole row that every thread may do for itself rather than wait at a barrier for the others."""
@@ -39,6 +43,11 @@ class Levels:
         self.carried = carried(step)
         self.feeds = reachable(self.nodes, (i for _, i in step.states))
         """What a state depends on."""
+        self.moves: list[int] = []
+        """From how many places each value's features come, counted once for each way."""
+        for node in self.nodes:
+            ways = (self.moves[s] if self.moves[s] <= MOST_MOVES else 1 for s in node.inputs)
+            self.moves.append(sum(ways) if node.op in MOVES else 1)
         self.live = sorted(
             reachable(
                 self.nodes,
@@ -63,12 +72,16 @@ class Levels:
         if node.op in MOVES:
             found: list[int] = []
             for s in node.inputs:
-                if self.nodes[s].op in MOVES:  # which is made with it
+                if self.is_made_with_reader(s):
                     found += self.needs_whole(self.nodes[s])
                 elif self.is_elsewhere(s):
                     found.append(s)
             return found
         return list(node.inputs) if node.row.kind == "reduction" else []
+
+    def is_made_with_reader(self, i: int) -> bool:
+        """Whether a value whose features have moved is made where they move again, rather than read from memory there."""
+        return self.nodes[i].op in MOVES and self.moves[i] <= MOST_MOVES
 
     def is_elsewhere(self, i: int) -> bool:
         """Whether what moves a value's features reads them from memory: one number for all of them is the same anywhere."""

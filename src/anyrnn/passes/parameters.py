@@ -87,4 +87,6 @@ def _weight(nodes: tuple[Node, ...], index: int, taken: set[str]) -> Weight:
             name if name not in taken else f"{parameter}[{offset}:{offset + size}]", node.shape, parameter, offset, index
         )
     name = node.name or f"{node.op}_{index}"
-    return Weight(name if name not in taken else f"{name}_{index}", node.shape, None, Dim(), index)
+    while name in taken:
+        name += f"_{index}"
+    return Weight(name, node.shape, None, Dim(), index)

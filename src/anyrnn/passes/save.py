@@ -7,6 +7,7 @@ away from something kept is computed again; a scalar of each sample is kept rath
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from anyrnn.ir.graph import Builder, Node, reachable
 from anyrnn.ir.ops import same_value
@@ -52,9 +53,12 @@ def choose_saves(adjoint: Adjoint) -> Saves:
     def keep(index: int) -> None:
         name = graph.nodes[index].name or f"v{index}"
         taken = {*kept.values(), *reserved}
-        kept[index] = name if name not in taken else f"{name}_{index}"
+        while name in taken:
+            name += f"_{index}"
+        kept[index] = name
         memory[index] = (kept[index], 0)
 
+    @cache
     def can_be_moved(index: int) -> bool:
         """What stands in memory, or is moved from there itself."""
         node = graph.nodes[index]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anyrnn.ir.dims import Dim, cover_once
-from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, reachable, users
+from anyrnn.ir.graph import Builder, Graph, Node, affine_parts, exact_for_steps, reachable, users
 from anyrnn.ir.symbol import Symbol
 from anyrnn.passes.plan import joined_at
 
@@ -39,7 +39,8 @@ def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[N
 SMALLEST = 2.0**-126
 """The smallest number of float32 with a full mantissa: a reciprocal below it counts as zero in kernels."""
 
-Rewrite = Callable[[Builder, Node, list[Symbol], Mapping[int, int]], Symbol | None]
+Rewrite = Callable[[Builder, Node, list[Symbol], Mapping[int, int], bool], Symbol | None]
+"""Of the new graph, a node, its operands there, how often their new nodes are read, and whether the node is `exact_for_steps`."""
 
 
 def _rebuild(
@@ -49,6 +50,7 @@ def _rebuild(
     uses = [len(u) for u in users(nodes)]
     for _, i in outputs:
         uses[i] += 1
+    exact = exact_for_steps(nodes)
     builder = Builder()
     mapped: dict[int, int] = {}
     new_uses: dict[int, int] = {}
@@ -56,7 +58,7 @@ def _rebuild(
         node = nodes[i]
         inputs = [builder.symbol(mapped[s]) for s in node.inputs]
         builder.source = node.source
-        new = rewrite(builder, node, inputs, new_uses)
+        new = rewrite(builder, node, inputs, new_uses, i in exact)
         mapped[i] = new.index if new is not None else builder.add(replace(node, inputs=tuple(s.index for s in inputs)))
         new_uses[mapped[i]] = new_uses.get(mapped[i], 0) + uses[i]
         if node.name:
@@ -88,7 +90,7 @@ FOLDS: dict[str, Callable[..., float]] = {
 }
 
 
-def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
     numbers = [_number(s) for s in inputs]
     if node.op in FOLDS and inputs and None not in numbers:
         with contextlib.suppress(ArithmeticError, ValueError):  # infinities and NaN are left to the array library
@@ -101,7 +103,7 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
         return builder.symbol(first.inputs[0])
     if node.op == "add" and builder.nodes[inputs[1].index].op == "neg":
         return inputs[0] - builder.symbol(builder.nodes[inputs[1].index].inputs[0])
-    if node.op == "div" and node.shape and not inputs[1].shape and inputs[0].shape:
+    if node.op == "div" and not exact and node.shape and not inputs[1].shape and inputs[0].shape:
         if numbers[1] is None:
             return inputs[0] * (1.0 / inputs[1])
         if SMALLEST <= abs(numbers[1]) <= 1 / SMALLEST:
@@ -112,7 +114,7 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
 NEUTRAL = {"add": ((0, 0.0), (1, 0.0)), "sub": ((1, 0.0),), "mul": ((0, 1.0), (1, 1.0)), "div": ((1, 1.0),)}
 
 
-def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
     """What a sum of products multiplies of parameters alone is a vector, made before the steps, and added to it. In blocks it has
     no gradient there, and stays.
     """
@@ -128,7 +130,7 @@ def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int
     return builder.affine(others, [*inputs[2 * count :], builder.affine(alone)], node.name) if alone else None
 
 
-def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
+def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
     """A sum of products and parameter vectors is one affine, when nothing else reads its parts; the rest is added to it."""
     if node.op != "add":
         return None

@@ -187,7 +187,7 @@ class Stager(Levels):
         if self.nodes[s].row.boolean:
             return False
         if reader.op in MOVES:
-            return self.is_elsewhere(s) and self.nodes[s].op not in MOVES
+            return self.is_elsewhere(s) and not self.is_made_with_reader(s)
         if reader.op == "affine" or (self.nodes[s].shape == () and columns):
             return True
         return self.place(s) != place and not self.recomputed(s)

@@ -176,13 +176,15 @@ def _backward(frame: Frame, again: Frame, addresses: Sequence[int], to_do_again:
         areas, theirs = (Areas(one, unit, windows, addresses[-1]) for one in (frame, again))
         fresh = True
         for window in reversed(range(windows.count)):
-            areas.go_back(window)
             first, end = areas.chunks(window)
-            if windows.again(window):
+            does_again = windows.again(window)
+            if does_again:
                 theirs.put(window)
-                if fresh:
-                    again.run_piece(again.order.index(unit), 0, 0)  # packs weights
+                if fresh:  # packs weights, and writes first states, where nothing stands yet
+                    again.run_piece(again.order.index(unit), 0, 0)
                     fresh = False
+            areas.go_back(window)
+            if does_again:
                 theirs.restore(window)
                 again.run_piece(again.order.index(unit), first, end)
             areas.put(window)

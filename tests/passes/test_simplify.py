@@ -1,0 +1,53 @@
+"""Rewrites give the same numbers, where a step depends on the last bit too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anyrnn import Recurrent, State, Step, Vec, affine, cell, equal, floor, scalar, tanh, where
+
+
+@cell
+def floors(x, h, t: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    phase = t - floor(t / 41) * 41
+    return affine("y", phase), State(h=h + phase * tanh(affine("n", x)))
+
+
+@cell
+def compares(x, h, t: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    phase = where(equal(t / 41, 1.0), 0.0 * t, t)
+    return affine("y", phase), State(h=h + phase * tanh(affine("n", x)))
+
+
+@cell
+def by_a_parameter(x, h, t: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    phase = where(t / scalar("period", init=41.0) < 1, t, 0.0 * t)
+    return affine("y", phase), State(h=h + phase * tanh(affine("n", x)))
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("made", [floors, compares, by_a_parameter], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_quotient_that_a_step_depends_on_is_no_product(made: Any, backend: str, dtype: Any) -> None:
+    layer = Recurrent(made, 2, 3, backend=backend, dtype=dtype, seed=0)
+    t = np.array([41, 47, 49, 55, 61], dtype)[:, None, None]
+    output = layer(np.zeros((5, 1, 2), dtype), t=t)[0]
+    first = output[0]
+    assert np.array_equal(first, layer(np.zeros((1, 1, 2), dtype), t=np.zeros((1, 1, 1), dtype))[0][0])
+
+
+@cell
+def of_a_vector(x, h, t: Vec()):  # type: ignore[no-untyped-def, valid-type]
+    h = h + floor(t / 41) * tanh(affine("n", x))
+    return h, State(h=h, t=t + 1)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_of_a_state_that_counts(backend: str) -> None:
+    layer = Recurrent(of_a_vector, 2, 3, backend=backend, seed=0)
+    output = layer(np.ones((43, 1, 2), np.float32))[0]
+    assert not output[:41].any()
+    assert output[41].all()
