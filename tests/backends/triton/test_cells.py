@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn import State, affine, cell, cells, sigmoid, sqrt, tanh, vector, where
+from anyrnn import Scalar, State, affine, cell, cells, floor, sigmoid, sqrt, tanh, vector, where
 from anyrnn.backends.triton import choosing, functions, memory
-from anyrnn.backends.triton.launch import lowered
+from anyrnn.backends.triton.launch import code_of, lowered
 from anyrnn.backends.triton.lower import Lowered
 from anyrnn.backends.triton.split import Blocks
 from anyrnn.passes import compile
@@ -206,6 +207,51 @@ def test_sizes(cell: str, T: int, N: int, D: int, H: int) -> None:
     shape = shape_for(cell, D, H)
     found, expected = (run(make(cell, backend, **shape), T, N) for backend in ("triton", "reference"))
     assert_agree(found, expected, KIND, cell, 1.0, None)
+
+
+@pytest.mark.parametrize("given", ["lstm_heads", "slstm"])
+def test_an_empty_batch_in_blocks(given: str) -> None:
+    layer = anyrnn.torch.Recurrent(given, 4, 8, heads=2, backend="triton")
+    output = layer(torch.zeros(3, 0, 4))[0]
+    assert output.shape == (3, 0, 8)
+    output.sum().backward()
+    assert not any(p.grad.any() for p in layer.parameters())
+
+
+def test_an_output_that_is_what_the_steps_begin_from() -> None:
+    @cell
+    def partly(x, h):  # type: ignore[no-untyped-def]
+        p = affine("a", x)
+        h = tanh(affine("a", x, h)) * affine("b", p=p)
+        return p, State(h=h)
+
+    found = []
+    for backend in ("triton", "reference"):
+        torch.manual_seed(0)
+        layer = anyrnn.torch.Recurrent(partly, 3, 5, bias=False, backend=backend, dtype=torch.float64)
+        x = torch.ones(4, 2, 3, dtype=torch.float64, requires_grad=True)
+        output, h = layer(x)
+        found.append((output, h, torch.autograd.grad(output.sin().sum() + h.sum(), [x, *layer.parameters()])))
+    torch.testing.assert_close(*found)
+
+
+def test_a_quotient_that_a_step_depends_on() -> None:
+    """Devices divide float32 to the last bit if asked."""
+
+    @cell
+    def clocked(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+        open_now = t - floor(t / 41) * 41 < 1
+        h = where(open_now, tanh(affine("n", x, h)) / (1 + t), h)
+        return h, State(h=h, t=t + 1)
+
+    layer = anyrnn.torch.Recurrent(clocked, 3, 5, backend="triton")
+    other = anyrnn.torch.Recurrent(clocked, 3, 5, backend="llvm")
+    other.load_state_dict(layer.state_dict())
+    x = torch.ones(43, 2, 3)
+    torch.testing.assert_close(layer(x)[0], other(x)[0])
+    text = code_of(layer.network.plan, "inference", "clocked").text
+    assert len(re.findall(r"functions\.divided\(t, 41\.0, COMPUTE\)", text)) == 1
+    assert len(re.findall("divided", text)) == 1
 
 
 def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:

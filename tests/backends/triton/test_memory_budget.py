@@ -97,6 +97,17 @@ def test_cells(cell: str, call: str, compare: Callable[..., None]) -> None:
     compare(cell, {}, CALLED[call], 0.85)
 
 
+def test_a_budget_that_is_no_whole_number_of_states() -> None:
+    """In calls that are repeated from a tape too."""
+    torch.manual_seed(0)
+    plain = anyrnn.torch.LSTM(5, 9, backend="triton")
+    x = torch.randn(STEPS, ROWS, 5, requires_grad=True)
+    expected = torch.autograd.grad(plain(x)[0].sum(), x)
+    plain.memory_budget = int(0.75 * anyrnn.explain(plain, x).kept_bytes) // 4 * 4 + 1
+    for _ in range(4):
+        assert torch.equal(torch.autograd.grad(plain(x)[0].sum(), x)[0], expected[0])
+
+
 @pytest.mark.parametrize("cell", ["mingru", "indrnn"])
 def test_scans(cell: str, compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan over the steps of a window."""

@@ -104,6 +104,8 @@ def test_what_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             "mingru bfloat16 1 ieee scans",
             "lru float64 1 ieee scans",
             "indrnn float32 1 ieee scans",
+            "clockwork float32 1 ieee",
+            "clockwork float64 1 ieee",
         ),
     ],
 )

@@ -50,6 +50,15 @@ def softplus(x):
 
 
 @triton.jit
+def divided(x, y, COMPUTE: tl.constexpr):
+    """x / y to the last bit; of float32 `/` may be off by two."""
+    if tl.float32 == COMPUTE:
+        return tl.div_rn(x, y)
+    else:
+        return x / y
+
+
+@triton.jit
 def maximum(x, y):
     """NaN where either is."""
     return tl.where((x > y) | (x != x), x, y)

@@ -21,7 +21,7 @@ from anyrnn.backends.triton.names import (
 from anyrnn.backends.triton.spelling import SPELLINGS
 from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import reachable
+from anyrnn.ir.graph import exact_for_steps, reachable
 from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import MOVES, Kernel, joined_at
 
@@ -45,6 +45,7 @@ class KernelText:
         self.masks: dict[tuple[str, int], str] = {}
         self.scatters = [s for s in dict.fromkeys(writer.scatters.values()) if id(kernel) in s.kernels]
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
+        self.exact = exact_for_steps(self.nodes)
         self.waits = id(kernel) in writer.waiting
         if shares_rows(kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")
@@ -226,6 +227,8 @@ class KernelText:
             seed = self.call("seed")
             words = ", ".join(self.use(self.writer.flag(k, choice)) for k in ("stream", "threshold"))
             return f"tl.where(functions.kept({feature}, {sample}, {moment}, {seed}, {words}), {operands[0]}, {operands[1]})"
+        if node.op == "div" and i in self.exact:
+            return f"functions.divided({operands[0]}, {operands[1]}, COMPUTE)"
         return SPELLINGS[node.op].format(*operands)
 
     def value_text(self, s: int) -> str:

@@ -30,9 +30,8 @@ class Product:
         if self.heads == 1:
             return self.operand @ (self.matrix if self.transposed else self.matrix.T)
         blocks = self.matrix.view(self.heads, -1, self.matrix.shape[1])
-        parts = self.operand.view(len(self.operand), self.heads, -1).transpose(0, 1)
-        found = torch.bmm(parts, blocks if self.transposed else blocks.transpose(1, 2))
-        return found.transpose(0, 1).reshape(len(self.operand), -1)
+        found = torch.bmm(_of_heads(self.operand, self.heads), blocks if self.transposed else blocks.transpose(1, 2))
+        return found.transpose(0, 1).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,17 @@ class Outer:
         if self.heads == 1:
             found, gradient = self.left.T @ self.right, self.gradient
         else:
-            left, right = (t.view(len(t), self.heads, -1).transpose(0, 1) for t in (self.left, self.right))
+            left, right = (_of_heads(t, self.heads) for t in (self.left, self.right))
             found, gradient = torch.bmm(left.transpose(1, 2), right), self.gradient.view(self.heads, -1, self.gradient.shape[1])
         if adds:
             gradient.add_(found)
         else:
             gradient.copy_(found)
+
+
+def _of_heads(rows: Tensor, heads: int) -> Tensor:
+    """[heads, rows, features of each]; of no rows too."""
+    return rows.view(len(rows), heads, rows.shape[1] // heads).transpose(0, 1)
 
 
 @dataclass(frozen=True)

@@ -135,11 +135,15 @@ class Unit:
 
     def _added_up(self) -> list[tuple[str, Dim | None]]:
         """What steps add up, in the order of the gradients that it is summed for (see `products`); numbers come last."""
-        sources = [*self.sources]
-        of = {s.value[0]: self.weights[s.weight] for s in reversed(self.program.sums)}
-        places = {name: (sources.index(w.source), w.offset.evaluate(self.sizes)) for name, w in of.items()}
+        of = {s.value[0]: s.weight for s in reversed(self.program.sums)}
+        places = {name: self._place_of(weight) for name, weight in of.items()}
         sums = [buffer for buffer in self.program.buffers if buffer.role == "sum"]
         return [(b.name, b.dim) for b in sorted(sums, key=lambda b: (b.dim is None, places[b.name]))]
+
+    def _place_of(self, weight: str) -> tuple[int, int]:
+        """Which of the sources it is a part of, and from which row on."""
+        found = self.weights[weight]
+        return [*self.sources].index(found.source), found.offset.evaluate(self.sizes)
 
     def make_room_between_programs(self) -> None:
         """For what programs of the same rows make for each other, in two steps."""
@@ -366,7 +370,12 @@ class Unit:
         kernels = filter(self.lowered.is_product, stage.kernels)
         stores = [(self.lowered.sum_of(kernel, node).early, buffer) for kernel in kernels for node, buffer, _ in kernel.stores]
         given = [(early, buffer) for early, buffer in stores if buffer in self.tensors and self._role(buffer) == "output"]
-        return {early.name: buffer for early, buffer in given if early is not None and buffer not in self.adds}
+        of_loop = self.lowered.of_stages(self.lowered.loop)  # which have room for one chunk after the other
+        return {
+            early.name: buffer
+            for early, buffer in given
+            if early is not None and early not in of_loop and buffer not in self.adds
+        }
 
     def _make_room_of(self, stage: Stage, chunk: Chunk) -> None:
         """The caller's memory, where its rows stand evenly."""
@@ -432,7 +441,7 @@ class Unit:
             return operands[of]
 
         def total(early: Early) -> Total:
-            terms = sorted(early.terms, key=lambda t: self.weight(t.weight).data_ptr())
+            terms = sorted(early.terms, key=lambda t: self._place_of(t.weight))
             made = [Product(operand((t.operand, t.later)), self.weight(t.weight), t.transposed, t.heads) for t in terms]
             return Total(self.tensors[early.name][: chunk.total], tuple(map(self.weight, early.biases)), tuple(made))
 
