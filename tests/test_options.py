@@ -10,7 +10,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import LayerOptions, cells
+from anyrnn import LayerOptions, State, Vec, affine, cell, cells, tanh, where
 from anyrnn._memory import aligned
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.options import with_weight_dropout
@@ -771,6 +771,36 @@ def test_numbers_of_numpy_are_numbers() -> None:
     }
     layer = anyrnn.Recurrent("gru", 3, 4, 2, dropout=np.float32(0.5), **options)
     assert dict(layer.training_network.probabilities) == {"between_layers": (0.0, 0.5), "zoneout.0": (0.5, 0.5)}
+
+
+@pytest.mark.parametrize(
+    "options", [{"clip_state": (-1.0, 1e39)}, {"clip_preactivation": 1e300}, {"clip_gradient": 1e39}], ids=str
+)
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_bounds_beyond_float32_bound_nothing(options: dict[str, Any], backend: str) -> None:
+    found = []
+    for given in ({}, options):
+        layer = anyrnn.torch.Recurrent("gru", 3, 4, backend=backend, **given)
+        with torch.no_grad():
+            for p in layer.parameters():
+                p.fill_(0.1)
+        x = torch.ones(4, 2, 3, requires_grad=True)
+        layer(x)[0].sum().backward()
+        found += [x.grad, layer.weight_hh_l0.grad]
+    torch.testing.assert_close(found[:2], found[2:])
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_numbers_beyond_a_dtype_are_infinite(backend: str) -> None:
+    @cell
+    def mine(x, h, p: Vec(init=-1e300)):  # type: ignore[no-untyped-def, valid-type]
+        h = where(p < -1e39, tanh(affine("n", x)), where(h > 1e39, h, -1e39))
+        return h, State(h=h, p=p)
+
+    layer = anyrnn.torch.Recurrent(mine, 3, 4, backend=backend)
+    output, (_, p) = layer(torch.ones(2, 1, 3))
+    assert output.isneginf().all()
+    assert p.isneginf().all()
 
 
 # errors

@@ -1,4 +1,4 @@
-"""Locks that a forked process gets anew."""
+"""What a forked process has to know, and locks that it gets anew."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any
+
+forked = False
+"""Whether this process was forked from one that had this package."""
+
+
+def _note_fork() -> None:
+    global forked
+    forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 class ForkedLock:

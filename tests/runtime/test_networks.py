@@ -449,11 +449,28 @@ def test_a_view_that_is_only_read_is_copied():
     assert np.array_equal(network.run(x)[0], before)
 
 
+@pytest.mark.parametrize("name", ["mingru", "minlstm"])
+def test_float64_behind_an_embedding_without_other_parameters(name):
+    layer = anyrnn.Recurrent(name, 8, 4, bias=False, dtype=np.float64, seed=0)
+    weight, classes = draw(10, 8, dtype=np.float64), np.array([[3], [0], [9]])
+    network = runtime.Network(None, [runtime.Embedding("e", ["x"], weight), runtime.Recurrent.of("r", ["e"], layer)])
+    expected = layer(weight[classes])[0]
+    np.testing.assert_allclose(network.run(classes)[0], expected, rtol=1e-12)
+    stream = network.stream()
+    np.testing.assert_allclose([stream.step(c) for c in classes], expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", [runtime.Add, runtime.Multiply])
 def test_results_are_no_views_of_the_input(kind):
     network, x = runtime.Network(3, [kind("a", ["x"])]), draw(2, 1, 3)
     assert not np.shares_memory(network.run(x)[0], x)
     assert not np.shares_memory(network.stream(1).step(x[0]), x)
+
+
+@pytest.mark.parametrize("layer", [runtime.Last("a", ["x"]), runtime.Flatten("a", ["x"], 2)], ids=["last", "flatten"])
+def test_results_of_whole_sequences_are_no_views_either(layer):
+    x = draw(2, 1, 3)
+    assert not np.shares_memory(runtime.Network(3, [layer]).run(x)[0], x)
 
 
 def test_streams_are_not_copied():

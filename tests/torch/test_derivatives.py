@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import anyrnn.torch
-from anyrnn import State, cell
-from anyrnn.trace.language import affine, matrix, tanh
+from anyrnn import State, Vec, cell
+from anyrnn.trace.language import affine, matrix, softplus, tanh
 from tests.budget import assert_relative
 from tests.torch.layers import pair, tensors_of
 from tests.zoo import EVERY, FEW, further, input_size, sizes_of
@@ -100,6 +100,36 @@ def test_gradgradcheck(name: Any) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_gradgradcheck_of_every_element(name: str) -> None:
     assert gradgradcheck(*function_of(make(name)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_second_derivative_of_softplus(dtype: torch.dtype) -> None:
+    """At zero too, and where its exponential is beyond the dtype."""
+
+    @anyrnn.cell
+    def soft(x: Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        h = softplus(x)
+        return h, State(h=h)
+
+    at = torch.tensor([-1000.0, -3.0, 0.0, 1.0, 1000.0], dtype=dtype).requires_grad_()
+    layer = anyrnn.torch.Recurrent(soft, 5, 5, dtype=dtype)
+    (first,) = torch.autograd.grad(layer(at[None, None])[0].sum(), at, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), at)
+    s = at.detach().sigmoid()
+    torch.testing.assert_close(first.detach(), s)
+    torch.testing.assert_close(second, s * (1 - s))
+
+
+@pytest.mark.parametrize("name", ["clockwork", "lstm_phased"])
+def test_batched_cotangents_beside_a_state_that_counts(name: str) -> None:
+    layer, x = anyrnn.torch.Recurrent(name, 3, 4, dtype=torch.float64), draw(5, 2, 3)
+    more = {k: torch.from_numpy(v) for k, v in further(layer.network, 5, 2).items()}
+
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        return layer(x, **more)[1]
+
+    found, expected = (torch.autograd.functional.jacobian(run, x, vectorize=v) for v in (True, False))
+    torch.testing.assert_close(found, expected)
 
 
 @kinds

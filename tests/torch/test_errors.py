@@ -292,6 +292,9 @@ def test_none_in_the_place_of_a_parameter_is_refused(cell: str, name: str) -> No
 def test_dropout_without_layers_to_act_between_warns() -> None:
     with pytest.warns(UserWarning, match="dropout acts between layers"):
         anyrnn.torch.GRU(3, 4, dropout=0.5)
+    with pytest.warns(UserWarning, match="dropout acts between layers") as told:
+        anyrnn.Recurrent("gru", 3, 4, dropout=0.5)
+    assert told[0].filename == __file__
 
 
 def test_a_refused_call_draws_nothing() -> None:

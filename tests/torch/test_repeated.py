@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations, prune
 
 import anyrnn
 import anyrnn.torch
+from anyrnn.backends.llvm import run as llvm
 from anyrnn.torch import kernels, packed_weights, repeated
 
 X = torch.randn(5, 2, 3)
@@ -168,6 +169,23 @@ def test_nested_tensors_are_refused_as_before(name: str) -> None:
         with pytest.raises(type(expected.value)) as found:
             module(*given)
         assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_frames_that_are_made_anew_have_the_probabilities(grad: bool) -> None:
+    """As those of several threads are, or after an interrupt: zoneout computes with its own when nothing is drawn."""
+    layer = anyrnn.torch.GRU(3, 5, zoneout=0.5).eval()
+    x = torch.randn(4, 2, 3)
+
+    def call() -> torch.Tensor:
+        with torch.set_grad_enabled(grad):
+            output = layer(x)[0]
+            return torch.autograd.grad(output.sum(), layer.weight_hh_l0)[0] if grad else output
+
+    expected, *_ = [call() for _ in range(4)]
+    for pool in llvm.POOLS.known.values():
+        pool.rest.clear()
+    assert all(torch.equal(call(), expected) for _ in range(3))
 
 
 def test_a_smaller_last_batch_is_another_call(hits: list[bool]) -> None:

@@ -586,7 +586,16 @@ def forgets_to_call_numpy(x, h):
     return h, State(h=h)
 
 
+def gives_two_matrices_one_name(x, h):
+    weight_h = 2 * h
+    with scope("weight"):
+        a = affine("a", x, h=h)
+    h = tanh(a + affine("b", weight_h))  # HERE
+    return h, State(h=h)
+
+
 MISTAKES: dict[Callable[..., Any], str] = {
+    gives_two_matrices_one_name: "parameter 'weight_weight_hh' would be two, of 'weight_h' here and of what another scope has",
     calls_two_parameters_the_same: "parameter 'low_gain' is declared twice, in two scopes",
     calls_two_scopes_the_same: "scope 'a_b': parameters in another scope begin with a_b_ too; rename one",
     calls_a_scope_oddly: "the name of a scope should be a part of a Python variable's, got 'a.b'",

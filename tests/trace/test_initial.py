@@ -48,6 +48,16 @@ def test_gates_begin_as_the_cell_says(layer: Any) -> None:
     assert not np.array_equal(value("weight_hh_l0")[:6], value("weight_hh_l1")[:6])
 
 
+def test_first_values_that_are_views() -> None:
+    @cell(init={"weight_hh": lambda shape, random: np.eye(*shape)[::-1]})
+    def turned(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h))
+        return h, State(h=h)
+
+    for weight in (anyrnn.Recurrent(turned, 3, 4).parameters["weight_hh_l0"], anyrnn.torch.Recurrent(turned, 3, 4).weight_hh_l0):
+        assert np.array_equal(np.asarray(weight.detach() if hasattr(weight, "detach") else weight), np.eye(4)[::-1])
+
+
 def test_first_values_follow_the_seed() -> None:
     one, same, other = (anyrnn.Recurrent(begun, 3, 6, seed=seed) for seed in (0, 0, 1))
     assert all(np.array_equal(one.parameters[name], same.parameters[name]) for name in one.parameters)

@@ -54,7 +54,7 @@ def own_initial_values(
 
 def _made(init: Maker, shape: tuple[int, ...], random: np.random.Generator, who: str) -> Array:
     try:
-        made = np.asarray(init(shape, random))
+        made = np.array(init(shape, random), order="C")
     except Exception as error:
         raise ValueError(f"{who}, of shape {shape}: {type(error).__name__}: {error}") from error
     if made.dtype.kind not in "fiub":

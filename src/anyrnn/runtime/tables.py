@@ -49,6 +49,7 @@ class LookedUp(Recurrent):
         parameters = {name: array for name, array in layer.arrays.items() if name in names}
         inputs = [*embedding.inputs, *layer.inputs[1:]]
         super().__init__(layer.name, inputs, network, parameters, last=layer.last, backend=layer.runner.backend)
+        self.runner.dtype = layer.runner.dtype
         self._who, self._tables = embedding.name, tables
 
     def run(self, call: Call, *given: Array) -> Array:

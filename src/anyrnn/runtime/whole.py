@@ -30,7 +30,7 @@ class Last(_Whole):
     def run(self, call: Call, *given: Array) -> Array:
         (x,) = given
         if call.lengths is None:
-            return np.asarray(x[-1])
+            return np.array(x[-1])
         found: Array = x[np.maximum(call.lengths - 1, 0), np.arange(x.shape[1])]
         return np.where(call.lengths[:, None] > 0, found, np.zeros_like(found))
 
@@ -85,7 +85,7 @@ class Flatten(_Whole):
         (x,) = given
         if len(x) != self.steps or (call.lengths is not None and (call.lengths < self.steps).any()):
             raise ValueError(f"{self.name}: samples should have {self.steps} steps, as all of them are read at once")
-        return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(x.shape[1], -1)
+        return x.swapaxes(0, 1).copy().reshape(x.shape[1], -1)
 
 
 class AttentionAverage(_Whole):

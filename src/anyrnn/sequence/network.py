@@ -4,6 +4,7 @@ parameters.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -387,7 +388,7 @@ def check_size(name: str, value: Any) -> None:
 
 
 def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: Any, num_layers: Any, dropout: Any) -> None:
-    """The checks of torch.nn's constructors, with their types."""
+    """The checks of torch.nn's constructors, with their types, and their warning."""
     check_dropout(dropout)
     check_bias(bias)
     for name, value in (
@@ -398,3 +399,6 @@ def check_arguments(bias: Any, batch_first: Any, input_size: Any, hidden_size: A
             raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
     for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         check_size(name, value)
+    if dropout and num_layers == 1:
+        without = f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1"
+        warnings.warn(without, UserWarning, stacklevel=3)

@@ -113,7 +113,9 @@ def _batch_of_gradients(
         alike = torch.Tensor.view_as if again else _detached  # views: an argument may depend on another
         leaves = [alike(t, t) if want else t for t, want in zip(given, wanted, strict=True)]
         results = interpreted_function(layout, leaves)
-    paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None]
+    paired = [(r, c) for r, c in zip(results, cotangents, strict=True) if c is not None and r.requires_grad]
+    if not paired:  # a state that counts steps needs nothing
+        return tuple(None for _ in wanted)
     asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
     found = torch.autograd.grad([r for r, _ in paired], asked, [c for _, c in paired], allow_unused=True, create_graph=again)
     return _at_wanted(found, wanted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -154,10 +153,6 @@ class RecurrentBase(Layer, torch.nn.Module):
         self.cell = cells.load(cell)
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
         self._check_backend(backend)
-        if dropout and num_layers == 1:
-            warnings.warn(
-                f"dropout acts between layers, and dropout={dropout} has no effect with num_layers=1", UserWarning, stacklevel=2
-            )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self._batch_first, self._dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self._backend = backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -64,10 +65,15 @@ def ends(network: Network, sequence: Tensor) -> Tensor:
 def number_like(x: Tensor) -> Callable[[float], Tensor]:
     """What makes tensors of Python numbers, in the dtype and on the device of `x`, without waiting for it."""
     dtype, device = x.dtype, x.device
-    return lambda value: torch.full((), value, dtype=dtype, device=device)
+    return lambda value: torch.full((), _within(value, dtype), dtype=dtype, device=device)
 
 
 def initial_states(network: Network, like: Tensor, rows: int) -> list[Tensor]:
     """A cell's own initial states, [units, N, size]."""
     units, states = len(network.units), zip(network.graph.states, network.state_sizes, strict=True)
-    return [like.new_full((units, rows, size), state.init) for state, size in states]
+    return [like.new_full((units, rows, size), _within(state.init, like.dtype)) for state, size in states]
+
+
+def _within(value: float, dtype: torch.dtype) -> float:
+    """The number; an infinity for what is beyond a dtype."""
+    return math.copysign(math.inf, value) if abs(value) > torch.finfo(dtype).max else value

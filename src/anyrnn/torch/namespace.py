@@ -54,6 +54,10 @@ class Namespace:
         clipped: Tensor = ClipGradient.apply(x, low, high)
         return clipped
 
+    def softplus(self, x: Tensor) -> Tensor:
+        """Whose derivative has a derivative at zero, where torch's `abs` has none."""
+        return torch.nn.functional.softplus(x, threshold=40.0)
+
     def stop_gradient(self, x: Tensor) -> Tensor:
         return x.detach()
 

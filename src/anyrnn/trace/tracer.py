@@ -367,6 +367,8 @@ class Tracer(Builder):
         weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
         for name in (weight_name, bias_name):
             self._keep_apart(name, self.declared)
+            if (self.prefix, key) not in self.stacks and name in self._stacked():
+                raise CellError(self.located(f"parameter {name!r} would be two, of {key!r} here and of what another scope has"))
         stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
         if (stacks.columns, stacks.heads) != (columns, heads):
             there, here = f"{stacks.columns} columns", f"{operand.label} has {columns} features"

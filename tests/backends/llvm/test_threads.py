@@ -343,6 +343,18 @@ def test_first_use_in_a_forked_child() -> None:
     child(body)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_first_import_in_a_forked_child() -> None:
+    """The package is there, but its threads were not asked for."""
+    program = (
+        "import os, sys, anyrnn; assert 'anyrnn.backends.llvm.threads' not in sys.modules\npid = os.fork()\n"
+        "if pid == 0:\n    from anyrnn.backends.llvm import threads; os._exit(threads.default() != 1)\n"
+        "assert os.waitpid(pid, 0)[1] == 0"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=False)
+    assert done.returncode == 0
+
+
 @SKIP_NO_TEAM
 def test_torch_imported_after_own_team() -> None:
     pytest.importorskip("torch")

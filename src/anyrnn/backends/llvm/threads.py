@@ -31,6 +31,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from anyrnn import _locks
 from anyrnn._cache import remembered
 
 X86, ARM = "x86-64", "AArch64"
@@ -169,7 +170,7 @@ _lock = threading.RLock()
 _native: _Native | None = None
 _torch_threads: Callable[[], int] | None = None
 _openmp: _OpenMP | None = None
-_forked = False
+_forked = _locks.forked
 _override: int | None = None
 _counted: tuple[int, str] | None = None
 _SLEEP = _sleep(sys.platform, _machine())
