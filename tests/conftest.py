@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,8 @@ def _share_the_cores() -> None:
 _share_the_cores()
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, as torch may do
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["ANYRNN_CACHE"] = ""  # a test may change what is compiled in ways that no key knows
 
 # `make test` draws the same examples every time. No deadline: the first example of a kind compiles.

@@ -14,7 +14,7 @@ from anyrnn import MissingExtraError, UnsupportedError, cells, show
 from anyrnn.passes.adjoint import differentiable
 from anyrnn.passes.compile import plan
 from anyrnn.trace import Scalar, State, Step, Vec, cell
-from anyrnn.trace.language import affine, matrix, tanh, vector
+from anyrnn.trace.language import affine, matrix, sigmoid, tanh, vector
 from tests.zoo import EVERY, FEW
 
 PROGRAMS = ("inference", "training", "backward")
@@ -39,7 +39,7 @@ def test_a_plan_says_what_its_programs_hold(name: str) -> None:
         (heading,) = re.findall(rf"^{which}\b.*", text, re.MULTILINE)
         stages, barriers = re.findall(r"(\d+|no) (?:stage|barrier)", heading)
         assert int(stages.replace("no", "0")) == program.stages
-        assert int(barriers.replace("no", "0")) == (len(program.body) if program.stages else 0)
+        assert int(barriers.replace("no", "0")) == (len(program.body) if program.waits else 0)
     stores = {buffer for which in PROGRAMS for buffer in getattr(made, which).buffers}
     assert all(re.search(rf"\b{re.escape(buffer.name)}\b", text) for buffer in stores)
     trained = differentiable(made.phase.nodes)
@@ -178,6 +178,26 @@ def test_an_equation_without_end() -> None:
 def test_what_cannot_be_shown() -> None:
     with pytest.raises(ValueError, match="what should be text, plan, latex, llvm or assembly, got 'latx'"):
         show.render(cells.lstm, "latx")  # type: ignore[arg-type]
+
+
+def test_the_barriers_of_numbers_that_threads_share() -> None:
+    @cell
+    def counted(x, h, t: Scalar()):  # type: ignore[no-untyped-def]
+        h = sigmoid(vector("a")) * h + affine("g", x) / (1 + t)
+        return h, State(h=h, t=t + 1)
+
+    assert "inference: no stages, 1 barrier a step where columns are split" in show.render(counted, "plan")
+
+
+@pytest.mark.parametrize("what", ["llvm", "assembly"])
+def test_code_of_a_cell_without_kernels(what: Any) -> None:
+    @cell
+    def beside(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h, vector("v"), heads=2))
+        return h, State(h=h)
+
+    with pytest.raises(UnsupportedError, match=r"^cell 'beside' has no kernels: the cell uses a product in blocks"):
+        show.render(beside, what)
 
 
 @pytest.mark.parametrize("what", ["llvm", "assembly"])

@@ -97,7 +97,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def _program(title: str, program: Program) -> Iterator[str]:
-    barriers = len(program.body) if program.stages else 0
+    barriers = len(program.body) if program.waits else 0
     direction = ", from the last step to the first" if program.reverse else ""
     yield f"{title}{direction}: {_count(program.stages, 'stage')}, {_count(barriers, 'barrier')} a step where columns are split"
     early = _known_before(program)
@@ -252,14 +252,20 @@ def _gradients(plan: Plan) -> Iterator[str]:
 
 
 def code_text(plan: Plan, assembly: bool = False) -> str:
-    """The LLVM IR of a plan's programs in float32, for this machine, or their instructions."""
+    """The LLVM IR of a plan's programs in float32, for this machine, or their instructions. Raises: UnsupportedError when the
+    cell has no kernels.
+    """
     try:
         from anyrnn.backends.llvm import target
+        from anyrnn.backends.llvm.emitter import unsupported
         from anyrnn.backends.llvm.run import write_code
 
         target.machine()
     except ImportError as error:
         raise MissingExtraError("the code of kernels is LLVM's, and llvmlite is not installed: pip install llvmlite") from error
+    why = plan.why_not(unsupported)
+    if why:
+        raise UnsupportedError(f"cell {plan.graph.name!r} has no kernels: {why}")
     codes = {name: write_code(plan, name, "float32").text for name in PROGRAMS}
     texts = {name: target.assembly(code) if assembly else code for name, code in codes.items()}
     return "\n".join(f"{'#' if assembly else ';'} {plan.graph.name}, {name}\n{text.rstrip()}\n" for name, text in texts.items())

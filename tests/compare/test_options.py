@@ -12,12 +12,14 @@ from anyrnn.train.errors import UsageError
 def test_commas_within_parentheses_belong_to_a_cell() -> None:
     text = "lstm, fast_slow(lstm, residual(gru), depth=3) ,my_file.py:my_cell"
     assert split(text) == ["lstm", "fast_slow(lstm, residual(gru), depth=3)", "my_file.py:my_cell"]
+    assert split("o'brien/a.py:x,o'brien/b.py:y(kind=\"a,)'\"),gru") == ["o'brien/a.py:x", "o'brien/b.py:y(kind=\"a,)'\")", "gru"]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("residual(lstm", r"--cells 'residual\(lstm': parentheses do not match"),
+        ("residual(kind='lstm)", r"parentheses do not match"),
         ("lstm),(gru", r"--cells 'lstm\),\(gru': parentheses do not match"),
         ("lstm,,gru", "--cells 'lstm,,gru': a cell is missing beside a comma"),
         ("lstm,", "--cells 'lstm,': a cell is missing beside a comma"),

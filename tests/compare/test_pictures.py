@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,17 @@ def test_the_pictures_name_cells_and_what_diverged() -> None:
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["a", "without learning: to say 1"]
     assert axes.get_ylabel() == "validation mean squared error"
+
+
+@pytest.mark.parametrize("name", ["_mine", "$a$"])
+def test_names_that_matplotlib_would_take_for_something_else(name: str) -> None:
+    told = summary()
+    told["cells"][0]["cell"] = name
+    of = run(0, [1.0, 2.0])
+    drawn = curves_picture(told, [replace(of, plan=replace(of.plan, cell=name))])
+    legend = drawn.axes[0].get_legend()
+    assert legend is not None
+    assert legend.get_texts()[0].get_text().strip() == name.replace("$", r"\$")
 
 
 @pytest.mark.parametrize("one", [True, False])

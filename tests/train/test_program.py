@@ -102,6 +102,10 @@ def test_that_an_earlier_run_is_replaced_is_said(options: Callable[..., Options]
     for steps, resume, expected in ((2, False, False), (3, True, False), (3, False, True)):
         run(options(steps=steps, resume=resume))
         assert (told in capsys.readouterr().err) == expected
+    for name in results.FILES:  # as a run that was killed leaves it
+        (options().output / name).unlink()
+    run(options(steps=2))
+    assert told in capsys.readouterr().err
 
 
 def press(monkeypatch: pytest.MonkeyPatch, module: object, name: str, when: int) -> None:

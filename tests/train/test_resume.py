@@ -157,6 +157,32 @@ def test_a_cell_that_has_changed(options: Make, tmp_path: Path) -> None:
     run(replace(choice, resume=True))
 
 
+OF_FUNCTIONS = """
+from functools import partial
+from anyrnn import State, affine, cell, relu, tanh
+
+def leaky(x, slope):
+    return relu(x) - slope * relu(-x)
+
+@cell
+def mine(x, h, *, inner=(tanh, relu), outer=partial(leaky, slope=0.1)):
+    first, second = inner
+    h = outer(first(affine("a", x, h)) + second(affine("b", x)))
+    return h, State(h=h)
+"""
+
+
+def test_hyper_parameters_that_are_written_with_their_addresses(options: Make, tmp_path: Path) -> None:
+    file = tmp_path / "cells.py"
+    file.write_text(OF_FUNCTIONS)
+    choice = options(cell=f"{file}:mine", steps=3)
+    run(choice)
+    run(replace(choice, resume=True))  # the file is read again, so its functions are others
+    file.write_text(OF_FUNCTIONS.replace("slope=0.1", "slope=0.2"))
+    with pytest.raises(UsageError, match="had other equations"):
+        run(replace(choice, resume=True))
+
+
 def test_other_data(options: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run(options(steps=3))
     data = datasets.digits()

@@ -100,12 +100,31 @@ def with_a_delay(x, h, *past: Several("delay"), delay=3):
     return new, State(h=new, past=(h, *past[:-1]))
 
 
-FINE = [with_a_delay, of_28_features, of_201_features, of_times, of_masks, with_a_choice]
+@cell
+def with_an_option(x, h, *, leaky=False, keep=0.5):  # type: ignore[no-untyped-def]
+    n = tanh(affine("n", x, h))
+    h = keep * h + (1 - keep) * n if leaky else n
+    return h, State(h=h)
+
+
+FINE = [with_an_option, with_a_delay, of_28_features, of_201_features, of_times, of_masks, with_a_choice]
 
 
 @pytest.mark.parametrize("fine", FINE, ids=str)
 def test_nothing_is_wrong_with_these(fine: Cell, quick_compile: None) -> None:
     assert check(fine, timed=False).faults == []
+
+
+def test_a_step_that_is_too_long_for_any_backend() -> None:
+    @cell
+    def long(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("h", x, h))
+        for _ in range(1200):
+            h = h + 0.001 * tanh(h)
+        return h, State(h=h)
+
+    report = check(long, timed=False)
+    assert "too many in a row for one plan" in report.faults[-1].what
 
 
 def test_sizes_that_are_asked_for_are_tried(quick_compile: None) -> None:

@@ -64,6 +64,10 @@ def test_boxes_do_not_touch(made: Cell) -> None:
     assert "nan" not in text
 
 
+def test_of_a_step_of_many_ops_in_a_row() -> None:
+    assert len(boxes(picture(cells.load("rhn(depth=210)")))) > 1000
+
+
 def test_names_of_the_user_are_text() -> None:
     text = picture(unusual)
     labels = [label for label, *_ in boxes(text)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -152,14 +151,21 @@ def split(text: str) -> list[str]:
     ['lstm', 'fast_slow(lstm, gru)', "cells.py:mine(kind=')')"]
     """
     found, depth = [""], 0
-    for piece in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
-        depth += (piece == "(") - (piece == ")")
+    quote = ""
+    """that has begun; an apostrophe outside of parentheses is a part of a file's name"""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"" and depth:
+            quote = letter
+        else:
+            depth += (letter == "(") - (letter == ")")
         if depth < 0:
             break
-        if piece == "," and depth == 0:
+        if letter == "," and depth == 0:
             found.append("")
         else:
-            found[-1] += piece
+            found[-1] += letter
     if depth:
         raise UsageError(f"--cells {text!r}: parentheses do not match")
     found = [cell.strip() for cell in found]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from anyrnn._files import written_aside
 from anyrnn.compare.statistics import estimate
 from anyrnn.compare.training import Run
-from anyrnn.train.pictures import figure
+from anyrnn.train.pictures import figure, plain
 
 CURVES, FINAL = "curves", "final"
 KINDS = ("svg", "png")
@@ -96,5 +96,7 @@ def _label(summary: Mapping[str, Any]) -> str:
 
 
 def _named(cell: Mapping[str, Any]) -> str:
-    name = cell["cell"].replace("$", r"\$")  # else what is between two of them is taken for a formula
+    name = plain(cell["cell"])
+    if name.startswith("_"):
+        name = f" {name}"  # legends leave out what begins with an underscore
     return f"{name} ({cell['diverged']} diverged)" if cell["diverged"] else name

@@ -12,9 +12,10 @@ from anyrnn.trace import Cell
 
 
 def of_cell(cell: Cell) -> str:
-    """Of its equations, with their numbers."""
-    values = {name: getattr(value, "__name__", value) for name, value in cell.values({}).items()}  # functions by their names
-    return of_text(f"{cell.trace().identity} {values}")
+    """Of its equations, with their numbers; hyper-parameters of other kinds show in the equations."""
+    graph, values = cell.trace(), cell.values({})
+    numbers = {name: values[name] for name in graph.hypers}
+    return of_text(f"{graph.identity} {numbers}")
 
 
 def of_text(text: str) -> str:

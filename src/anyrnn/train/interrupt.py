@@ -13,7 +13,8 @@ from types import FrameType
 def stop_requests() -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether Ctrl-C was pressed within the block. The second Ctrl-C raises KeyboardInterrupt.
 
-    Outside the main thread, where Python delivers no signals, the function says no.
+    Outside the main thread, where Python delivers no signals, the function says no; and where SIGINT is ignored, as a shell has
+    it for a job in the background, or is not Python's.
     """
     requested = False
 
@@ -22,7 +23,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
         requested = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
         yield lambda: False
         return
     before = signal.signal(signal.SIGINT, request)

@@ -27,7 +27,7 @@ def learning_picture(record: Record, title: str) -> Figure:
     above.plot(steps[window - 1 :], smooth, color="tab:blue", label=f"mean of {window}")
     if losses.min() > 0:
         above.set_yscale("log")
-    above.set(ylabel="training loss (cross-entropy)", title=title)
+    above.set(ylabel="training loss (cross-entropy)", title=plain(title))
     above.legend(frameon=False)
     accuracies = [evaluation.accuracy for evaluation in record.evaluations]
     last = f"{accuracies[-1]:.2%} at the end"
@@ -57,9 +57,14 @@ def confusion_picture(confusion: np.ndarray[Any, Any], title: str, dataset: Data
         yticks=range(classes),
         xlabel="read as",
         ylabel=dataset.label,
-        title=f"{title}\n{right} of {total} held-out {dataset.of} right ({right / total:.2%})",
+        title=f"{plain(title)}\n{right} of {total} held-out {dataset.of} right ({right / total:.2%})",
     )
     return drawn
+
+
+def plain(text: str) -> str:
+    """Text that is drawn as it stands: what is between two dollars would be a formula."""
+    return text.replace("$", r"\$")
 
 
 def figure(size: tuple[float, float]) -> Figure:

@@ -41,7 +41,7 @@ def run(options: Options) -> dict[str, Any] | None:
             raise UsageError(f"--batch {options.batch}: there are {processes.count} processes, and each takes a part")
         if processes.leads:
             alone.enter_context(holding(options.output, "training"))
-            if content is None and any((options.output / name).exists() for name in results.FILES):
+            if content is None and any((options.output / name).exists() for name in (*results.FILES, checkpoint.CHECKPOINT)):
                 print(f"{options.output}: this run takes the place of an earlier one (--resume goes on with it)", file=sys.stderr)
         model = build(layers, dataset, options)
         described = results.description(model, dataset, options)

@@ -89,23 +89,19 @@ def _boxes(graph: Graph) -> tuple[dict[int | str, Box], list[tuple[int | str, in
     nodes = graph.nodes
     names = Names(nodes, graph.outputs, graph.state_names)
     writer = Writer(nodes, names.names, Text(), gate_rows(graph.parameters))
-    seen: set[int] = set()
     boxes: dict[int | str, Box] = {}
     lines: list[tuple[int | str, int | str]] = []
-
-    def visit(i: int) -> None:
-        if i in seen:
-            return
-        seen.add(i)
-        for source in _sources(nodes, i):
-            visit(source)
-            lines.append((source, i))
+    shown, left = set[int](), [_shown(nodes, i) for _, i in graph.outputs]
+    while left:
+        i = left.pop()
+        if i not in shown:
+            shown.add(i)
+            left += _sources(nodes, i)
+    for i in sorted(shown):
+        lines += [(source, i) for source in _sources(nodes, i)]
         name = writer.notation.name(names.names[i]) if i in names.names else ""
         formula = writer.formula(i).text if nodes[i].row.kind != "leaf" else name
         boxes[i] = Box(_label(graph, i, writer), "" if nodes[i].row.kind == "leaf" else name, formula, _kind(nodes[i]))
-
-    for _, i in graph.outputs:
-        visit(_shown(nodes, i))
     for output, i in graph.outputs:
         text = f"{output}'" if output in graph.state_names else output
         boxes[output] = Box(text, "", f"{text} = {writer.piece(i).text}", "wanted")

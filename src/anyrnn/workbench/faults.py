@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +49,7 @@ def _outputs(graph: Graph) -> list[int]:
 def _unread(cell: Cell, graph: Graph) -> Iterator[Fault]:
     """What was made or given, and nothing reads."""
     live = reachable(graph.nodes, _outputs(graph))
-    read = {graph.nodes[i].attributes[0] for i in live if graph.nodes[i].op in ("parameter", "hyper", "input", "state")}
+    read = {graph.nodes[i].attributes[0] for i in live if graph.nodes[i].op in ("parameter", "input", "state")}
     sources = {n.attributes[0]: n.source for n in graph.nodes if n.op == "parameter"}
     for parameter in graph.parameters:
         if parameter.name not in read:
@@ -59,10 +59,7 @@ def _unread(cell: Cell, graph: Graph) -> Iterator[Fault]:
     for name, _ in graph.inputs:
         if name not in read:
             yield Fault("error", place(cell.function), f"the input {name!r} is not used")
-    for name in graph.hypers:
-        if name not in read:
-            yield Fault("error", place(cell.function), f"hyper-parameter {name!r} is not used")
-    for name in _unread_names(cell, set(graph.hypers)):
+    for name in _unread_names(cell):
         yield Fault("error", place(cell.function), f"hyper-parameter {name!r} is not used")
     used = {s for node in graph.nodes for s in node.inputs}
     for i, node in enumerate(graph.nodes):
@@ -70,8 +67,8 @@ def _unread(cell: Cell, graph: Graph) -> Iterator[Fault]:
             yield Fault("warning", node.source, f"{node.name.removesuffix('_pre')!r} is computed and not used")
 
 
-def _unread_names(cell: Cell, numbers: Container[str]) -> list[str]:
-    """Of the hyper-parameters that are no floats, which leave nothing in the graph: those that the function does not read."""
+def _unread_names(cell: Cell) -> list[str]:
+    """The hyper-parameters that the function does not read: with other values of one it may use another."""
     code = getattr(cell.function, "__code__", None)
     if code is None or cell.made_by is not None:
         return []
@@ -79,7 +76,7 @@ def _unread_names(cell: Cell, numbers: Container[str]) -> list[str]:
     read = {name for names in loads for name in (names if isinstance(names, tuple) else (names,))} | set(code.co_cellvars)
     notes = inspect.get_annotations(cell.function, eval_str=True).values()
     read |= {note.count for note in notes if isinstance(note, Several)}
-    return [name for name, _ in cell.signature.hypers if name not in numbers and name not in read]
+    return [name for name, _ in cell.signature.hypers if name not in read]
 
 
 def _unread_gates(graph: Graph, live: set[int], parameter: str) -> Iterator[Fault]:

@@ -4,7 +4,7 @@ cross. After Sugiyama, Tagawa & Toda 1981, Methods for Visual Understanding of H
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,25 +22,24 @@ class Layout:
     rows: float
 
 
-def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]], last: Iterable[Hashable] = ()) -> Layout:
+def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]], last: Collection[Hashable] = ()) -> Layout:
     """Places for boxes (what lines come from before what they go to) and for lines. `last` go to the last layer."""
     lines = list(dict.fromkeys(lines))
+    sources, targets = _ends(lines), _ends((b, a) for a, b in lines)
     layer: dict[Hashable, int] = {}
     for box in boxes:
-        layer[box] = 1 + max((layer[a] for a, b in lines if b == box), default=-1)
+        layer[box] = 1 + max((layer[a] for a in sources.get(box, ())), default=-1)
     end = max(layer.values()) if boxes else 0
     layer |= dict.fromkeys(last, end)
-    _pull(boxes, lines, layer, set(last))
+    for box in reversed(boxes):  # what is needed late stands late: lines become shorter; what is given stays in the first layer
+        if box in targets and box in sources and box not in last:
+            layer[box] = min(layer[b] for b in targets[box]) - 1
     columns: list[list[Hashable]] = [[] for _ in range(end + 1)]
     for box in boxes:
         columns[layer[box]].append(box)
     chains = {line: _chain(line, layer, columns) for line in lines}
     links = [pair for chain in chains.values() for pair in pairwise(chain)]
-    before: dict[Hashable, list[Hashable]] = {}
-    after: dict[Hashable, list[Hashable]] = {}
-    for a, b in links:
-        before.setdefault(b, []).append(a)
-        after.setdefault(a, []).append(b)
+    before, after = _ends(links), _ends((b, a) for a, b in links)
     rows = {item: float(k) for column in columns for k, item in enumerate(column)}
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
@@ -53,14 +52,12 @@ def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]
     return Layout(places, ways, end + 1, max(rows.values(), default=0.0) - top)
 
 
-def _pull(
-    boxes: Sequence[Hashable], lines: Sequence[tuple[Hashable, Hashable]], layer: dict[Hashable, int], fixed: set[Hashable]
-) -> None:
-    """What is needed late stands late: lines become shorter. What is given stays in the first layer."""
-    for box in reversed(boxes):
-        nexts = [layer[b] for a, b in lines if a == box]
-        if nexts and box not in fixed and any(b == box for _, b in lines):
-            layer[box] = min(nexts) - 1
+def _ends(lines: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, list[Hashable]]:
+    """Where the lines come from that go to each."""
+    found: dict[Hashable, list[Hashable]] = {}
+    for a, b in lines:
+        found.setdefault(b, []).append(a)
+    return found
 
 
 def _chain(line: tuple[Hashable, Hashable], layer: Mapping[Hashable, int], columns: list[list[Hashable]]) -> list[Hashable]:
