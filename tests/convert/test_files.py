@@ -32,6 +32,59 @@ def cell_named(kind, options):
     return {"LSTM": None, "GRU": None, "RNN": f"rnn_{options.get('nonlinearity', 'tanh')}"}[kind]
 
 
+@pytest.mark.parametrize("prefix", ["", "encoder."])
+def test_what_stands_beside_a_layer_is_not_left_out(prefix, tmp_path):
+    rnn = {f"{prefix}{name}": p for name, p in torch.nn.LSTM(3, 4).state_dict().items()}
+    torch.save({**rnn, f"{prefix}linear.weight": torch.zeros(2, 4)}, tmp_path / "m.pt")
+    with pytest.raises(ValueError, match=rf"do not tell how the network goes.* and 1 other arrays \({prefix}linear.weight\)"):
+        convert.load(tmp_path / "m.pt")
+    assert convert.load(tmp_path / "m.pt", layer=prefix).layers[0].kind == "recurrent"
+
+
+def test_what_is_written_of_a_network_of_so_many_steps_is_compared(tmp_path, capsys):
+    """As `anyrnn train digits` leaves it."""
+    layers = [runtime.Recurrent.of("rnn", "x", anyrnn.Recurrent("gru", 3, 4, seed=0)), runtime.Flatten("flat", "rnn", 8)]
+    network = runtime.Network(3, [*layers, runtime.Dense("d", "flat", draw(2, 32))], batch_first=True)
+    network.save(tmp_path / "a.safetensors")
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.onnx"), "--check"]) == 0
+    assert "within" in capsys.readouterr().out
+
+
+@cell
+def of_pixels(x: anyrnn.Vec("pixels"), h: anyrnn.Vec("memory")):
+    h = anyrnn.tanh(anyrnn.affine("n", x, h, size="memory"))
+    return h, anyrnn.State(h=h)
+
+
+def test_a_cell_with_sizes_of_other_names(tmp_path):
+    layer = anyrnn.Recurrent(of_pixels, 3, 1, memory=5, seed=0)
+    np.savez(tmp_path / "m.npz", **layer.parameters)
+    x = draw(5, 2, 3)
+    assert np.array_equal(convert.load(tmp_path / "m.npz", cell=of_pixels).run(x)[0], layer(x)[0])
+
+
+def test_a_layer_called_as_inputs_are(tmp_path):
+    layer = torch.nn.LSTM(3, 4)
+    torch.save({f"x.{name}": p for name, p in layer.state_dict().items()}, tmp_path / "m.pt")
+    x = draw(5, 2, 3)
+    np.testing.assert_allclose(convert.load(tmp_path / "m.pt").run(x)[0], layer(torch.tensor(x))[0].detach(), atol=1e-6)
+
+
+@cell
+def of_low(x, h):
+    low = 0.5 * h
+    h = anyrnn.tanh(anyrnn.affine("n", x, low))
+    return h, anyrnn.State(h=h)
+
+
+@pytest.mark.parametrize("bias", ["recurrent", "input", False])
+def test_operands_whose_names_begin_as_suffixes_do(bias, tmp_path):
+    layer = anyrnn.Recurrent(of_low, 3, 4, bias=bias, seed=0)
+    np.savez(tmp_path / "m.npz", **layer.parameters)
+    x = draw(5, 2, 3)
+    assert np.array_equal(convert.load(tmp_path / "m.npz", cell=of_low).run(x)[0], layer(x)[0])
+
+
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("more", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False}])
 @pytest.mark.parametrize(("kind", "options"), KINDS)
@@ -449,3 +502,20 @@ def test_hyper_parameters_that_arrays_have_no_place_for_are_named(tmp_path):
     found = convert.load(tmp_path / "a.npz", system="anyrnn", cell="ctrnn(dt=0.5)")
     x = draw(5, 2, 3)
     assert np.array_equal(found.run(x)[0], network.run(x)[0])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "pt"])
+def test_parameters_that_are_numbers_come_back(suffix, tmp_path):
+    layer = anyrnn.Recurrent("fastrnn", 3, 4, seed=0)
+    network = runtime.Network(3, [runtime.Recurrent.of("rnn", "x", layer)])
+    convert.save(network, tmp_path / f"a.{suffix}", system="anyrnn")
+    again = convert.load(tmp_path / f"a.{suffix}", system="anyrnn", cell="fastrnn")
+    assert again.layers[0].arrays["alpha_l0"].shape == ()
+    x = draw(5, 2, 3)
+    assert np.array_equal(again.run(x)[0], network.run(x)[0])
+
+
+def test_parameters_of_16_bits_are_told_with_their_layer(tmp_path):
+    torch.save(torch.nn.LSTM(3, 4).half().state_dict(), tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="should be float32 or float64, got float16"):
+        convert.load(tmp_path / "a.pt")

@@ -146,6 +146,13 @@ def test_a_value_that_is_read_again_may_be_an_output() -> None:
     check(runtime.Network(4, layers, ["dense", "same", "y"]), {"x": normal(6, 3, 4)})
 
 
+def test_a_layer_whose_name_has_braces() -> None:
+    layer = runtime.Recurrent.of("a{b}", "x", anyrnn.Recurrent("gru", 3, 4, seed=0))
+    model = anyrnn.onnx.export(runtime.Network(3, [layer]), states=True)
+    assert {"a{b}_h0"} < {i.name for i in model.graph.input}
+    assert "a{b}_h_n" in {o.name for o in model.graph.output}
+
+
 def test_last_steps_of_merged_directions_are_refused() -> None:
     layer = anyrnn.Recurrent("gru", 3, 4, bidirectional=True, merge="mean")
     network = runtime.Network(3, [runtime.Recurrent.of("rnn", "x", layer, last=True)])

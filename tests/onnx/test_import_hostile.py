@@ -576,3 +576,62 @@ def test_an_axis_that_is_repeated_is_not_another_one() -> None:
 
 def test_a_squeeze_of_whatever_is_one_depends_on_the_call() -> None:
     assert_refused(gru(("Squeeze", ["all"], ["y"], {})), "axes should be given, as it depends on a call whether")
+
+
+def test_a_size_divided_by_a_fraction_is_no_mean() -> None:
+    """The sum of the steps by two thirds of their number."""
+    nodes: list[Node] = [
+        ("Squeeze", ["all", "one"], ["s"], {}),
+        ("ReduceSum", ["s", "zero"], ["sum"], {"keepdims": 0}),
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "first"], ["steps"], {"axis": 0}),
+        ("Cast", ["steps"], ["count"], {"to": TensorProto.FLOAT}),
+        ("Div", ["count", "part"], ["some"], {}),
+        ("Div", ["sum", "some"], ["y"], {}),
+    ]
+    constants = {"one": np.array([1]), "zero": np.array([0]), "first": np.array(0), "part": np.float32(1.5)}
+    assert_refused(gru(*nodes, **constants), "divided by 1.5, which is no whole number")
+
+
+def test_features_that_are_told_after_a_layer_was_made_are_refused() -> None:
+    nodes: list[Node] = [("Relu", ["x"], ["a"], {}), ("Gather", ["a", "one"], ["c"], {"axis": 1}), ("Tanh", ["c"], ["y"], {})]
+    made = model(nodes, {"x": ("float32", [1, 4, 3])}, ["y"], {"one": np.array(1)})
+    assert_refused(made, "is read as features")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Relu", ["x"], ["a"], {}), ("LeakyRelu", ["a"], ["b"], {})],
+        [("Add", ["x", "x"], ["a"], {}), ("Clip", ["a", "", "top"], ["b"], {})],
+    ],
+    ids=str,
+)
+def test_formulas_of_what_has_no_weights_yet(nodes: list[Node]) -> None:
+    made = model([*nodes, ("GRU", ["b", "W", "R"], ["y"], {"hidden_size": H})], X, ["y"], WEIGHTS | {"top": np.float32(0.5)})
+    x = np.linspace(-1, 1, 2 * D, dtype=np.float32).reshape(2, 1, D)
+    np.testing.assert_allclose(reading.read(made).run({"x": x})["y"], onnxruntime_gives(made, {"x": x})["y"], atol=1e-6)
+
+
+def test_features_are_not_put_into_many_values_without_end() -> None:
+    wide = 1 << 18
+    copies: list[Node] = [("Identity", ["x"], [f"c{k}"], {}) for k in range(100)]
+    nodes: list[Node] = [("Slice", ["x", "a", "b", "axis"], ["y"], {}), *copies]
+    constants = {"a": np.array([0]), "b": np.array([1]), "axis": np.array([2])}
+    made = model(
+        [*nodes, *[("Relu", [f"c{k}"], [f"d{k}"], {}) for k in range(100)]], {"x": ("float32", [1, 1, wide])}, ["y"], constants
+    )
+    assert_refused(made, "makes more of its numbers")
+
+
+def test_masked_arrays_are_refused() -> None:
+    read = reading.read(gru(output="all"))
+    with pytest.raises(TypeError, match=r"x.*masked"):
+        read.run({"x": np.ma.masked_array(np.ones((2, 1, D), np.float32))})
+
+
+def test_no_samples_with_first_states() -> None:
+    made = model([("GRU", ["x", "W", "R", "", "", "h0"], ["", "y"], {"hidden_size": H})],
+                 {"x": ("float32", ["T", "N", D]), "h0": ("float32", [1, "N", H])}, ["y"], WEIGHTS)  # fmt: skip
+    given = {"x": np.zeros((2, 0, D), np.float32), "h0": np.zeros((1, 0, H), np.float32)}
+    assert reading.read(made).run(given)["y"].shape == (1, 0, H)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from anyrnn import files, weights
 from anyrnn.convert.recurrent import cell_of, stacks
-from anyrnn.convert.report import SIZES, Parity, compared, drawn, run
+from anyrnn.convert.report import SIZES, Parity, compared, drawn, run, sizes_of
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.layers import Embedding
 from anyrnn.runtime.network import Network
@@ -52,10 +52,10 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     if files.kind(target) != "onnx":
         raise ValueError(f"{target}: only ONNX models are run by a library as they stand")
     version, session = _onnxruntime(Path(target))
-    calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(SIZES)]
+    calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(sizes_of(network))]
     wider = [{name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in call.items()}
              for call in calls]  # fmt: skip
-    written = [result for call in calls for result in session.run(list(network.outputs), call)]
+    written = [result for call in calls for result in _run(target, session, list(network.outputs), call)]
     more_exact = with_backend(network, "reference") if network.dtype == np.float64 else in_float64(network)
     original, exact = ([result for call in given for result in run(of, call)]
                        for of, given in ((network, calls), (more_exact, wider)))  # fmt: skip
@@ -71,6 +71,14 @@ def _onnxruntime(path: Path) -> tuple[str, Any]:
     try:
         return onnxruntime.__version__, onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - of a kind of its own for each cause
+        raise ValueError(f"{path}: onnxruntime cannot run it: {error}") from None
+
+
+def _run(path: str | os.PathLike[str], session: Any, names: list[str], call: dict[str, Array]) -> list[Array]:
+    """A model's results by onnxruntime."""
+    try:
+        return list(session.run(names, call))
+    except Exception as error:  # noqa: BLE001 - as above
         raise ValueError(f"{path}: onnxruntime cannot run it: {error}") from None
 
 
@@ -123,7 +131,7 @@ def _with_onnxruntime(path: Path, network: Network, seed: int) -> Parity:
         results = model.run(call), exact.run(wider)
         ours += [results[0][name] for name in names]
         doubles += [results[1][name] for name in names]
-        theirs += session.run(names, call)
+        theirs += _run(path, session, names, call)
     return compared(f"onnxruntime {version}", network, calls, ours, theirs, doubles)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from anyrnn import files, runtime, weights
 from anyrnn.convert.recurrent import Stack, stacks
 from anyrnn.files import keras as keras_files
-from anyrnn.runtime.network import Network
+from anyrnn.runtime.network import Input, Network
 from anyrnn.runtime.saved import FORMAT, with_backend
 from anyrnn.trace import Cell
 
@@ -174,7 +174,8 @@ def chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack
         return chosen[0]
     if not found:
         raise ValueError(f"{path}: no recurrent layer; its arrays are {', '.join(list(arrays)[:10]) or 'none'}")
-    others = [name for name in arrays if not name.startswith(found[0].prefix)]
+    own = {found[0].prefix + name for name in found[0].parameters}
+    others = [name for name in arrays if name not in own]
     if len(found) > 1 or others:
         more = f" and {len(others)} other arrays ({', '.join(others[:5])})" if len(found) == 1 else ""
         raise ValueError(
@@ -184,5 +185,7 @@ def chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack
 
 
 def _of_stack(stack: Stack, cell: Cell | str | None, backend: str) -> Network:
-    rnn = stack.made(stack.prefix.rstrip(".") or "rnn", "x", cell, backend=backend)
-    return Network(rnn.network.input_size, [rnn])
+    name = stack.prefix.rstrip(".") or "rnn"
+    given = "x" if name != "x" else "input"
+    rnn = stack.made(name, given, cell, backend=backend)
+    return Network([Input(given, rnn.network.input_size)], [rnn])

@@ -45,10 +45,16 @@ class Stack:
         return len(r) // hidden if hidden and len(r) == len(w) and len(r) % hidden == 0 else 0
 
     @property
+    def _names(self) -> set[str]:
+        """Of the parameters of a layer in a direction."""
+        matches = (_NAME.fullmatch(name) for name in self.parameters)
+        return {match["parameter"] for match in matches if match}
+
+    @property
     def cell(self) -> str:
         """The cell that torch has with such parameters; empty if there is none, or two."""
         of_torch = {"weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"}
-        found = BY_GATES.get(self.gates, "") if {name.partition("_l")[0] for name in self.parameters} <= of_torch else ""
+        found = BY_GATES.get(self.gates, "") if self._names <= of_torch else ""
         return "lstm_projected" if found == "lstm" and "weight_hr_l0" in self.parameters else found
 
     def __str__(self) -> str:
@@ -77,17 +83,16 @@ class Stack:
             raise ValueError(f"{self}: a network of cell {chosen.name!r} {sides}; unknown or missing: {', '.join(wrong)}")
         try:
             return Recurrent(name, [given], network, self.parameters, backend=backend)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{self}: {error}") from None
 
     def _layer(self, cell: Cell, options: dict[str, Any]) -> Runner:
         """One of these sizes, without its parameters."""
-        names = {name.partition("_l")[0] for name in self.parameters}
         biases = {bias: {p.name for p in cell.trace(bias).parameters} for bias in BIASES}
-        bias = next((bias for bias, of in biases.items() if _biases(of) == _biases(names)), "both")
+        bias = next((bias for bias, of in biases.items() if _biases(of) == _biases(self._names)), "both")
         sizes = solved(cell.trace(bias), self.parameters, str(self))
-        hidden, of_input = sizes.pop("hidden"), sizes.pop("input", None)
-        given = of_input if of_input is not None else hidden
+        hidden = sizes.pop("hidden", 1)  # of a cell that has no such size it may be any
+        given = sizes.pop(cell.trace(bias).input_size_name, hidden)
         options = {**sizes, **options}
         return Runner(cell, given, hidden, self.layers, bias=bias, bidirectional=self.bidirectional, **options)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn.runtime.layers import Embedding
+from anyrnn.runtime.layers import Embedding, Flatten
 from anyrnn.runtime.network import Network
 
 Array = npt.NDArray[Any]
@@ -122,6 +122,12 @@ def drawn(network: Network, rows: int, steps: int, seed: int) -> dict[str, Array
         else:
             found[given.name] = random.standard_normal((*order, given.size)).astype(network.dtype)
     return found
+
+
+def sizes_of(network: Network) -> list[tuple[int, int]]:
+    """Samples and steps of the calls that are compared; where a layer reads all steps at once, there are so many."""
+    steps = [layer.steps for layer in network.layers if isinstance(layer, Flatten)]
+    return [(rows, steps[0] if steps else any_steps) for rows, any_steps in SIZES]
 
 
 def run(network: Network, given: Mapping[str, Array]) -> list[Array]:

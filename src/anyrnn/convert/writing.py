@@ -107,7 +107,7 @@ def _pt(path: Path_, found: Mapping[str, Array]) -> None:
     except ImportError:
         raise MissingExtraError("writing .pt files needs torch: pip install 'anyrnn[torch]'") from None
     with written_aside(path) as aside:
-        torch.save({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}, aside)
+        torch.save({name: torch.from_numpy(np.asarray(array, order="C")) for name, array in found.items()}, aside)
 
 
 CONTAINERS: dict[str, tuple[str | None, Callable[[Path_, Mapping[str, Array]], None]]] = {

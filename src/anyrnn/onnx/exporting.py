@@ -63,8 +63,9 @@ def export(
     Returns: the `onnx.ModelProto`.
 
     Raises: TypeError for what is no layer; ValueError for other arguments that cannot be, and for models beyond 2 GiB;
-    UnsupportedError where standard nodes are asked for and there are none, and for lengths of what reads all steps at once
-    (`runtime.Flatten`); MissingExtraError without the package onnx.
+    UnsupportedError where standard nodes are asked for and there are none, for lengths of what reads all steps at once
+    (`runtime.Flatten`), for the last steps of two directions that are made one (`merge`), and for layers that are none of
+    `anyrnn.runtime`'s own; MissingExtraError without the package onnx.
 
     Example:
         >>> import anyrnn, anyrnn.onnx
@@ -133,7 +134,7 @@ def _of_layer(layer: Any, states: bool) -> Written:
     graph, both, count = network.graph, network.merge == "separate", len(network.graph.inputs)
     sizes = [shape[0].evaluate(dict(network.sizes)) if shape else 1 for _, shape in graph.inputs]
     inputs = [Port(name, dtype.name, (*_sides(batch_first), size)) for (name, _), size in zip(graph.inputs, sizes, strict=True)]
-    inputs += _of_states(network, dtype, "{}0") if states else []
+    inputs += _of_states(network, dtype, "", "0") if states else []
     width = network.output_size if both else network.width
     outputs = [Port(n, dtype.name, (*_sides(batch_first), width)) for n in ("output", *(["output_reverse"] if both else []))]
 
@@ -147,7 +148,7 @@ def _of_layer(layer: Any, states: bool) -> Written:
             halves = writer.several("Split", [made.output, writer.integers(width, width)], ["half"] * 2, axis=-1)
         return [*(_laid_out(writer, y, batch_first) for y in halves), *made.last]
 
-    outputs += _of_states(network, dtype, "{}_n")
+    outputs += _of_states(network, dtype, "", "_n")
     return Written(graph.name, dtype, _bytes(parameters), inputs, outputs, write)
 
 
@@ -160,14 +161,14 @@ def _of_network(network: Whole, states: bool) -> Written:
     count = len(inputs)
     if states:
         for name, layer in network.recurrent.items():
-            inputs += _of_states(layer.network, network.dtype, f"{name}_{{}}0")
+            inputs += _of_states(layer.network, network.dtype, f"{name}_", "0")
     outputs: list[Port] = []
     for name in network.outputs:
         made = network.specs[name]
         size, features = made.size, () if made.size is None else (made.size,)
         outputs.append(Port(name, "int64" if size is None else kind, (*(order if made.steps else ("batch",)), *features)))
     for name, layer in network.recurrent.items():
-        outputs += _of_states(layer.network, network.dtype, f"{name}_{{}}_n")
+        outputs += _of_states(layer.network, network.dtype, f"{name}_", "_n")
 
     def write(writer: Writer, given: Sequence[str], lengths: str | None, nodes: Nodes) -> list[str]:
         values = {}
@@ -206,9 +207,9 @@ def _sides(batch_first: bool, steps: int | str = "time") -> tuple[int | str, int
     return ("batch", steps) if batch_first else (steps, "batch")
 
 
-def _of_states(network: Network, dtype: np.dtype[Any], name: str) -> list[Port]:
+def _of_states(network: Network, dtype: np.dtype[Any], before: str, after: str) -> list[Port]:
     sizes = zip(network.graph.state_names, network.state_sizes, strict=True)
-    return [Port(name.format(state), dtype.name, (len(network.units), "batch", size)) for state, size in sizes]
+    return [Port(f"{before}{state}{after}", dtype.name, (len(network.units), "batch", size)) for state, size in sizes]
 
 
 def _bytes(parameters: Mapping[str, Array]) -> int:

@@ -71,7 +71,10 @@ def _forward(
     if counts is not None:
         sides = "samples of different lengths cannot be exported here; anyrnn.onnx.export(layer, lengths=True) takes lengths"
         raise UnsupportedError(f"cell {network.graph.name!r}: {sides}")
-    dtype = np.dtype({kind: name for name, kind in ELEMENT_TYPES.items()}[int(inputs[0].dtype)])
+    name = {kind: name for name, kind in ELEMENT_TYPES.items()}.get(int(inputs[0].dtype))
+    if name is None:
+        raise UnsupportedError(f"cell {network.graph.name!r}: parameters should be float32 or float64 to be exported")
+    dtype = np.dtype(name)
     writer = Writer(dtype, f"anyrnn{next(_NUMBERS)}_")
     given = {writer.name("given"): value for value in (*inputs, *first, *sources)}
     names = iter(given)

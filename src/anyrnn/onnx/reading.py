@@ -29,6 +29,7 @@ from anyrnn.onnx.reading_recurrent import RECURRENT
 from anyrnn.onnx.reading_shapes import SHAPES, Handler
 from anyrnn.onnx.reading_values import BATCH, FEATURE, TIME, Axis, Size, Value
 from anyrnn.runtime.layers import Call, Layer
+from anyrnn.sequence.packing import check_unmasked
 
 Array = npt.NDArray[Any]
 
@@ -94,6 +95,7 @@ def with_weights(model: Model, weights: Mapping[str, Any]) -> Model:
     for name, given in weights.items():
         if name not in ports:
             raise ValueError(f"weights: the model has no input {name!r}; it has {', '.join(ports)}")
+        check_unmasked(given, f"weights: {name}")
         arrays[name] = np.asarray(given)
         _check(ports[name], arrays[name])
     inputs = tuple([port for port in model.inputs if port.name not in arrays])
@@ -108,7 +110,7 @@ def _results(r: Reading, node: Node) -> dict[str, Value]:
             raise ValueError("a Scan is not read; of a cell that was exported from here keep the .safetensors")
         raise ValueError(f"nodes of this kind are not read; those that are: {', '.join(sorted(NODES))}")
     _check_node(node, r.model.opset)
-    given = [r.values[name].plain() if name else None for name in node.inputs]
+    given = [_plain(r, name) if name else None for name in node.inputs]
     found = handler(r, node, given)
     ignored = node.attributes.keys() - node.used
     if ignored:
@@ -116,6 +118,15 @@ def _results(r: Reading, node: Node) -> dict[str, Value]:
     if missing := [name for name in node.outputs[len(found) :] if name]:
         raise ValueError(f"its output {missing[0]!r} is not among those that are read")
     return {name: value for name, value in zip(node.outputs, found, strict=False) if name}
+
+
+def _plain(r: Reading, name: str) -> Value:
+    """A value with what has turned out to be features."""
+    value, found = r.values[name], r.values[name].plain()
+    if found.array.size > value.array.size:
+        r.spend(found.array.size)
+        r.values[name] = found
+    return found
 
 
 def _check_node(node: Node, opset: int) -> None:
@@ -328,10 +339,11 @@ class Imported:
         for name, state in call.after.items():
             lengths = self._lengths(self._r.lengths.get(name), given, steps, samples)
             for key, array in zip(state.names, state.arrays, strict=True):
-                values[f"kept {key}", name] = array.transpose(1, 0, 2).reshape(samples, -1)
+                flat = samples, len(array) * array.shape[-1]
+                values[f"kept {key}", name] = array.transpose(1, 0, 2).reshape(flat)
                 if lengths is not None:  # as onnxruntime has it, the states of samples without steps are zero
                     array = np.where((lengths > 0)[:, None], array, np.zeros_like(array))
-                values[f"state {key}", name] = array.transpose(1, 0, 2).reshape(samples, -1)
+                values[f"state {key}", name] = array.transpose(1, 0, 2).reshape(flat)
         return {name: self._given_back(value, values, sizes) for name, value in self._values.items()}
 
     def _canonical(self, source: Columns, array: Any, sizes: dict[Axis, int]) -> Array:
@@ -340,6 +352,7 @@ class Imported:
         assert port is not None
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{port.name} should be a NumPy array, got a {type(array).__name__}")
+        check_unmasked(array, port.name)
         _check(port, array)
         for axis, size in zip(source.axes, array.shape, strict=True):
             expected = sizes.setdefault(axis.found(), size) if axis.size is None else sizes.setdefault(axis.found(), axis.size)
@@ -361,12 +374,13 @@ class Imported:
             by_state = self._r.states.get(name)
             if not by_state:
                 continue
-            usual = layer.runner.initial_state(samples)
+            usual = layer.runner.initial_state(samples) if samples else layer.runner.initial_state(1).index([])
             arrays = []
             for state, array in zip(usual.names, usual.arrays, strict=True):
                 if state in by_state:
                     (flat,) = self._gathered(by_state[state], values)  # inputs have steps, states one
-                    array = np.ascontiguousarray(flat.reshape(samples, len(array), -1).transpose(1, 0, 2))
+                    sides = samples, len(array), array.shape[-1]
+                    array = np.ascontiguousarray(flat.reshape(sides).transpose(1, 0, 2))
                 arrays.append(array)
             found[name] = RecurrentState(usual.names, tuple(arrays))
         return found

@@ -32,8 +32,9 @@ def layer_of(r: Reading, node: Node, value: Value, make: Callable[[str, str], La
     value = r.settled(value)
     flat = value.array.reshape(-1)
     steps = r.has_steps(value)
+    r.dtype_of(value)
     layer = make(r.named(node.outputs[0]), r.feed(flat))
-    return Value(value.axes, r.add(layer, flat.size, steps).reshape(value.array.shape))
+    return Value(value.settled_axes(), r.add(layer, flat.size, steps).reshape(value.array.shape))
 
 
 def in_last(value: Value) -> int:
@@ -221,6 +222,7 @@ def _of_two(r: Reading, node: Node, a: Value, b: Value, operation: Callable[[Any
         raise ValueError("what has steps cannot stand beside what has none")
     sources = [r.feed(_single(v.array.reshape(-1))) for v in (left, right)]
     name, size, steps = r.named(node.outputs[0]), left.array.size, r.has_steps(left)
+    r.dtype_of(left)
     singles = [len(_single(v.array.reshape(-1))) < size for v in (left, right)]
     layer: Layer
     if singles[0]:
@@ -232,7 +234,7 @@ def _of_two(r: Reading, node: Node, a: Value, b: Value, operation: Callable[[Any
         layer = (runtime.Add if operation is operator.add else runtime.Multiply)(name, sources)
     else:
         layer = reading_layers.of_two(name, sources, size, operation, r.dtype_of(left))
-    return Value(left.axes, r.add(layer, size, steps).reshape(left.array.shape))
+    return Value(left.settled_axes(), r.add(layer, size, steps).reshape(left.array.shape))
 
 
 def _single(columns: Array) -> Array:

@@ -58,7 +58,7 @@ def _embedded(r: Reading, node: Node, value: Value, chosen: Value, axis: int) ->
         raise ValueError(f"embeddings are rows of a matrix of {' or '.join(FLOATS)}, by one number for each step")
     layer = runtime.Embedding(r.named(node.outputs[0]), [r.feed(chosen.array.reshape(-1))], r.of_dtype(table))
     columns = r.add(layer, table.shape[1], r.has_steps(chosen))
-    return Value((*chosen.axes, (table.shape[1],)), columns).plain()
+    return Value((*chosen.settled_axes(), (table.shape[1],)), columns).plain()
 
 
 def _is_time(parts: Sequence[Part]) -> bool:

@@ -112,6 +112,8 @@ class Size:
 
     def __floordiv__(self, other: Any) -> int | Size:
         """Raises: ValueError unless it is a divisor whatever the sizes are."""
+        if not isinstance(other, Size) and other != int(other):
+            raise ValueError(f"{self!r} is divided by {other!r}, which is no whole number")
         by = other if isinstance(other, Size) else Size(int(other), ())
         left = Counter(a.found() for a in self.axes)
         left.subtract(a.found() for a in by.axes)
@@ -200,6 +202,13 @@ class Value:
     def outer(self) -> list[Axis]:
         """Its steps and samples, in order."""
         return [part.found() for parts in self.axes for part in parts if isinstance(part, Axis)]
+
+    def settled_axes(self) -> tuple[tuple[Part, ...], ...]:
+        """Its axes, for the columns of a layer that was made of it: none of those that have no role yet can become features."""
+        for axis in self.outer:
+            if axis.role is None:
+                axis._shared = True
+        return self.axes
 
     @property
     def numbers(self) -> Array:

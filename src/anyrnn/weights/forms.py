@@ -233,4 +233,4 @@ def write(form: Form, parts: Parts, numbers: Shapes, what: str, forget_bias: flo
     names = [name for name in form.arrays if name not in left_out]
     for name in names:
         _shape(form, name, numbers, what)
-    return {name: np.ascontiguousarray(make(form.arrays[name], of_part, forget_bias)) for name in names}
+    return {name: np.asarray(make(form.arrays[name], of_part, forget_bias), order="C") for name in names}

@@ -26,7 +26,8 @@ def parity(source: Any, network: Network, *, seed: int = 0) -> Parity:
         network: what `network` or `load` made of it.
         seed: of the inputs.
 
-    Raises: MissingExtraError where Keras is not installed; ValueError for networks of float64, beside which nothing is exact.
+    Raises: MissingExtraError where Keras is not installed; ValueError for networks of float64, beside which nothing is exact,
+    and for files that Keras itself cannot load.
     """
     _choose_backend()
     try:
@@ -37,7 +38,10 @@ def parity(source: Any, network: Network, *, seed: int = 0) -> Parity:
     if network.dtype != np.float32:
         raise ValueError(f"a network of {network.dtype} has no parity: Keras has nothing more exact to compare with")
     if isinstance(source, (str, os.PathLike)):
-        source = keras.saving.load_model(source, compile=False)
+        try:
+            source = keras.saving.load_model(source, compile=False)
+        except Exception as error:  # noqa: BLE001 - of a kind of its own for each cause, such as layers that Keras does not know
+            raise ValueError(f"{source}: Keras cannot load it: {error}") from None
     backend = keras.backend.backend()
     sizes = dict.fromkeys(_size(source, *size) for size in SIZES)
     calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(sizes)]
