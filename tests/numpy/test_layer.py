@@ -163,6 +163,14 @@ def test_without_a_batch(random):
     close([y, h], [full[:, 0], h3[:, 0]])
 
 
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+@pytest.mark.parametrize("cell", ["lstm_heads", "slstm"])
+def test_an_empty_batch_in_blocks(cell, backend):
+    layer = anyrnn.Recurrent(cell, 3, 4, heads=2, backend=backend, seed=0)
+    y, _, reserve = layer.forward_training(np.zeros((5, 0, 3), np.float32))
+    assert not any(gradient.any() for gradient in layer.backward(reserve, y)[2].values())
+
+
 def test_an_empty_batch_works():
     layer = make("gru")
     y, h, reserve = layer.forward_training(np.zeros((3, 0, 4)))
@@ -736,3 +744,28 @@ def test_what_overflows_in_the_parameter_phase_warns_no_more_than_the_steps(back
     layer = anyrnn.Recurrent(large, 3, 4, backend=backend, seed=0)
     y, _, reserve = layer.forward_training(np.ones((2, 1, 3), np.float32))
     layer.backward(reserve, y)
+
+
+@pytest.mark.parametrize("options", [{"residual": True}, {"bidirectional": True, "merge": "sum"}], ids=str)
+def test_copies_of_a_reserve_in_parts_are_refused(options):
+    """However the top one of its blocks happens to stand."""
+    layer = anyrnn.Recurrent("gru", 5, 5, 2, seed=0, **options)
+    y, _, reserve = layer.forward_training(np.ones((3, 2, 5), np.float32))
+    layer.backward(reserve, y)
+    own = reserve.parts[0].memory
+    moved = np.empty(own.nbytes + 65, np.uint8)
+    begin = -moved.ctypes.data % 64 + 16
+    reserve.parts[0].memory = moved[begin : begin + own.nbytes]
+    with pytest.raises(ValueError, match="not a copy of it"):
+        layer.backward(reserve, y)
+
+
+def test_cotangents_of_all_states_by_name():
+    layer = anyrnn.Recurrent("lstm", 3, 4, seed=0)
+    x = np.ones((5, 2, 3), np.float32)
+    d = tuple(np.full((1, 5, 2, 4), k, np.float32) for k in (1, 2))
+    found = []
+    for given in (d, anyrnn.RecurrentState(("h", "c"), d)):
+        reserve = layer.forward_training(x, return_states="all")[2]
+        found.append(layer.backward(reserve, None, given)[0])
+    assert np.array_equal(*found)

@@ -333,3 +333,15 @@ def test_cotangents_that_do_not_fit() -> None:
         layer.backward(reserve, d_last_output=n.d_y[0, :5])
     with pytest.raises(ValueError, match=r"^d_state h should have shape \(1, 6, 11\)"):
         layer.backward(reserve, None, np.zeros((1, 5, H)))
+
+
+def test_padding_beside_rows_that_say_where_samples_begin():
+    layer = anyrnn.Recurrent("gru", 3, 4, seed=0)
+    module = anyrnn.torch.GRU(3, 4)
+    rows = np.ones((3, 3), np.float32)
+    for output in (
+        layer(rows, cu_seqlens=[0, 0, 3], return_outputs="last", padding=-1.0)[0],
+        module(torch.from_numpy(rows), cu_seqlens=[0, 0, 3], return_outputs="last", padding=-1.0)[0].detach().numpy(),
+    ):
+        assert (output[0] == -1).all()
+        assert (output[1] != -1).any()

@@ -229,3 +229,16 @@ def test_names_in_a_list() -> None:
     layer, x = anyrnn.Recurrent("lstm", 3, 4, seed=0), np.ones((2, 1, 3), np.float32)
     ones = tuple(np.ones((1, 1, 4), np.float32) for _ in range(2))
     assert np.array_equal(layer(x, anyrnn.RecurrentState(["h", "c"], ones))[0], layer(x, ones)[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int64"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_parents_of_short_integers(dtype, library):
+    beams = 256 if dtype == "uint8" else 128
+    numbers = np.arange(beams).astype(dtype)[None]
+    if library == "numpy":
+        state = anyrnn.Recurrent("gru", 3, 4).initial_state(beams)
+        assert np.array_equal(state.gather(numbers).h, state.h)
+    else:
+        state = anyrnn.torch.GRU(3, 4).initial_state(beams)
+        assert torch.equal(state.gather(torch.from_numpy(numbers)).h, state.h)

@@ -523,3 +523,14 @@ def test_a_network_is_called_by_several_threads_at_once():
     with ThreadPoolExecutor(4) as threads:
         for outputs in [list(threads.map(lambda x: network.run(x)[0], inputs)) for _ in range(20)]:
             assert all(map(np.array_equal, outputs, expected))
+
+
+def test_a_layer_without_parameters_in_networks_of_two_dtypes():
+    shared = runtime.elementwise("f", "x", 3, anyrnn.tanh)
+    networks = [
+        runtime.Network(3, [shared, runtime.Dense("d", "f", draw(2, 3, dtype=dtype))]) for dtype in (np.float32, np.float64)
+    ]
+    for network, dtype in (*zip(networks, (np.float32, np.float64), strict=True), (networks[0], np.float32)):
+        x = draw(4, 1, 3, dtype=dtype)
+        assert network.run(x)[0].dtype == dtype
+        assert network.stream(1).step(x[0]).dtype == dtype

@@ -310,3 +310,26 @@ def test_batched_cotangents_keep_the_graph_that_is_asked_for() -> None:
         found.append([jacobian.detach(), x.grad, *(p.grad for p in layer.parameters())])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_vjp_within_vmap_without_gradients_around() -> None:
+    layer, xs = anyrnn.torch.GRU(D, H, dtype=torch.float64), draw(4, T, N, D)
+    cotangent = draw(T, N, H)
+
+    def of_one(x: Tensor) -> Tensor:
+        return torch.func.vjp(lambda t: layer(t)[0], x)[1](cotangent)[0]
+
+    with torch.no_grad():
+        found = torch.vmap(of_one)(xs)
+    torch.testing.assert_close(found, torch.vmap(of_one)(xs))
+    torch.testing.assert_close(found, torch.stack([of_one(x) for x in xs]))
+
+
+def test_halves_of_an_output_may_be_changed_in_place() -> None:
+    layer, x = anyrnn.torch.Recurrent("gru", D, H, bidirectional=True, merge="separate", dtype=torch.float64), draw(T, N, D)
+    (forward, backward), _ = layer(x)
+    forward.relu_()
+    (forward.sum() + backward.sum()).backward()
+    (one, other), _ = layer(x)
+    expected = torch.autograd.grad(one.relu().sum() + other.sum(), list(layer.parameters()))
+    assert all(torch.equal(p.grad, g) for p, g in zip(layer.parameters(), expected, strict=True))

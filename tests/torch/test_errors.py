@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import anyrnn.torch
-from anyrnn import State, Step, UnsupportedError, Vec, cell, cells
+from anyrnn import Scalar, State, Step, UnsupportedError, Vec, cell, cells
 from anyrnn.torch import base
 from anyrnn.trace.language import affine, exp, mean, softplus, tanh, vector
 from tests.torch.layers import pair
@@ -295,6 +295,45 @@ def test_dropout_without_layers_to_act_between_warns() -> None:
     with pytest.warns(UserWarning, match="dropout acts between layers") as told:
         anyrnn.Recurrent("gru", 3, 4, dropout=0.5)
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(("modules", "dtype"), [(10, torch.bfloat16), (13, torch.float16)])
+def test_counters_that_begin_again_too_late_for_a_dtype(modules: int, dtype: torch.dtype) -> None:
+    layer = anyrnn.torch.Recurrent("clockwork", 3, 2 * modules, modules=modules, dtype=dtype)
+    with pytest.raises(UnsupportedError, match="cell 'clockwork': state 't' counts steps, in"):
+        layer(torch.ones(2, 1, 3, dtype=dtype))
+    layer = anyrnn.torch.Recurrent("clockwork", 3, 2 * modules, modules=modules - 1, dtype=dtype)
+    assert layer(torch.ones(2, 1, 3, dtype=dtype))[0].shape == (2, 1, 2 * modules)
+
+
+@cell
+def counts_down(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("n", x, h)) * exp(0.001 * t)
+    return h, State(h=h, t=t - 1)
+
+
+@cell
+def counts_at_a_rate(x, h, t: Vec(), *, rate=0.1):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("n", x, h)) / (t + 1)
+    return h, State(h=h, t=(t + rate) + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"), [("lstm_phased", {"clip_gradient": 1.0}), (counts_down, {}), (counts_at_a_rate, {})], ids=str
+)
+def test_whatever_counts_is_refused_in_16_bits(cell: Any, options: dict[str, Any]) -> None:
+    layer = anyrnn.torch.Recurrent(cell, 2, 3, dtype=torch.bfloat16, **options)
+    with pytest.raises(UnsupportedError, match=r"counts steps, in torch\.bfloat16 to 256 only"):
+        layer(torch.ones(2, 1, 2, dtype=torch.bfloat16))
+
+
+def test_a_budget_is_for_calls_that_train() -> None:
+    layer = anyrnn.torch.GRU(3, 4, memory_budget=10**6, dtype=torch.bfloat16)
+    x = torch.ones(2, 1, 3, dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedError, match="memory_budget is for native kernels, and none run this"):
+        layer(x)
+    layer.requires_grad_(False)
+    assert layer(x)[0].shape == (2, 1, 4)
 
 
 def test_a_refused_call_draws_nothing() -> None:

@@ -285,3 +285,46 @@ def test_parameters_may_be_exchanged_rather_than_changed() -> None:
         finally:
             torch.__future__.set_swap_module_params_on_conversion(False)
         torch.testing.assert_close(layer(x.double())[0].float(), before)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")
+@pytest.mark.parametrize(
+    "make", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "deepcopy", "pickle"]
+)
+def test_copies_of_a_layer_that_was_compiled_in_place_are_their_own(make):
+    layer, x = anyrnn.torch.LSTM(3, 5), torch.randn(4, 2, 3)
+    layer.compile(backend="eager")
+    other = make(layer)
+    assert other._compiled_call_impl is None
+    if make is not copy.copy:
+        with torch.no_grad():
+            for p in other.parameters():
+                p.zero_()
+        assert not other(x)[0].any()
+    assert layer._compiled_call_impl is not None
+    assert layer(x)[0].any()
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+def test_first_values_of_a_subclass_see_what_the_layer_is(kind):
+    seen = []
+
+    def reset_parameters(self):
+        seen.append(self.nonlinearity if kind == "RNN" else self.proj_size)
+
+    theirs, ours = (
+        type("Mine", (getattr(library, kind),), {"reset_parameters": reset_parameters}) for library in (torch.nn, anyrnn.torch)
+    )
+    for made in (theirs, ours):
+        made(3, 5, **({"nonlinearity": "relu"} if kind == "RNN" else {"proj_size": 2}))
+    assert seen == (["relu", "relu"] if kind == "RNN" else [2, 2])
+
+
+def test_states_of_a_replica():
+    """Whose parameters are plain attributes, as DataParallel has them."""
+    layer = anyrnn.torch.GRU(3, 5)
+    replica = layer._replicate_for_data_parallel()
+    for name, parameter in layer.named_parameters():
+        setattr(replica, name, parameter.detach())
+    assert replica.initial_state(2).h.shape == (1, 2, 5)
+    assert replica.backend_name == layer.backend_name

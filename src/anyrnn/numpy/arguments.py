@@ -65,14 +65,14 @@ class Arguments:
         """One [units, N, size] array for each state."""
         if state is None:
             return None
-        if isinstance(state, RecurrentState):
-            state = state.given_to(self.network.graph.state_names, who)
         given = self._of_states(state, (rows,) if batched else (), who)
         return [readable(array if batched else array[:, None]) for array in given]
 
     def _of_states(self, given: States, sides: tuple[int, ...], who: str) -> list[Array]:
         """One array [units, *sides, size] for each state."""
         specs, units = self.network.graph.states, len(self.network.units)
+        if isinstance(given, RecurrentState):
+            given = given.given_to(self.network.graph.state_names, who)
         if not isinstance(given, (np.ndarray, list, tuple)):
             raise TypeError(f"{who} should be an array, a tuple of them or a RecurrentState, got {type(given).__name__}")
         arrays = [given] if isinstance(given, np.ndarray) else list(given)

@@ -56,8 +56,8 @@ class Recurrent(Layer):
             UnsupportedError.
         memory_budget: bytes that a training call of native kernels may keep for its backward call. The states before parts of
             the sequence are kept instead of what does not fit, which `backward` computes again: about a third more time, the
-            same bits. Features count in multiples of 64 (float32), and a part is 1024 rows or more, so short calls need all. By
-            default everything is kept.
+            same bits. Features count in multiples of four vectors (64 float32 with AVX-512, 32 with AVX2), and a part is 1024
+            rows or more, so short calls need all. By default everything is kept.
         dtype: float32 or float64.
         seed: of the initial parameters, uniform within 1 / sqrt(H) unless the cell says otherwise, and of the seeds that training
             calls have for their random choices.
@@ -626,7 +626,9 @@ class Recurrent(Layer):
         if not isinstance(reserve, Reserve):
             raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
         native = bool(reserve.steps) and not self._why_not_native()
-        kept = not native or (reserve.memory.nbytes >= reserve.bytes_kept and reserve.memory.ctypes.data % ALIGNMENT == 0)
+        kept = not native or all(
+            one.memory.nbytes >= one.bytes_kept and one.memory.ctypes.data % ALIGNMENT == 0 for one in (reserve, *reserve.parts)
+        )
         of_layer = reserve.network in (self.training_network, self.training_network.with_all_states)
         if not of_layer or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")

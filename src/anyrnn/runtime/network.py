@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Network:
     ) -> None:
         self.inputs = tuple(inputs) if isinstance(inputs, Sequence) else (Input("x", inputs),)
         self.layers = tuple(layers)
-        orders = {layer.batch_first for layer in self.recurrent.values() if layer.batch_first is not None}
+        orders = {layer.batch_first for layer in layers if isinstance(layer, Recurrent) and layer.batch_first is not None}
         if batch_first is None and len(orders) > 1:
             raise ValueError("some of the layers were made with batch_first and some without; say batch_first for the network")
         self.batch_first = orders == {True} if batch_first is None else batch_first
@@ -99,9 +100,16 @@ class Network:
         self.dtype = next(iter(dtypes), np.dtype(np.float32))
         if len(dtypes) > 1 or self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"the parameters should be float32 or float64, got {', '.join(sorted(map(str, dtypes)))}")
-        for layer in self.layers:
-            if isinstance(layer, (Recurrent, Formula)) and not layer.arrays:
-                layer.runner.dtype = self.dtype
+        self.layers = tuple(map(self._of_dtype, self.layers))
+
+    def _of_dtype(self, layer: Layer) -> Layer:
+        """The layer, or where it has no parameters one of this network's dtype: it may be in others too."""
+        if not isinstance(layer, (Recurrent, Formula)) or layer.arrays or layer.runner.dtype == self.dtype:
+            return layer
+        own = copy.copy(layer)
+        own.runner = copy.copy(layer.runner)
+        own.runner.dtype = self.dtype
+        return own
 
     def __repr__(self) -> str:
         shown = {name: spec.shown(self.batch_first) for name, spec in self.specs.items()}
@@ -193,7 +201,8 @@ class Network:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, with what it is in the file's metadata; `anyrnn.runtime.load` reads it.
 
-        Raises: OSError.
+        Raises: OSError; ValueError for a path of another kind of file, more than 1000 layers, and layers that are none of
+            `anyrnn.runtime`'s own.
         """
         from anyrnn.runtime import saved
 

@@ -85,7 +85,8 @@ def gradients(
         d_output, layout = taken(d_output, layout.scatter.places), replace(layout, scatter=None)
     if not is_compiling() and not kernels_may_run(d_output, *d_last):
         return None, *_batch_of_gradients(layout, wanted, (d_output, *d_last), tensors)
-    if not torch.is_grad_enabled():  # nobody asks for a derivative of the gradient
+    under_transforms = not is_compiling() and are_functorch_transforms_active() and function is TransformedGradient
+    if not torch.is_grad_enabled() and not under_transforms:  # nobody asks for a derivative of the gradient
         return None, *_run_gradient(layout, wanted, len(d_last), (d_output, *d_last, *tensors, reserve))
     return None, *function.apply(layout, wanted, len(d_last), d_output, *d_last, *tensors, reserve)
 

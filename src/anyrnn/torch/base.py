@@ -177,7 +177,8 @@ class RecurrentBase(Layer, torch.nn.Module):
     @property
     def _like(self) -> Tensor:
         """What tells dtype and device: a parameter, or in the place of one."""
-        return next(chain(self.parameters(), self.buffers()))
+        registered = next(chain(self.parameters(), self.buffers()), None)
+        return getattr(self, self._parameter_names[0][0]) if registered is None else registered
 
     @property
     def batch_first(self) -> bool:
@@ -205,7 +206,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         return parameter + network.suffix(*unit)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in DERIVED}
+        """Without what follows from the rest, and what torch has compiled in place: it would go on with this module."""
+        return {k: v for k, v in self.__dict__.items() if k not in (*DERIVED, "_compiled_call_impl")}
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._forget()  # torch exchanges no tensor that somebody refers to weakly
@@ -554,7 +556,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                 inputs, first = [t.squeeze(0) for t in inputs], [t.squeeze(0) for t in first]
             given = (inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter, of_step)
             return autograd.call_network(number, *given)
-        self._check_fallback(reason)
+        self._check_fallback(reason, *inputs, *first, *sources)
         output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
         return output if scatter is None else scatter.put(output), last
 
@@ -562,11 +564,12 @@ class RecurrentBase(Layer, torch.nn.Module):
         """Whether autograd is to keep tensors, and to give them, without sides of steps and units."""
         return False
 
-    def _check_fallback(self, reason: str) -> None:
-        """Refuse the interpreter where kernels were asked for."""
+    def _check_fallback(self, reason: str, *tensors: Tensor) -> None:
+        """Refuse the interpreter where kernels were asked for, or a call of these tensors is to keep no more than a budget."""
         if self.backend in ("llvm", "triton"):
             raise UnsupportedError(f"{self._label}: backend {self.backend!r} cannot run this: {reason}")
-        if self.memory_budget is not None and torch.is_grad_enabled():
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if self.memory_budget is not None and trains:
             raise UnsupportedError(f"{self._label}: memory_budget is for native kernels, and none run this: {reason}")
 
     def extra_repr(self) -> str:

@@ -87,7 +87,7 @@ class RecurrentCell(RecurrentBase):
                 by default the cell's own initial values, mostly zero. Without a batch, [H].
             steps: the cell's further inputs, by name, [N, size] or [size].
 
-        Returns: the output [N, H], and the new state, formed as `hx`.
+        Returns: the output [N, H], and the new state, a tensor or a tuple of several.
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend cannot be had.

@@ -67,7 +67,7 @@ def _stop(
     if reason is None:
         reason = _transform()
     else:
-        module._check_fallback(reason)
+        module._check_fallback(reason, *inputs, *first, *sources)
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
     on_device = reason is None and module._on_triton(x)

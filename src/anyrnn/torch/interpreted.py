@@ -47,8 +47,9 @@ def interpreted(
 def _check_counters(network: Network, like: Tensor) -> None:
     """Raises: UnsupportedError where a state would stop counting, since adding 1 to a large number gives the same number."""
     limit = COUNTED.get(like.dtype)
-    if limit and network.graph.counters:
-        state, name = network.graph.counters[0], network.graph.name
+    state = next((state for state, end in network.graph.counters.items() if limit and end > limit), None)
+    if state is not None:
+        name = network.graph.name
         raise UnsupportedError(f"cell {name!r}: state {state!r} counts steps, in {like.dtype} to {limit} only; use torch.float32")
 
 

@@ -42,9 +42,9 @@ class Recurrent(RecurrentBase):
             float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too.
         memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are
             kept instead of what does not fit, which the backward pass computes again: on a CPU about a third more time, the
-            same bits. Features count in multiples of 64 there (float32), and a part is 1024 rows or more, of a device's kernels
-            16384, so short calls need all. Under vmap and in forward mode the interpreter keeps what it needs. By default
-            everything is kept.
+            same bits. Features count in multiples of four vectors there (64 float32 with AVX-512, 32 with AVX2), and a part is
+            1024 rows or more, of a device's kernels 16384, so short calls need all. Under vmap and in forward mode the
+            interpreter keeps what it needs. By default everything is kept.
         device, dtype: of the parameters.
         options: the cell's hyper-parameters and named sizes other than input and hidden, and what `anyrnn.LayerOptions` tells of:
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
@@ -122,11 +122,11 @@ class Recurrent(RecurrentBase):
             return_states: `last`, or `all` for the states after every step.
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
-        Returns: the output [T, N, directions * H] in the layout of the input, and the last states, formed as `hx`: those after
-        a sample's own last step, and of a sample without steps the initial ones. All states are [layers * directions, T, N, size]
-        each, the last three in the layout of the input and padded as the output is; for a PackedSequence they are one whose
-        data is [rows, layers * directions, size]. Under autocast they are made in the parameters' dtype and
-        given in the input's.
+        Returns: the output [T, N, directions * H] in the layout of the input, and the last states, a tensor or a tuple of
+        several (a RecurrentState where `hx` is one): those after a sample's own last step, and of a sample without steps the
+        initial ones. All states are [layers * directions, T, N, size] each, the last three in the layout of the input and padded
+        as the output is; for a PackedSequence they are one whose data is [rows, layers * directions, size]. Under autocast they
+        are made in the parameters' dtype and given in the input's.
 
         Raises: ValueError, RuntimeError or TypeError, as torch.nn's modules do, when shapes or dtypes do not fit;
         UnsupportedError when an explicit backend or a `memory_budget` cannot be had.
@@ -200,8 +200,8 @@ class Recurrent(RecurrentBase):
         if self.network.merge != "separate":
             return output
         if isinstance(output, PackedSequence):
-            return tuple(output._replace(data=half) for half in output.data.chunk(2, -1))
-        return output.chunk(2, -1)
+            return tuple(output._replace(data=half) for half in _halves(output.data))
+        return _halves(output)
 
     def _forward_unevenly(
         self,
@@ -317,3 +317,9 @@ class Recurrent(RecurrentBase):
                     raise RuntimeError(f"{self._label}: {name}: expected {expected}, got {came}")
             found.append(torch.stack(of_units).view(len(network.units), 1, size))
         return found
+
+
+def _halves(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each direction. Both may be changed in place, as results of `chunk` may not."""
+    half = output.shape[-1] // 2
+    return output[..., :half], output[..., half:]

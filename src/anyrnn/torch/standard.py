@@ -75,8 +75,11 @@ class RNN(_Standard):
         dtype: Any = None,
         **options: Any,
     ) -> None:
+        cell = _elman("RNN", nonlinearity)
+        self.nonlinearity = nonlinearity  # before parameters are drawn, as in torch.nn
+        self.mode = f"RNN_{nonlinearity.upper()}"
         super().__init__(
-            _elman("RNN", nonlinearity),
+            cell,
             input_size,
             hidden_size,
             num_layers,
@@ -88,8 +91,6 @@ class RNN(_Standard):
             dtype=dtype,
             **options,
         )
-        self.nonlinearity = nonlinearity
-        self.mode = f"RNN_{nonlinearity.upper()}"
 
 
 class LSTM(_Standard):
@@ -136,6 +137,7 @@ class LSTM(_Standard):
         if proj_size and "proj" in options:
             raise TypeError("LSTM: proj_size is what proj would say; give one of them")
         options |= {"proj": proj_size} if proj_size else {}
+        self.proj_size = proj_size
         super().__init__(
             cells.lstm_projected if proj_size else cells.lstm,
             input_size,
@@ -149,7 +151,6 @@ class LSTM(_Standard):
             dtype=dtype,
             **options,
         )
-        self.proj_size = proj_size
 
 
 class GRU(_Standard):
@@ -211,7 +212,7 @@ class _StandardCell(RecurrentCell):
                 self.register_parameter(name, None)
 
     def forward(self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None = None, **steps: Tensor) -> Any:
-        """One step; see `RecurrentCell.forward`. Returns: the new state, formed as `hx`."""
+        """One step; see `RecurrentCell.forward`. Returns: the new state, a tensor or a tuple of several."""
         _, states = self._step(input, hx, steps)
         return states[0] if len(states) == 1 else tuple(states)
 

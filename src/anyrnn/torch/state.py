@@ -53,7 +53,9 @@ class RecurrentState(StateBase):
 
     @staticmethod
     def _array(numbers: Any) -> Any:
-        return torch.as_tensor(numbers, device=numbers.device if isinstance(numbers, torch.Tensor) else "cpu")
+        found = torch.as_tensor(numbers, device=numbers.device if isinstance(numbers, torch.Tensor) else "cpu")
+        short = found.dtype in (torch.uint8, torch.int8, torch.int16)  # which Python's numbers are cut to fit
+        return found.long() if short else found
 
     @staticmethod
     def _are_integers(array: Any) -> bool:
