@@ -10,11 +10,12 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 
+import anyrnn.torch
 from anyrnn import MissingExtraError, UnsupportedError, cells, show
 from anyrnn.passes.adjoint import differentiable
 from anyrnn.passes.compile import plan
 from anyrnn.trace import Scalar, State, Step, Vec, cell
-from anyrnn.trace.language import affine, matrix, sigmoid, tanh, vector
+from anyrnn.trace.language import affine, matrix, norm, sigmoid, tanh, vector
 from tests.zoo import EVERY, FEW
 
 PROGRAMS = ("inference", "training", "backward")
@@ -206,6 +207,27 @@ def test_code_without_llvmlite(what: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("anyrnn.backends.llvm.target.machine", import_llvmlite)
     with pytest.raises(MissingExtraError, match="pip install llvmlite"):
         show.render(cells.lstm, what)
+
+
+def test_numbers_that_are_given_are_called_by_their_names() -> None:
+    @cell
+    def of_eps(x, h, *, eps=1e-5, leak=0.5):  # type: ignore[no-untyped-def]
+        h = leak * h + tanh(norm(affine("n", x, h), eps))
+        return h, State(h=h)
+
+    for what in ("text", "latex", "plan"):
+        text = show.render(of_eps, what)  # type: ignore[arg-type]
+        assert "hyper()" not in text
+        assert "eps" in text or what == "plan"
+
+
+def test_a_budget_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are made, as of devices, and tell what is missing when kernels are to run."""
+    monkeypatch.setattr("anyrnn.backends.llvm.target.machine", import_llvmlite)
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    for options in ({}, {"num_layers": 2, "residual": True}):
+        layer = anyrnn.torch.GRU(4, 4, memory_budget=10**6, **options)  # type: ignore[arg-type]
+        layer.memory_budget = 10**7
 
 
 def import_llvmlite() -> None:

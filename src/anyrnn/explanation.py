@@ -190,8 +190,8 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         layer: a layer or module of anyrnn, for NumPy or torch.
         given, call: what it would be called with. For torch's modules it matters whether gradients are enabled.
 
-    Returns: an Explanation; print it. Raises: what such a call would raise before its first step; TypeError for a layer that is
-    none of ours.
+    Returns: an Explanation; print it. Raises: what such a call would raise before its first step, and UnsupportedError for a
+    memory_budget that is too small to train, whatever the call; TypeError for a layer that is none of ours.
 
     Example:
         >>> import anyrnn, numpy as np

@@ -85,6 +85,8 @@ def plan_text(plan: Plan) -> str:
     """
     lines = [plan.graph.name]
     for weight in plan.phase.computed:
+        if plan.phase.nodes[weight.node].op in LEAVES:  # a hyper-parameter, as it is
+            continue
         names = Names(plan.phase.nodes, [("", weight.node)], ()).names
         writer = show.Writer(plan.phase.nodes, names, Text(), gate_rows(plan.graph.parameters))
         lines.append(f"  once a call: {weight.name} = {writer.formula(weight.node).text}")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn import CellError, Step, backends, cell, cells, show, split, vector
+from anyrnn import CellError, Step, Vec, backends, cell, cells, show, split, vector
 from anyrnn import sigmoid as sigmoid_of
 from anyrnn.cells import wrappers
 from anyrnn.trace import Cell, State
@@ -285,6 +285,55 @@ def test_refusals() -> None:
     for wrapper in (wrappers.residual, wrappers.highway):
         with pytest.raises(CellError, match=r"needs an output of the input's size, and cell 'lstm_projected' makes \[proj\] of"):
             wrapper(cells.lstm_projected).trace()
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        (
+            wrappers.independent,
+            "parameter 'recurrent_h_s_z' of a wrapper would be two, of h s_z and h_s z: give a gate another name",
+        ),
+        (wrappers.normalised, "parameter 'gain_h_s_z' of a wrapper would be two, of h s_z and h_s z"),
+        (wrappers.multiplicative_integration, "parameter 'beta_h_s_z' of a wrapper would be two, of h s_z and h_s z"),
+    ],
+)
+def test_names_of_gates_that_meet(wrapper: Any, message: str) -> None:
+    @cell
+    def meeting(x, h, h_s):
+        a, b = affine("s_z", x, h), affine("z", x, h_s)
+        h = tanh(a + b + affine("z", x, h) + affine("h_z", x, h))
+        return h, State(h=h, h_s=h)
+
+    with pytest.raises(CellError, match=message):
+        wrapper(meeting).trace()
+
+
+def test_a_gate_called_as_an_operand_and_a_gate() -> None:
+    @cell
+    def meeting(x, h):
+        h = sigmoid_of(affine("f", x, h)) * tanh(affine("h_f", x, h))
+        return h, State(h=h)
+
+    with pytest.raises(
+        CellError, match="parameter 'beta_h_f' of a wrapper would be two, of h f and h_f: give a gate another name"
+    ):
+        wrappers.multiplicative_integration(meeting).trace()
+
+
+@pytest.mark.parametrize("name", ["gru_layernorm", "lstm_layernorm_stacked", "normalised(gru)", "independent(gru)"])
+def test_a_cell_inside_whose_input_and_states_have_changed_places(name: str) -> None:
+    inner = cells.load(name)
+
+    @cell
+    def auto(x, h, o: Vec("input"), c: Vec("input")):  # type: ignore[valid-type]
+        h = tanh(affine("n", x, h))
+        with anyrnn.scope("out"):
+            y, s = inner(h, o, c) if len(inner.signature.states) == 2 else inner(h, o)
+        return y, State(h=h, o=s.h, c=s.c if "c" in s.values else c)
+
+    output, _ = anyrnn.Recurrent(auto, 3, 5, seed=0)(np.ones((4, 2, 3), np.float32))
+    assert output.shape == (4, 2, 3)
 
 
 @pytest.mark.parametrize(

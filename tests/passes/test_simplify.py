@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyrnn import Recurrent, State, Step, Vec, affine, cell, equal, floor, scalar, tanh, where
+from anyrnn import Recurrent, State, Step, Vec, affine, cell, equal, floor, scalar, split, tanh, vector, where
 
 
 @cell
@@ -28,15 +28,31 @@ def by_a_parameter(x, h, t: Step(1)):  # type: ignore[no-untyped-def, valid-type
     return affine("y", phase), State(h=h + phase * tanh(affine("n", x)))
 
 
+@cell
+def beside_a_longer_one(x, h, t: Step(1)):  # type: ignore[no-untyped-def, valid-type]
+    """Of which the one feature is a number."""
+    phase = where(t / 41 < vector("r", init=1.0), tanh(affine("n", x, bias=False)) + 1, 0 * h)
+    return affine("y", phase, size=1, bias=False), State(h=h + phase)
+
+
+@cell
+def in_parts(x, h, t: Step(2)):  # type: ignore[no-untyped-def, valid-type]
+    first, _ = split(floor(t / 41) * 41 - t, 2)
+    return affine("y", first), State(h=h + first * tanh(affine("n", x)))
+
+
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
-@pytest.mark.parametrize("made", [floors, compares, by_a_parameter], ids=str)
+@pytest.mark.parametrize("made", [floors, compares, by_a_parameter, beside_a_longer_one, in_parts], ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_quotient_that_a_step_depends_on_is_no_product(made: Any, backend: str, dtype: Any) -> None:
     layer = Recurrent(made, 2, 3, backend=backend, dtype=dtype, seed=0)
     t = np.array([41, 47, 49, 55, 61], dtype)[:, None, None]
-    output = layer(np.zeros((5, 1, 2), dtype), t=t)[0]
-    first = output[0]
-    assert np.array_equal(first, layer(np.zeros((1, 1, 2), dtype), t=np.zeros((1, 1, 1), dtype))[0][0])
+    t = np.repeat(t, 2, -1) if made is in_parts else t
+    first = layer(np.zeros((5, 1, 2), dtype), t=t)[0][0]
+    if made is beside_a_longer_one:
+        assert not first.any()
+    else:
+        assert np.array_equal(first, layer(np.zeros((1, 1, 2), dtype), t=np.zeros_like(t[:1]))[0][0])
 
 
 @cell

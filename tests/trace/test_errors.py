@@ -594,7 +594,19 @@ def gives_two_matrices_one_name(x, h):
     return h, State(h=h)
 
 
+def returns_a_test_for_all_features(x, h, t: Scalar()):  # HERE
+    y = tanh(affine("n", x, h))
+    return y, State(h=t > 2, t=t + 1)
+
+
+def gives_a_state_twice(x, h, *past: Several(2)):
+    h = tanh(affine("n", x, h))
+    return h, State(h=h, past=(h, past[0]), past1=h)  # HERE
+
+
 MISTAKES: dict[Callable[..., Any], str] = {
+    returns_a_test_for_all_features: "returns a test as state 'h'; use where",
+    gives_a_state_twice: "State is given 'past1' twice, by its name and as one of several",
     gives_two_matrices_one_name: "parameter 'weight_weight_hh' would be two, of 'weight_h' here and of what another scope has",
     calls_two_parameters_the_same: "parameter 'low_gain' is declared twice, in two scopes",
     calls_two_scopes_the_same: "scope 'a_b': parameters in another scope begin with a_b_ too; rename one",

@@ -58,6 +58,16 @@ def test_first_values_that_are_views() -> None:
         assert np.array_equal(np.asarray(weight.detach() if hasattr(weight, "detach") else weight), np.eye(4)[::-1])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_parameter_called_as_a_bias_that_affine_has_not(bias: bool) -> None:
+    @cell
+    def own_bias(x, h):  # type: ignore[no-untyped-def]
+        h = tanh(affine("n", x, h, bias=False) + vector("bias_ih"))
+        return h, State(h=h)
+
+    assert "bias_ih_l0" in anyrnn.Recurrent(own_bias, 3, 4, bias=bias, seed=0).parameters
+
+
 def test_first_values_follow_the_seed() -> None:
     one, same, other = (anyrnn.Recurrent(begun, 3, 6, seed=seed) for seed in (0, 0, 1))
     assert all(np.array_equal(one.parameters[name], same.parameters[name]) for name in one.parameters)

@@ -239,6 +239,20 @@ def test_what_is_shared_by_mistake_is_a_warning(quick_compile: None) -> None:
     assert check(apart, timed=False).faults == []
 
 
+def test_rows_shared_with_a_built_in_cell_are_told() -> None:
+    @cell
+    def beside(x, h, m):  # type: ignore[no-untyped-def]
+        y, state = cells.gru(x, h)
+        m = tanh(affine("n", x, m))
+        return y + m, State(h=state.h, m=m)
+
+    faults = check(beside, timed=False).faults
+    first = beside.function.__code__.co_firstlineno + 2
+    assert [f.what for f in faults if "they share its weights" in f.what] == [
+        f"gate 'n' is asked for in lines {first} and {first + 1}: they share its weights"
+    ]
+
+
 def test_lines_that_are_shared_once_are_told_once() -> None:
     """Neither rounds of a recursion nor the gates of a cell that is called twice."""
 

@@ -114,3 +114,10 @@ def test_notebooks_show_cells() -> None:
     assert "Hochreiter &amp; Schmidhuber 1997" in html
     assert cells.lstm._repr_latex_().startswith("$$\\begin{aligned}")
     assert "&lt;nobody&gt; &amp; 2000" in unusual._repr_html_()
+
+    @cell
+    def fails(x, h):  # type: ignore[no-untyped-def]
+        return y, State(h=h)  # type: ignore[name-defined]  # noqa: F821
+
+    assert "NameError: name &#x27;y&#x27; is not defined" in fails._repr_html_()
+    assert fails._repr_latex_() == ""

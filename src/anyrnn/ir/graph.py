@@ -6,6 +6,7 @@ nodes are one node (the builder hash-conses), so that a graph's text is its iden
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -136,18 +137,34 @@ class Graph:
         return [(matrix, vector) for n in self.nodes if n.op == "affine" for matrix, vector, _, _ in affine_parts(n)[0]]
 
     @cached_property
-    def counters(self) -> tuple[str, ...]:
-        """The states that count without end: one number a sample, to which every step adds a constant."""
+    def counters(self) -> dict[str, float]:
+        """The states that count - every step adds what is the same for all samples - and how far: without end, or until the
+        remainder of a period is taken.
+        """
 
-        def counts(i: int, state: str) -> bool:
+        def counts(i: int, state: str) -> float:
             node = self.nodes[i]
-            if node.op == "where":
-                return any(counts(branch, state) for branch in node.inputs[1:])
             of = [self.nodes[s] for s in node.inputs]
-            read = [n.op == "state" and n.attributes[0] == state for n in of]
-            return node.op == "add" and any(read) and any(n.op == "constant" for n in of)
+            if node.op in ("clip_gradient", "stop_gradient"):
+                return counts(node.inputs[0], state)
+            if node.op == "where":
+                return max(counts(branch, state) for branch in node.inputs[1:])
+            if node.op == "sub" and of[1].op == "mul":  # s - floor(s / p) * p
+                factors = [self.nodes[s] for s in of[1].inputs]
+                periods = [n.attributes[0] for n in factors if n.op == "constant"]
+                return min(counts(node.inputs[0], state), *periods) if periods and any(n.op == "floor" for n in factors) else 0
+            counted = [s for s, n in zip(node.inputs, of, strict=True) if n.per_sample]
+            adds = node.op in ("add", "sub") and len(counted) == 1
+            return math.inf if adds and (is_state(counted[0], state) or counts(counted[0], state)) else 0
 
-        return tuple(s.name for s in self.states if not s.shape and counts(self.output(s.name), s.name))
+        def is_state(i: int, state: str) -> bool:
+            node = self.nodes[i]
+            if node.op in ("clip_gradient", "stop_gradient"):
+                return is_state(node.inputs[0], state)
+            return node.op == "state" and node.attributes[0] == state
+
+        found = {s.name: counts(self.output(s.name), s.name) for s in self.states}
+        return {name: limit for name, limit in found.items() if limit}
 
 
 def users(nodes: Sequence[Node]) -> list[list[int]]:
@@ -171,12 +188,20 @@ def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     return seen
 
 
-def exact_for_steps(nodes: Sequence[Node]) -> set[int]:
-    """What `floor`, `sign` or a test is made of, op by op: there the last bit decides between numbers far apart."""
-    found: set[int] = set()
+def _is_single(nodes: Sequence[Node], i: int) -> bool:
+    """Whether a sum is of one feature: that of a vector that has one."""
+    return nodes[nodes[i].inputs[0]].shape == SINGLE
+
+
+def exact_for_steps(nodes: Sequence[Node], roots: Iterable[int] = ()) -> set[int]:
+    """What `floor`, `sign` or a test is made of, op by op: there the last bit decides between numbers far apart. `roots` are read
+    by such ones elsewhere.
+    """
+    found = set(roots)
     for i in reversed(range(len(nodes))):
         node = nodes[i]
-        if node.op in ("floor", "sign") or node.row.boolean or (i in found and node.row.kind == "elementwise"):
+        passes = node.row.kind == "elementwise" or node.op in ("slice", "concat") or (node.op == "sum" and _is_single(nodes, i))
+        if node.op in ("floor", "sign") or node.row.boolean or (i in found and passes):
             found.update(node.inputs)
     return found
 
@@ -287,15 +312,16 @@ class Builder:
     def _as_scalars(self, symbols: list[Symbol]) -> list[Symbol]:
         """Vectors of a single feature beside longer ones are that feature."""
         if {s.shape for s in symbols if s.shape} - {SINGLE} and any(s.shape == SINGLE for s in symbols):
-            return [self._as_scalar(s) if s.shape == SINGLE else s for s in symbols]
+            return [self.as_scalar(s) if s.shape == SINGLE else s for s in symbols]
         return symbols
 
-    def _as_scalar(self, symbol: Symbol) -> Symbol:
+    def as_scalar(self, symbol: Symbol) -> Symbol:
+        """The feature of a vector that has one."""
         node = self.nodes[symbol.index]
         if not node.row.boolean:
             return self.apply("sum", symbol)
         compared = [self.symbol(i) for i in node.inputs]
-        return self.apply(node.op, *[self._as_scalar(s) if s.shape == SINGLE else s for s in compared])
+        return self.apply(node.op, *[self.as_scalar(s) if s.shape == SINGLE else s for s in compared])
 
     def _stretched(self, op: str, symbols: Sequence[Symbol]) -> Shape:
         shape: Shape = ()

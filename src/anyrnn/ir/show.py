@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyrnn.ir.graph import SINGLE, Graph, Node, affine_parts
-from anyrnn.ir.names import GateRows, Names, gate_rows, mean_of
+from anyrnn.ir.names import LEAVES, GateRows, Names, gate_rows, mean_of
 from anyrnn.ir.notation import ATOM, COMPARISON, INFIX, MATRIX, SUM, Latex, Name, Notation, Piece, Rows, Text
 from anyrnn.ir.ops import TABLE
 
@@ -130,6 +130,8 @@ class Writer:
             return notation.number(node.attributes[0])
         if node.op == "size":
             return notation.size(node.attributes[0])
+        if node.op in LEAVES:
+            return Piece(notation.name(Name(node.attributes[0], "always")), ATOM)
         if node.op == "affine":
             return self._affine(node)
         if node.op == "slice" and self.nodes[node.inputs[0]].op == "parameter":

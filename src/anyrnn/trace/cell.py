@@ -31,7 +31,12 @@ class State:
         self.values: dict[str, Any] = {}
         for name, value in values.items():
             several = isinstance(value, (tuple, list))
-            self.values |= dict(zip(names_of(name, len(value)), value, strict=True)) if several else {name: value}
+            given = dict(zip(names_of(name, len(value)), value, strict=True)) if several else {name: value}
+            twice = [one for one in given if one in self.values]
+            if twice:
+                where = str if tracer is None else tracer.located
+                raise CellError(where(f"State is given {twice[0]!r} twice, by its name and as one of several"))
+            self.values |= given
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -80,7 +85,7 @@ class Cell:
 
         try:
             return f"$${latex(self.trace())}$$"
-        except CellError:
+        except Exception:  # noqa: BLE001 (whatever the cell's function raises; `_repr_html_` tells it)
             return ""
 
     def _repr_html_(self) -> str:
@@ -368,8 +373,12 @@ def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) ->
     outputs = [("y", tracer.lift(y, "the output"))]
     for spec in signature.states:
         value = tracer.lift(state.values[spec.name], f"state {spec.name!r}")
-        if value.shape != spec.shape and value.shape == () and spec.shape:
+        if value.builder.nodes[value.index].row.boolean:
+            raise CellError(f"{where} returns a test as state {spec.name!r}; use where(test, a, b) to make numbers of it")
+        if value.shape == () and spec.shape:
             value = tracer.fill(value, spec.shape[0])
+        if value.shape == ir.SINGLE and not spec.shape:
+            value = tracer.as_scalar(value)
         if value.shape != spec.shape:
             shapes = f"with shape {shape_text(value.shape)}; it was given as {shape_text(spec.shape)}"
             raise CellError(f"{where} returns state {spec.name!r} {shapes}")
@@ -378,10 +387,9 @@ def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) ->
         raise CellError(
             f"{where} must return a vector as its output; {outputs[0][1].label} has shape {shape_text(outputs[0][1].shape)}"
         )
+    if outputs[0][1].builder.nodes[outputs[0][1].index].row.boolean:
+        raise CellError(f"{where} returns a test as the output; use where(test, a, b) to make numbers of it")
     for name, value in outputs:
-        who = "the output" if name == "y" else f"state {name!r}"
-        if value.builder.nodes[value.index].row.boolean:
-            raise CellError(f"{where} returns a test as {who}; use where(test, a, b) to make numbers of it")
         if not value.per_sample:
             raise CellError(f"{where} returns {name!r} that depends on no input and no state")
     return tuple((name, value.index) for name, value in outputs)

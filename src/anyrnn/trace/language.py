@@ -17,10 +17,11 @@ Size = str | int | Dim
 
 
 def _features(size: Size, who: str) -> Dim:
-    """A size as the language takes it. Raises CellError when it is none."""
+    """A size as the language takes it; a value's is one of the outermost cell's already. Raises CellError when it is none."""
     tracer = current(who)
     try:
-        return features(size, who).within(tracer.sizes)
+        dim = features(size, who)
+        return dim if isinstance(size, Dim) else dim.within(tracer.sizes)
     except (TypeError, ValueError) as error:
         raise CellError(tracer.located(str(error))) from None
 

@@ -187,6 +187,7 @@ class Tracer(Builder):
         """The one that is at work."""
         self.declared_by: dict[str, ProductRule | None] = {}
         self.declared_in: dict[str, str] = {}
+        self.joins: dict[str, tuple[str, ...]] = {}
         """By name, the prefix of the scope."""
         self.scopes: dict[str, object] = {}
         """By prefix, whose they are: a wrapper's, or None for those of cells."""
@@ -274,7 +275,7 @@ class Tracer(Builder):
         for key in keys:
             self._noted.setdefault(key, places)
         pair = next((pair for pair in zip(before, places, strict=False) if pair[0] != pair[1]), None)
-        if pair is None or before[-1].startswith(CELLS) or pair in self._called_twice:
+        if pair is None or pair[0].startswith(CELLS) or pair in self._called_twice:
             return
         if of_cell:
             self._called_twice.add(pair)
@@ -322,9 +323,22 @@ class Tracer(Builder):
         leaf = self.leaf("parameter", full, shape, per_sample=False)
         return leaf if trained else self.apply("stop_gradient", leaf)
 
+    def joined(self, *parts: str) -> str:
+        """The name of a parameter that a wrapper makes for some parts. Raises: CellError where others have made the same name."""
+        name = "_".join(parts)
+        if self.joins.setdefault(f"{self.prefix}{name}", parts) != parts:
+            both = " and ".join(" ".join(of[1:]) for of in (self.joins[f"{self.prefix}{name}"], parts))
+            raise CellError(self.located(f"parameter {name!r} of a wrapper would be two, of {both}: give a gate another name"))
+        return name
+
     def _stacked(self) -> set[str]:
         """The names of the tensors that affine has made."""
-        return {f"{prefix}{kind}_{key}h" for prefix, key in self.stacks for kind in ("weight", "bias")}
+        made = (
+            (f"{prefix}{kind}_{key}h", stack)
+            for (prefix, key), stacks in self.stacks.items()
+            for kind, stack in (("weight", stacks.weight), ("bias", stacks.bias))
+        )
+        return {name for name, stack in made if stack.gates}
 
     def _keep_apart(self, name: str, others: Container[str]) -> None:
         if name in others:
@@ -365,9 +379,10 @@ class Tracer(Builder):
             raise CellError(self.located(f"an operand of affine must be a vector; {operand.label} is {kind}"))
         columns = operand.shape[0] / heads
         weight_name, bias_name = f"{self.prefix}weight_{key}h", f"{self.prefix}bias_{key}h"
-        for name in (weight_name, bias_name):
-            self._keep_apart(name, self.declared)
-            if (self.prefix, key) not in self.stacks and name in self._stacked():
+        has_weight, has_bias = weight and not self.skips(key, operand), bias and self._has_bias(key)
+        for name, is_made in ((weight_name, has_weight), (bias_name, has_bias)):
+            self._keep_apart(name, self.declared if is_made else ())
+            if is_made and (self.prefix, key) not in self.stacks and name in self._stacked():
                 raise CellError(self.located(f"parameter {name!r} would be two, of {key!r} here and of what another scope has"))
         stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
         if (stacks.columns, stacks.heads) != (columns, heads):
@@ -380,7 +395,6 @@ class Tracer(Builder):
         known = stacks.sizes.setdefault(gate, size)
         if known != size:
             raise CellError(self.located(f"gate {gate!r} has {known} rows in {weight_name}, but {size} are asked for"))
-        has_weight, has_bias = weight and not self.skips(key, operand), bias and self._has_bias(key)
         return (
             self._rows_of(weight_name, (Dim(), columns), stacks.weight, gate, size) if has_weight else None,
             self._rows_of(bias_name, (Dim(),), stacks.bias, gate, size) if has_bias else None,

@@ -253,6 +253,13 @@ def test_a_quotient_that_a_step_depends_on() -> None:
     assert len(re.findall(r"functions\.divided\(t, 41\.0, COMPUTE\)", text)) == 1
     assert len(re.findall("divided", text)) == 1
 
+    @cell
+    def tested_elsewhere(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+        h = where(t / 41 < 1, tanh(affine("n", x, h)), h)
+        return h, State(h=h, t=t + 1)
+
+    assert "functions.divided(t, 41.0, COMPUTE)" in code_of(plan(tested_elsewhere.trace()), "inference", "tested").text
+
 
 def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:
     @cell

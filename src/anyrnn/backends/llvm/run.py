@@ -120,10 +120,18 @@ def kept_bytes(network: Network, dtype: str, total: Any, rows: Any, budget: int 
 
 
 def shares(networks: Sequence[Network], budget: int | None) -> list[int | None]:
-    """A budget divided over calls that are made one after the other, by what they need."""
+    """A budget divided over calls that are made one after the other, by the features that they keep; of any backend."""
     if budget is None:
         return [None] * len(networks)
-    needs = [reserve_rate(network, "float32")[0] for network in networks]
+    needs = [
+        sum(
+            1 if buffer.dim is None else buffer.dim.evaluate(network.layer_sizes(layer))
+            for layer, _ in network.units
+            for buffer in network.plan.training.buffers
+            if buffer.role in ("state", "saved")
+        )
+        for network in networks
+    ]
     return [budget * need // sum(needs) for need in needs]
 
 

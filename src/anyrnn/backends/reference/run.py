@@ -289,8 +289,7 @@ def _unit_backward(
 def _outer(left: Any, right: Any, heads: int) -> Any:
     if heads == 1:
         return left.T @ right
-    rows = left.reshape(len(left), heads, -1)
-    columns = right.reshape(len(right), heads, -1)
+    rows, columns = (x.reshape(len(x), heads, x.shape[1] // heads) for x in (left, right))
     return np.einsum("nhr,nhc->hrc", rows, columns).reshape(-1, columns.shape[-1])
 
 

@@ -45,7 +45,7 @@ class KernelText:
         self.masks: dict[tuple[str, int], str] = {}
         self.scatters = [s for s in dict.fromkeys(writer.scatters.values()) if id(kernel) in s.kernels]
         self.needed = sorted(reachable(self.nodes, (i for i, _, _ in kernel.stores)))
-        self.exact = exact_for_steps(self.nodes)
+        self.exact = exact_for_steps(self.nodes, [i for i, buffer, _ in kernel.stores if buffer in writer.tested])
         self.waits = id(kernel) in writer.waiting
         if shares_rows(kernel):
             self.say("row = (row_block * BLOCK_N + column * BLOCK_S + tl.arange(0, BLOCK_S)).to(tl.int64)[:, None]")

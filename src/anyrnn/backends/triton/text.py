@@ -33,6 +33,7 @@ from anyrnn.backends.triton.scalars import ScalarText
 from anyrnn.backends.triton.scans import scan_text
 from anyrnn.backends.triton.split import shares_rows
 from anyrnn.ir.dims import Dim
+from anyrnn.ir.graph import exact_for_steps
 from anyrnn.passes.parameters import Weight
 from anyrnn.passes.plan import Buffer, Kernel, Program, Scan, Stage
 
@@ -81,6 +82,9 @@ class Writer:
         numbers = [kernel for stage in self.lowered.loop for kernel in stage.kernels if kernel.dim is None]
         self.numbers_made = {buffer for kernel in numbers for _, buffer, _ in kernel.stores}
         """in the loop, one a sample, by any of the programs of a row"""
+        loads = ((kernel.nodes, i) for kernel in program.kernels for i in exact_for_steps(kernel.nodes))
+        self.tested = {nodes[i].attributes[0] for nodes, i in loads if nodes[i].op == "load"}
+        """the buffers of what `floor`, `sign` or a test in another kernel may be made of"""
         self.waiting = self._waiting() if program.waits and not program.scans else set[int]()
         """the kernels that begin when programs have arrived, by identity"""
 
