@@ -195,16 +195,18 @@ class Reading:
         return self.dtype
 
     def settled(self, value: Value) -> Value:
-        """A value that is computed with, whose last axis is features if it was not told until now.
+        """A value that is computed with, whose last axis is features if it was not told until now, and no other is.
 
         Raises: ValueError for a constant.
         """
         if value.known:
             raise ValueError("it computes with constants alone, which is not done: fold them when the model is exported")
         last = value.axes[-1] if value.axes else ()
-        if len(last) == 1 and isinstance(last[0], Axis) and last[0].role is None:
+        found = value.plain()
+        if len(last) == 1 and isinstance(last[0], Axis) and last[0].role is None and found.array.size == 1:
             last[0].be(FEATURE)
-        return value.plain()
+            found = value.plain()
+        return found
 
     def feed(self, columns: Array) -> str:
         """The layer or input whose columns these are, all of them and in this order; made, where there is none."""

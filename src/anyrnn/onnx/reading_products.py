@@ -13,7 +13,7 @@ from anyrnn.onnx import reading_layers
 from anyrnn.onnx.reading_arithmetic import formula, in_last, layer_of
 from anyrnn.onnx.reading_file import Node
 from anyrnn.onnx.reading_graph import Reading
-from anyrnn.onnx.reading_shapes import Given, Handler, integers, needed, optional, reads
+from anyrnn.onnx.reading_shapes import Given, Handler, features, integers, needed, optional, reads
 from anyrnn.onnx.reading_values import TIME, Axis, Part, Value
 from anyrnn.runtime.layers import Layer
 
@@ -77,8 +77,7 @@ def _batch_norm(r: Reading, node: Node, given: Given) -> Sequence[Value]:
     node.number_of("momentum", None)
     if node.flag("training_mode", False) or not node.flag("is_test", True) or len(value.axes) < 2:
         raise ValueError("expected its form for inference, of a value with channels")
-    if len(value.axes) == 2:
-        value = r.settled(value)
+    value = r.settled(value) if len(value.axes) == 2 else features(r, value, 1)
     scale, shift, mean, variance = [r.of_dtype(needed(given, k).numbers) for k in (1, 2, 3, 4)]
     others = [part for place, parts in enumerate(value.axes) for part in parts if place != 1]
     channels = value.array.size
