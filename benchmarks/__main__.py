@@ -61,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = journal.read() if journal and chosen.resume else {}
     except ValueError as error:
         parser.error(f"--resume: {error}")
+    if journal and chosen.resume and not known:
+        _say(f"--resume: nothing was measured yet in {journal.path}")
     if journal:
         journal.begin(known)
 

@@ -30,15 +30,10 @@ def difference(
 
     Names of gradients begin with `d_`.
     """
-    if "output" not in ours or "output" not in theirs:
-        return f"there is no output to compare with {peer}'s"
-    wanted = {name for name in ours if peer not in OTHER_NAMES or name in ("output", "d_input")}
-    missing = sorted(name for name in wanted ^ set(theirs) if name.startswith("d_") or name == "output")
-    if missing:
-        return f"only one of anyrnn and {peer} gives {', '.join(missing)}"
-    for name in ours.keys() & theirs.keys():
-        if ours[name].shape != theirs[name].shape:
-            return f"{name} is {list(ours[name].shape)}, {peer}'s is {list(theirs[name].shape)}"
+    other = otherwise_made(ours, theirs, peer)
+    if other is not None:
+        return other
+    for name in _compared(ours, theirs, peer):
         a, b = ours[name].double(), theirs[name].double()
         if not a.numel():
             continue
@@ -53,13 +48,32 @@ def difference(
     return None
 
 
+def otherwise_made(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], peer: str) -> str | None:
+    """What only one of them gives, or gives in another shape, in words."""
+    if "output" not in ours or "output" not in theirs:
+        return f"there is no output to compare with {peer}'s"
+    wanted = {name for name in ours if peer not in OTHER_NAMES or name in ("output", "d_input")}
+    missing = sorted(name for name in wanted ^ set(theirs) if name.startswith("d_") or name == "output")
+    if missing:
+        return f"only one of anyrnn and {peer} gives {', '.join(missing)}"
+    for name in _compared(ours, theirs, peer):
+        if ours[name].shape != theirs[name].shape:
+            return f"{name} is {list(ours[name].shape)}, {peer}'s is {list(theirs[name].shape)}"
+    return None
+
+
+def _compared(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], peer: str) -> list[str]:
+    """Of a peer with other parameters, the output and the gradient of the input."""
+    return [name for name in ours if name in theirs and (peer not in OTHER_NAMES or name in ("output", "d_input"))]
+
+
 def rounding_explains(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], exact: Mapping[str, Tensor], dtype: torch.dtype
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], exact: Mapping[str, Tensor], peer: str, dtype: torch.dtype
 ) -> bool:
     """Whether two systems that differ are both near the exact results, of the same numbers in double precision, and ours about as
     near as the other.
     """
-    for name in ours.keys() & theirs.keys():
+    for name in _compared(ours, theirs, peer):
         largest = float(exact[name].abs().max())
         mine, other = (float((a[name].double() - exact[name]).abs().max()) for a in (ours, theirs))
         allowed = ALLOWED[dtype][name.startswith("d_")] * largest

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.measure import Blocks
 from benchmarks.run import DTYPES, Settings
-from benchmarks.suite import Row
+from benchmarks.suite import STREAMS, Row
 from benchmarks.systems import System
 
 
@@ -90,7 +90,8 @@ def _alone(arguments: dict[str, Any]) -> dict[str, float]:
 def _memory(arguments: dict[str, Any]) -> dict[str, int | None]:
     """A small call first, so that what is compiled or loaded once does not count."""
     row, settings = _given(arguments)
-    _system(arguments["system"], replace(row, steps=2, samples=2, lengths=row.lengths and (1, 2)), settings).call()
+    small = replace(row, steps=1 if row.mode in STREAMS else 2, samples=2, lengths=row.lengths and (1, 2))
+    _system(arguments["system"], small, settings).call()
     system = _system(arguments["system"], row, settings)
     gc.collect()
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class Journal:
         Raises: ValueError where that was another kind of run, whose rows would be lost.
         """
         try:
-            run, *lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+            run, *lines = self._lines()
         except (FileNotFoundError, ValueError):
             return {}
         if other := [
@@ -44,6 +45,14 @@ class Journal:
         found: dict[Row, list[Result]] = {}
         for result in map(_result, lines):
             found.setdefault(result.row, []).append(result)
+        return found
+
+    def _lines(self) -> list[Any]:
+        """What its lines say, but for a last one that is cut off. Raises: FileNotFoundError; ValueError for no such file."""
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines[:-1]]
+        with suppress(ValueError):
+            found.append(json.loads(lines[-1]))
         return found
 
     def begin(self, kept: Mapping[Row, Sequence[Result]]) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import anyrnn
 from benchmarks.arithmetic import Arithmetic
 from benchmarks.job import Job
 from benchmarks.measure import Blocks, Reference
@@ -22,7 +24,7 @@ from benchmarks.reading import Reading, packed_weights
 from benchmarks.result import FEW_SAMPLES, Ceilings, Result
 from benchmarks.suite import STREAMS
 
-PACKAGES = ("anyrnn", "numpy", "llvmlite", "torch", "onnx", "onnxruntime", "jax", "jaxlib")
+PACKAGES = ("anyrnn", "numpy", "llvmlite", "torch", "onnx", "onnxruntime", "jax", "jaxlib", "torchrecurrent")
 PRODUCT_SIZES = (2048, 1024)
 """Of large products; the second is timed beside rows where it has the first's rate: it takes an eighth of the time."""
 MEMORY_BYTES = 2**28
@@ -39,15 +41,14 @@ class Probe:
         self.arithmetic, self.reading = Arithmetic(str(dtype).removeprefix("torch."), threads), Reading(threads)
         self.arithmetic_rate, self.memory_rate = 0.0, 0.0
         self.pointwise = Pointwise(str(dtype).removeprefix("torch."), threads)
-        self.ops: dict[str, float] = {}
+        self.ops: Mapping[str, float] = {}
         self.product = _large_product(dtype)
 
     def block(self) -> None:
         """Measure arithmetic again."""
         time.sleep(Blocks().pause)
         self.arithmetic_rate = max(self.arithmetic_rate, *[self.arithmetic.rate() for _ in range(3)])
-        found = self.pointwise.seconds()
-        self.ops = {op: min(seconds, self.ops.get(op, seconds)) for op, seconds in found.items()}
+        self.ops = self.pointwise.seconds()
 
     def memory(self) -> None:
         """Measure reading an array that no cache holds."""
@@ -120,8 +121,11 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and every library that is installed, and which commit of anyrnn."""
-    found = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}, "commit": _commit()}
+    """Of Python and every library that is installed, which commit of anyrnn, and a digest of what is measured and measures, which
+    may have been changed since.
+    """
+    found = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+    found |= {"commit": _commit(), "sources": _digest_of_sources()}
     return {name: number for name, number in found.items() if number}
 
 
@@ -153,6 +157,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _digest_of_sources() -> str:
+    """Of the files of the package and of the benchmarks."""
+    found, top = hashlib.sha256(), Path(__file__).parent
+    for folder in (top, Path(anyrnn.__file__).parent):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".ll")):
+            found.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _commit() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ class Pointwise:
             self._write(module.function(name, [("ptr", "place"), ("i64", "rounds")], internal=False), name)
         self.addresses = dict(zip(("nothing", *COSTLY), compile_module(module, "nothing", *COSTLY), strict=True))
         self.pool = ThreadPoolExecutor(threads)
+        self.least: dict[str, float] = {}
 
     def _write(self, b: Function, op: str) -> None:
         place, rounds = b.arguments
@@ -57,9 +59,12 @@ class Pointwise:
         return SPELLINGS[op](b, op, *[value] * (TABLE[op].arity or 1))
 
     def seconds(self) -> Mapping[str, float]:
-        """For each costly op, of one element, when all threads work."""
-        base, *others = (self._seconds(name) for name in ("nothing", *COSTLY))
-        return {name: max(0.0, found - base) for name, found in zip(COSTLY, others, strict=True)}
+        """For each costly op, of one element, when all threads work: the least of what was seen, now and before, without what the
+        loop takes by itself.
+        """
+        for name in ("nothing", *COSTLY):
+            self.least[name] = min(self._seconds(name), self.least.get(name, math.inf))
+        return {name: max(0.0, self.least[name] - self.least["nothing"]) for name in COSTLY}
 
     def _seconds(self, name: str) -> float:
         function: Callable[..., None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.addresses[name])

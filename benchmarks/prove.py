@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.child import time_alone
+from benchmarks.child import ChildError, time_alone
 from benchmarks.result import Result
 from benchmarks.run import References, Settings, run_row
 from benchmarks.suite import Row
@@ -43,12 +43,17 @@ def prove(
     """Both ways in turn, several times, so that a drift of the machine falls on both; medians are compared.
 
     `result` is the row's own, which is the first of the times; `references` are what was timed in turn with it.
+
+    Raises: ChildError where a process breaks, or the row comes out wrong another time.
     """
     together = {system: [timing.median] for system, timing in result.timings.items()}
     apart: dict[str, list[float]] = {system: [] for system in together}
     for turn in range(times):
         if turn:
-            for system, timing in run_row(row, settings, references).timings.items():
+            again = run_row(row, settings, references)
+            if again.status != "ok":
+                raise ChildError(f"measured once more it was {again.status}: {again.reason}")
+            for system, timing in again.timings.items():
                 together.setdefault(system, []).append(timing.median)
         for system, found in apart.items():
             found.append(alone(row, system, settings))

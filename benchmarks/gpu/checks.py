@@ -85,7 +85,7 @@ def check(
             named = {f"result {k}": t.detach() for k, t in enumerate(made)} | {"d x": x.grad}
             results.append(named | {name: p.grad for name, p in module.named_parameters() if p.grad is not None})
     first, *_, found, expected = results
-    worst = max((_distance(found[name], value), name) for name, value in expected.items())
+    worst = max((distance(found[name], value), name) for name, value in expected.items())
     if ours == "triton" and not all(torch.equal(found[name], value) for name, value in first.items()):
         return "WRONG: other bits in a later call"
     return f"{'ok' if worst[0] <= (most or RELATIVE[dtype]) else 'WRONG'} {worst[0]:.1e} of the largest ({worst[1]})"
@@ -104,7 +104,7 @@ def check_inference(cell: str, shape: tuple[int, int, int, int], dtype: torch.dt
                 output, last = module(x)
                 results.append([output, *(last if isinstance(last, tuple) else (last,))])
     first, *_, found, expected = results
-    worst = max(map(_distance, found, expected))
+    worst = max(map(distance, found, expected))
     if not all(map(torch.equal, found, first)):
         return "WRONG: other bits in a later call"
     return f"{'ok' if worst <= RELATIVE[dtype] else 'WRONG'} {worst:.1e} of the largest"
@@ -119,7 +119,7 @@ def check_tf32(cell: str, shape: tuple[int, int, int, int]) -> str:
         torch.set_float32_matmul_precision("highest")
 
 
-def _distance(found: Tensor, expected: Tensor) -> float:
+def distance(found: Tensor, expected: Tensor) -> float:
     distance = (found.double() - expected.double()).abs().max().item() / (expected.abs().max().item() or 1.0)
     return distance if distance == distance else float("inf")
 
@@ -139,7 +139,7 @@ def check_accuracy(kind: str, shape: tuple[int, int, int, int]) -> str:
             output, d_x, *_ = trained(module, x.to(module.weight_ih_l0.dtype))
             found.append([output, d_x, *(module.get_parameter(name).grad for name, _ in exact.named_parameters())])
     expected, *found = found
-    of_theirs, of_ours = (max(_distance(a, b) for a, b in zip(one, expected, strict=True)) for one in found)
+    of_theirs, of_ours = (max(distance(a, b) for a, b in zip(one, expected, strict=True)) for one in found)
     return f"{'ok' if of_ours <= 3 * of_theirs else 'WRONG'} {of_ours:.1e} of the largest, cuDNN without TF32 {of_theirs:.1e}"
 
 
@@ -346,7 +346,7 @@ def check_cudnn(kind: str) -> str:
             (d_x[0], x.grad),
             *((d, theirs.get_parameter(n).grad) for n, d in zip(names, d_sources, strict=True)),
         ]
-        worst = max(worst, *(_distance(a, b.detach()) for a, b in pairs))
+        worst = max(worst, *(distance(a, b.detach()) for a, b in pairs))
     return f"{'ok' if worst <= 1e-3 else 'WRONG'} {worst:.1e} of the largest"
 
 

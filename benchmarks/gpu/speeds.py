@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import anyrnn.torch
 from anyrnn.backends.triton.device import device_of, measure
-from benchmarks.gpu.checks import MODULES
-from benchmarks.gpu.items import Items, NotHereError, failed, is_the_devices
+from benchmarks.gpu.checks import MODULES, RELATIVE, TF32, distance
+from benchmarks.gpu.items import FAILED, Items, NotHereError, failed, is_the_devices
 from benchmarks.loops import LOOPS
 from benchmarks.suite import DIGITS, STREAMS, Row, rows_of
 
@@ -27,6 +27,8 @@ FIRST = 4
 """Calls before, after which nothing is compiled or watched any more."""
 CYCLES = 2e6
 """Of a device's clock in a millisecond, at the most."""
+MORE = 10
+"""How many times as far results of a row may be apart as those of the checks, which have few steps."""
 ONCE = False
 """Whether calls are made once, so that all is compiled, in the place of being timed."""
 
@@ -147,7 +149,12 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
     if row.cell in MODULES:
         systems["cudnn"] = MODULES[row.cell](row.features, row.hidden, **how)
     else:
-        systems["eager"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="reference", **how)
+        systems["equations"] = anyrnn.torch.Recurrent(row.cell, row.features, row.hidden, backend="reference", **how)
+    numbers = systems["triton"].state_dict()
+    for module in systems.values():
+        module.load_state_dict(numbers)
+    if row.cell in LOOPS:
+        systems["eager"] = LOOPS[row.cell]({name.removesuffix("_l0"): number for name, number in numbers.items()})
     found: dict[str, Any] = {}
     blocks: dict[str, Callable[[], float]] = {}
     with _tf32(tf32):
@@ -160,11 +167,36 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
                 found[name] = failed(error)
         if ONCE:
             return found | dict.fromkeys(blocks, 0.0)
+        found |= apart({name: results_of(row, systems[name], given, x) for name in blocks}, TF32 if tf32 else RELATIVE[dtype])
         rounds = [{name: block() for name, block in blocks.items()} for _ in range(ROUNDS)]
         found |= {name: statistics.median(one[name] for one in rounds) for name in blocks}
         if "triton" in blocks:
             call = call_of(row, systems["triton"], given, x)
             found["triton, by the device alone"] = by_the_device_alone(call, found["triton"])
+    return found
+
+
+def results_of(row: Row, module: Any, given: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """The output, in training the gradient of the input."""
+    if row.mode == "training":
+        call_of(row, module, given, x)()
+        assert x.grad is not None
+        return [x.grad.clone()]
+    with torch.no_grad():
+        output = module(given)[0]
+    return [(output.data if row.lengths else output).clone()]
+
+
+def apart(results: Mapping[str, Sequence[torch.Tensor]], allowed: float) -> dict[str, Any]:
+    """How far our results are from the last system's, which is another's; told as a failure where it is more than such sums of
+    many steps explain.
+    """
+    *ours, other = results
+    found: dict[str, Any] = {}
+    for name in (name for name in ours if name in ("triton", "auto")):
+        far = max(distance(a, b) for a, b in zip(results[name], results[other], strict=True))
+        told = f"{far:.1e} of the largest of {other}'s"
+        found[f"{name}, apart"] = told if far <= MORE * allowed else f"{FAILED} differs by {told}"
     return found
 
 

@@ -60,4 +60,4 @@ def test_double_precision_is_held_to_more() -> None:
 )
 def test_rounding_explains_what_is_near_the_exact_results(ours: float, theirs: float, explains: bool) -> None:
     exact, *found = ({"output": torch.tensor([0.5, value], dtype=torch.float64)} for value in (1.0, ours, theirs))
-    assert rounding_explains(found[0], found[1], exact, torch.float32) is explains
+    assert rounding_explains(found[0], found[1], exact, "torch", torch.float32) is explains

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -76,3 +77,16 @@ def test_every_system_of_a_row_is_proved(settings: Settings) -> None:
     proofs = prove(row, settings, result, times=1, alone=lambda row, system, settings: asked.append(system) or 1e9)
     assert asked == [proof.system for proof in proofs] == ["anyrnn", "torch"]
     assert not any(proof.holds for proof in proofs)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "paced"])
+def test_memory_of_single_steps(mode: Any, settings: Settings) -> None:
+    assert measure_memory(Row("lstm", 1, 1, 4, 6, mode), "anyrnn", settings) is not None
+
+
+def test_a_proof_of_a_row_that_comes_out_wrong_does_not_hold(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("lstm", 5, 3, 4, 6)
+    result = run_row(row, settings)
+    monkeypatch.setattr("benchmarks.prove.run_row", lambda *of: Result(row, "wrong", "output differs"))
+    with pytest.raises(ChildError, match="measured once more it was wrong: output differs"):
+        prove(row, settings, result, alone=lambda *of: 1.0)

@@ -353,3 +353,29 @@ def test_without_a_device(missing: list[str], told: str) -> None:
     assert done.returncode == 1
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize(
+    ("cell", "other"), [("lstm", "cudnn"), ("gru_before", "eager"), ("indrnn", "eager"), ("ran", "equations")]
+)
+def test_what_is_timed_is_compared(cell: str, other: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speeds, "DEVICE", torch.device("cpu"))
+    monkeypatch.setattr(speeds, "blocks_of_calls", lambda call: [call(), lambda: 1.0][1])
+    monkeypatch.setattr(speeds, "by_the_device_alone", lambda call, usual: 1.0)
+    row = Row(cell, 5, 3, 6, 6, mode)
+    found = speeds.row_times(row, torch.float32, False)
+    assert found[other] == found["triton"] == found["auto"] == 1.0
+    assert [name for name in ("triton", "auto") if found[f"{name}, apart"].endswith(f"of the largest of {other}'s")]
+    results = {"triton": [torch.ones(2)], "auto": [torch.ones(2) * 1.1], other: [torch.ones(2)]}
+    told = speeds.apart(results, 1e-3)
+    assert told["triton, apart"].startswith("0.0e+00")
+    assert told["auto, apart"].startswith(f"{items.FAILED} differs by 1.0e-01")
+
+
+def test_a_run_that_does_nothing_is_no_success(tmp_path: Path) -> None:
+    report = gpu.Report(tmp_path / "found.json", 0.0, 0.0)
+    report.plan([("rows", "a")], {"checks": {"one": "ok"}})
+    assert report.finish() == 1
+    report.note(("rows", "a"), 1.0)
+    assert report.finish() == 0

@@ -49,5 +49,5 @@ def test_they_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.same_bits(found, found) == "ok"
     assert checks.same_bits(found, found[::-1]) == "WRONG: other bits"
     other: Any = iter([torch.ones(3), torch.zeros(3)])
-    assert checks._distance(next(other), next(other)) == 1.0
-    assert checks._distance(torch.full((1,), torch.nan), torch.zeros(1)) == float("inf")
+    assert checks.distance(next(other), next(other)) == 1.0
+    assert checks.distance(torch.full((1,), torch.nan), torch.zeros(1)) == float("inf")

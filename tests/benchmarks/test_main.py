@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import peers
+from benchmarks import machine, peers
 from benchmarks.__main__ import main
 from benchmarks.child import ChildError
+from benchmarks.journal import Journal
 from benchmarks.measure import Timing
 from benchmarks.peers import PEERS, Peer
 from benchmarks.result import Result
+from benchmarks.run import Settings
 from benchmarks.suite import Row
 from benchmarks.targets import TARGETS
 
@@ -259,3 +261,24 @@ def test_what_was_measured_is_kept_before_it_is_measured_again(
         main(["--no-compile", "--peers", "torch", "--again", "--json", str(tmp_path / "kept.json")])
     rows = json.loads((tmp_path / "kept.json").read_text())["rows"]
     assert len(rows) == len(ROWS)
+
+
+@pytest.mark.parametrize("cut", ['{"a": {"b": 1}', '{"a": "b', "{"])
+def test_a_line_that_is_cut_off_loses_no_other(cut: str, tmp_path: Path) -> None:
+    """However it ends."""
+    journal = Journal(tmp_path / "r.json", Settings(), {"cpu": "one"}, {"commit": "c"})
+    journal.begin({})
+    journal.add(Result(Row("lstm", 5, 3, 4, 6), "declined", "no"))
+    with journal.path.open("a") as file:
+        file.write(cut)
+    assert [row.name for row in journal.read()] == [Row("lstm", 5, 3, 4, 6).name]
+
+
+def test_what_is_measured_is_a_part_of_the_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever git says of it."""
+    before = machine.versions()["sources"]
+    assert re.fullmatch("[0-9a-f]{12}", before)
+    (tmp_path / "anyrnn").mkdir()
+    (tmp_path / "anyrnn" / "__init__.py").write_text("")
+    monkeypatch.setattr(machine.anyrnn, "__file__", str(tmp_path / "anyrnn" / "__init__.py"))
+    assert machine.versions()["sources"] != before

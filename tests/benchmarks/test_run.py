@@ -168,3 +168,31 @@ def test_a_peer_that_breaks_is_named_and_the_row_goes_on(settings: Settings, mon
     result = run_row(Row("lstm", 5, 3, 4, 6), replace(settings, peers=("broken", "torch")))
     assert (result.status, set(result.timings)) == ("ok", {"anyrnn", "torch"})
     assert result.notes == ("broken could not run it: RuntimeError: out of luck",)
+
+
+@pytest.mark.parametrize("change", ["leaves out a gradient", "has another shape", "has no output"])
+def test_rounding_explains_nothing_that_is_missing(change: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Less(ModuleSystem):
+        def results(self) -> dict[str, Tensor]:
+            found = super().results()
+            if change == "has another shape":
+                found["last state 0"] = found["last state 0"][..., :1]
+            else:
+                del found["d_weight_hh_l0" if change == "leaves out a gradient" else "output"]
+            return found
+
+    def build(job: Job) -> ModuleSystem:
+        return Less(job, TORCH_LAYERS["lstm"](4, 6))
+
+    monkeypatch.setitem(PEERS, "torch", replace(PEERS["torch"], build=build))
+    result = run_row(Row("lstm", 5, 3, 4, 6, "training"), replace(settings, peers=("torch",)))
+    assert result.status == "wrong"
+
+
+def test_a_peer_that_breaks_while_it_is_timed_breaks_its_row_alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*of: Any) -> Any:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("benchmarks.run.measure", broken)
+    result = run_row(Row("lstm", 5, 3, 4, 6), settings)
+    assert (result.status, result.reason) == ("failed", "MemoryError: no room")

@@ -216,10 +216,8 @@ def _line_in(path: str, error: BaseException) -> int:
 
 @contextmanager
 def _as_if_imported(module: ModuleType, file: Path) -> Iterator[None]:
-    """Meanwhile modules beside the file can be imported, and the module can be found by its name, as dataclasses want. Those are
-    forgotten afterwards: another file may have others of the same name beside it, and these may be changed.
-    """
-    before, folder, known = sys.modules.get(module.__name__), str(file.resolve().parent), {*sys.modules}
+    """Meanwhile modules beside the file can be imported, and the module can be found by its name, as dataclasses want."""
+    before, folder = sys.modules.get(module.__name__), str(file.resolve().parent)
     sys.modules[module.__name__] = module
     sys.path.insert(0, folder)
     try:
@@ -230,16 +228,3 @@ def _as_if_imported(module: ModuleType, file: Path) -> Iterator[None]:
             del sys.modules[module.__name__]
         else:
             sys.modules[module.__name__] = before
-        beside = {name for name in {*sys.modules} - known if "." not in name and _stands_in(sys.modules[name], folder)}
-        for name in {*sys.modules} - known:
-            if name.partition(".")[0] in beside:
-                del sys.modules[name]
-
-
-def _stands_in(module: ModuleType, folder: str) -> bool:
-    """Whether a module is a file of a folder, or a package there."""
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return False
-    place = Path(file).resolve()
-    return str((place.parent if place.name == "__init__.py" else place).parent) == folder
