@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -53,7 +53,7 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
     return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine(), keeps).code()
 
 
-@lru_cache(maxsize=256)
+@cache
 def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
     """The native code of a program. Places in its argument block go by names, so cells with other names have their own."""
     names = [node.name for node in plan.graph.nodes]
@@ -77,8 +77,13 @@ def why_not(network: Network, dtype: str) -> str | None:
 
 
 def _make_frame(network: Network, shape: CallShape) -> Frame:
+    """With the probabilities, which calls that draw nothing compute with; those that draw say what they draw by."""
     ready = compiled(network.plan, shape.which, shape.dtype)
-    return Frame(network, shape, ready.code, ready.entry, ready.entry_keeping_lock)
+    frame = Frame(network, shape, ready.code, ready.entry, ready.entry_keeping_lock)
+    randomness = network.randomness(0, None)
+    if randomness is not None:
+        frame.random_choices(randomness)
+    return frame
 
 
 def scatters(network: Network) -> bool:
@@ -91,7 +96,7 @@ UNEVEN = Pools(_make_frame, limit=16)
 """Of batches whose sequences end at different steps, which seldom come again."""
 
 
-@lru_cache(maxsize=256)
+@cache
 def reserve_rate(network: Network, dtype: str) -> tuple[int, int]:
     """(bytes for every row of every step, bytes beside them) that hold any reserve of a network."""
     arena, one = Arena(), Extent(1, 1)
@@ -251,9 +256,6 @@ class Repeated:
         self.frame, self.addresses = _make_frame(network, shape), addresses
         self.packed = Packed(self.frame.packed_bytes)
         self.scratch = Scratch(self.frame.own_bytes)
-        randomness = network.randomness(0, None)
-        if randomness is not None:
-            self.frame.random_choices(randomness)
         self.asked = 0
         self.last = 0.0
 
