@@ -105,22 +105,6 @@ def test_modules_beside_a_file_are_found_while_it_runs(write: Write) -> None:
     assert "of_mine" not in sys.modules
 
 
-def test_each_file_has_the_modules_that_are_beside_it(tmp_path: Path) -> None:
-    """As they are now; a package's parts too."""
-    text = "from anyrnn import State, affine, cell\nfrom common import inner\nfrom parts.more import outer\n\n"
-    text += "@cell\ndef mine(x, h):\n    h = outer(inner(affine('n', x, h)))\n    return h, State(h=h)\n"
-    for folder, functions in (("a", ("tanh", "sigmoid")), ("b", ("relu", "exp")), ("a", ("sin", "cos"))):
-        place = tmp_path / folder
-        (place / "parts").mkdir(parents=True, exist_ok=True)
-        (place / "mine.py").write_text(text)
-        (place / "common.py").write_text(f"from anyrnn import {functions[0]} as inner\n")
-        (place / "parts" / "__init__.py").write_text("")
-        (place / "parts" / "more.py").write_text(f"from anyrnn import {functions[1]} as outer\n")
-        graph = cells.load(f"{place / 'mine.py'}:mine").trace()
-        assert {node.op for node in graph.nodes} >= {*functions}
-        assert not {"common", "parts", "parts.more"} & sys.modules.keys()
-
-
 def test_a_file_with_a_dataclass_and_postponed_annotations(write: Write) -> None:
     head = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Sizes:\n    many: int = 3\n"
     assert cells.load(f"{write(head + MINE)}:mine").name == "mine"

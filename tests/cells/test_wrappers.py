@@ -15,7 +15,7 @@ import pytest
 import anyrnn
 from anyrnn import CellError, Step, Vec, backends, cell, cells, show, split, vector
 from anyrnn import sigmoid as sigmoid_of
-from anyrnn.cells import wrappers
+from anyrnn.cells import loading, wrappers
 from anyrnn.trace import Cell, State
 from anyrnn.trace.language import affine, tanh
 from tests.budget import assert_relative
@@ -74,6 +74,12 @@ def test_kernels_and_gradients(made: Cell, quick_compile: None) -> None:
     expected = on_reference(p)
     for name, value in on_llvm(p, np.float64).items():
         assert_relative(value, expected[name], "llvm float64 against the reference backend", name)
+
+
+def test_every_wrapper_is_one() -> None:
+    assert {*loading.WRAPPERS} == {
+        "fast_slow", "highway", "independent", "multiplicative_integration", "normalised", "residual", "stacked",
+    }  # fmt: skip
 
 
 def test_residual() -> None:

@@ -596,7 +596,7 @@ def test_a_size_divided_by_a_fraction_is_no_mean() -> None:
 def test_features_that_are_told_after_a_layer_was_made_are_refused() -> None:
     nodes: list[Node] = [("Relu", ["x"], ["a"], {}), ("Gather", ["a", "one"], ["c"], {"axis": 1}), ("Tanh", ["c"], ["y"], {})]
     made = model(nodes, {"x": ("float32", [1, 4, 3])}, ["y"], {"one": np.array(1)})
-    assert_refused(made, "is read as features")
+    assert_refused(made, "is read as features, after a layer was made of it")
 
 
 @pytest.mark.parametrize(

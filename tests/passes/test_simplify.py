@@ -61,6 +61,19 @@ def of_a_vector(x, h, t: Vec()):  # type: ignore[no-untyped-def, valid-type]
     return h, State(h=h, t=t + 1)
 
 
+@cell
+def of_the_step_before(x, h, q: Vec(), t: Vec()):  # type: ignore[no-untyped-def, valid-type]
+    h = h + floor(q) * tanh(affine("n", x))
+    return h, State(h=h, q=t / 41, t=t + 1)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_of_what_a_later_step_tests(backend: str) -> None:
+    output = Recurrent(of_the_step_before, 2, 3, backend=backend, seed=0)(np.ones((44, 1, 2), np.float32))[0]
+    assert not output[:42].any()
+    assert output[42].all()
+
+
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
 def test_of_a_state_that_counts(backend: str) -> None:
     layer = Recurrent(of_a_vector, 2, 3, backend=backend, seed=0)

@@ -525,6 +525,15 @@ def test_a_network_is_called_by_several_threads_at_once():
             assert all(map(np.array_equal, outputs, expected))
 
 
+def test_all_steps_side_by_side_of_no_samples():
+    assert runtime.Network(3, [runtime.Flatten("flat", "x", 4)]).run(draw(4, 0, 3))[0].shape == (0, 12)
+
+
+def test_layers_may_come_one_by_one():
+    layers = [runtime.Recurrent.of("rnn", "x", anyrnn.Recurrent("gru", 3, 4, batch_first=True, seed=0))]
+    assert runtime.Network(3, iter(layers)).batch_first
+
+
 def test_a_layer_without_parameters_in_networks_of_two_dtypes():
     shared = runtime.elementwise("f", "x", 3, anyrnn.tanh)
     networks = [

@@ -13,7 +13,7 @@ import torch
 import anyrnn.torch
 from anyrnn import Scalar, State, Step, UnsupportedError, Vec, cell, cells
 from anyrnn.torch import base
-from anyrnn.trace.language import affine, exp, mean, softplus, tanh, vector
+from anyrnn.trace.language import affine, exp, floor, mean, softplus, tanh, total, vector, where
 from tests.torch.layers import pair
 
 D, H = 4, 7
@@ -168,13 +168,13 @@ def test_a_layer_is_refused_as_torch_refuses_it(name: str, case: str) -> None:
 def test_other_arguments_of_layers() -> None:
     with pytest.raises(TypeError, match="LSTM: proj_size should be of type int, got: float"):
         anyrnn.torch.LSTM(D, H, proj_size=1.5)  # type: ignore[arg-type]
-    for where in (anyrnn.torch, torch.nn):
+    for library in (anyrnn.torch, torch.nn):
         with pytest.raises(ValueError, match="Unknown nonlinearity 'sigmoid'"):
-            where.RNN(D, H, nonlinearity="sigmoid")
+            library.RNN(D, H, nonlinearity="sigmoid")
         with pytest.raises(ValueError, match="proj_size has to be smaller than hidden_size"):
-            where.LSTM(D, H, proj_size=H)
+            library.LSTM(D, H, proj_size=H)
         with pytest.raises(ValueError, match="proj_size should be a positive integer or zero"):
-            where.LSTM(D, H, proj_size=-1)
+            library.LSTM(D, H, proj_size=-1)
     with pytest.raises(ValueError, match=f"LSTM: proj_size has to be smaller than hidden_size, got {H} and {H}"):
         anyrnn.torch.LSTM(D, H, proj_size=H)
     with pytest.raises(ValueError, match="RNNCell: Unknown nonlinearity 'sigmoid'"):
@@ -318,13 +318,58 @@ def counts_at_a_rate(x, h, t: Vec(), *, rate=0.1):  # type: ignore[no-untyped-de
     return h, State(h=h, t=(t + rate) + 0.5)
 
 
-@pytest.mark.parametrize(
-    ("cell", "options"), [("lstm_phased", {"clip_gradient": 1.0}), (counts_down, {}), (counts_at_a_rate, {})], ids=str
-)
+@cell
+def counts_from_one(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("n", x, h)) * (t + 1)
+    return h, State(h=h, t=t - floor(t / 1000) * 1000 + 1)
+
+
+@cell
+def counts_to_a_period(x, h, t: Scalar(), *, period=1000.0):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("n", x, h)) * (t + 1)
+    return h, State(h=h, t=(t + 1) - floor((t + 1) / period) * period)
+
+
+@cell
+def counts_since(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+    h = tanh(affine("n", x, h)) * (t + 1)
+    return h, State(h=h, t=where(total(x) > 0, 0.0 * t, t) + 1)
+
+
+COUNTING = [
+    ("lstm_phased", {"clip_gradient": 1.0}), (counts_down, {}), (counts_at_a_rate, {}), (counts_from_one, {}),
+    (counts_to_a_period, {}), (counts_since, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cell", "options"), COUNTING, ids=str)
 def test_whatever_counts_is_refused_in_16_bits(cell: Any, options: dict[str, Any]) -> None:
     layer = anyrnn.torch.Recurrent(cell, 2, 3, dtype=torch.bfloat16, **options)
     with pytest.raises(UnsupportedError, match=r"counts steps, in torch\.bfloat16 to 256 only"):
         layer(torch.ones(2, 1, 2, dtype=torch.bfloat16))
+
+
+def test_what_does_not_count_runs_in_16_bits() -> None:
+    @cell
+    def alternates(x, h, p: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+        h = tanh(affine("n", x, h)) * p
+        return h, State(h=h, p=1 - p)
+
+    layer = anyrnn.torch.Recurrent(alternates, 2, 3, dtype=torch.bfloat16)
+    assert layer(torch.ones(2, 1, 2, dtype=torch.bfloat16))[0].shape == (2, 1, 3)
+
+
+def test_whether_a_state_counts_is_seen_at_once() -> None:
+    @cell
+    def wraps(x, h, p: Vec()):  # type: ignore[no-untyped-def, valid-type]
+        w = vector("w")
+        for _ in range(40):
+            p = p + w
+            p = where(p > 3, p - 6, where(p < -3, p + 6, p))
+        h = tanh(affine("n", x, h) + p)
+        return h, State(h=h, p=p)
+
+    assert anyrnn.torch.Recurrent(wraps, 2, 3).network.graph.counters
 
 
 def test_a_budget_is_for_calls_that_train() -> None:

@@ -70,15 +70,15 @@ def multiplicative_integration(cell: Cell) -> Cell:
         if not _depends_on_state(of_state):
             return None
         of_input, size = made[INPUT], of_state.shape[0]
-        both = vector(joined("alpha", gate), size, init=1.0) * of_input * of_state
-        beta_of_state, beta = (vector(joined("beta", *of), size, init=1.0) for of in ((key, gate), (gate,)))
+        both = vector(_joined("alpha", gate), size, init=1.0) * of_input * of_state
+        beta_of_state, beta = (vector(_joined("beta", *of), size, init=1.0) for of in ((key, gate), (gate,)))
         return both + beta_of_state * of_state + beta * of_input
 
     changes = "affine(gate, x, h) of the input and one state"
     return _with_rule(multiplicative_integration, cell, ProductRule(combined=combined), changes)
 
 
-def joined(*parts: str) -> str:
+def _joined(*parts: str) -> str:
     """The name of a parameter of a wrapper, see `Tracer.joined`."""
     return current("a wrapper").joined(*parts)
 
@@ -99,7 +99,7 @@ def independent(cell: Cell) -> Cell:
         if key == INPUT or not _depends_on_state(operand):
             return None
         repeated = operand if gates == 1 else concat(*[operand] * gates)
-        return vector(joined("recurrent", key, gate), operand.shape[0] * gates) * repeated
+        return vector(_joined("recurrent", key, gate), operand.shape[0] * gates) * repeated
 
     return _with_rule(independent, cell, ProductRule(product=product), "affine of a state of the gate's size")
 
@@ -115,7 +115,7 @@ def normalised(cell: Cell, kind: Literal["layer", "rms"] = "layer") -> Cell:
         raise ValueError(f"kind should be 'layer' or 'rms', got {kind!r}")
 
     def each(gate: str, key: str, product: Symbol) -> Symbol:
-        return vector(joined("gain", key, gate), product.shape[0], init=1.0) * kinds[kind](product)
+        return vector(_joined("gain", key, gate), product.shape[0], init=1.0) * kinds[kind](product)
 
     return _with_rule(normalised, cell, ProductRule(each=each), "affine", kind)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from anyrnn import files, runtime, weights
-from anyrnn.convert.recurrent import Stack, stacks
+from anyrnn.convert.recurrent import UNNAMED, Stack, stacks
 from anyrnn.files import keras as keras_files
 from anyrnn.runtime.network import Input, Network
 from anyrnn.runtime.saved import FORMAT, with_backend
@@ -168,7 +168,7 @@ def chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack
     found = stacks(arrays)
     told = "; ".join(map(str, found)) or "none"
     if wanted is not None:
-        chosen = [stack for stack in found if stack.prefix.rstrip(".") == wanted.rstrip(".")]
+        chosen = [stack for stack in found if wanted.rstrip(".") in (stack.prefix.rstrip("."), "" if stack.prefix else UNNAMED)]
         if not chosen:
             raise ValueError(f"{path}: no recurrent layer {wanted!r}; there are: {told}")
         return chosen[0]

@@ -17,6 +17,8 @@ from anyrnn.runtime.layers import Recurrent
 from anyrnn.trace import Cell
 
 Array = npt.NDArray[Any]
+UNNAMED = "recurrent"
+"""What a layer is called whose parameters have no prefix."""
 _NAME = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<parameter>\w+?)_l(?P<layer>\d{1,4})(?P<reverse>_reverse)?")
 BIASES = ("both", "none", "input", "recurrent")
 """Which a layer may have."""
@@ -61,7 +63,7 @@ class Stack:
         sides = ", both directions" if self.bidirectional else ""
         first = self.parameters.get("weight_ih_l0")
         shape = "" if first is None else f", weight_ih_l0 {list(first.shape)}"
-        return f"{self.prefix.rstrip('.') or 'recurrent'}: {self.layers} layer{'s' if self.layers > 1 else ''}{sides}{shape}"
+        return f"{self.prefix.rstrip('.') or UNNAMED}: {self.layers} layer{'s' if self.layers > 1 else ''}{sides}{shape}"
 
     def made(self, name: str, given: str, cell: Cell | str | None = None, *, backend: str = "auto", **options: Any) -> Recurrent:
         """A layer of a network at run time.

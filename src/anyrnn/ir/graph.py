@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -136,32 +136,47 @@ class Graph:
         """The matrix and the vector of each product of a step."""
         return [(matrix, vector) for n in self.nodes if n.op == "affine" for matrix, vector, _, _ in affine_parts(n)[0]]
 
+    def _period(self, node: Node) -> float | None:
+        """Of a remainder, s - floor(s / p) * p: p, or without end where it is no constant. None for anything else."""
+        if node.op != "sub" or self.nodes[node.inputs[1]].op != "mul":
+            return None
+        factors = [self.nodes[s] for s in self.nodes[node.inputs[1]].inputs]
+        if all(n.op != "floor" for n in factors):
+            return None
+        return next((float(n.attributes[0]) for n in factors if n.op == "constant"), math.inf)
+
     @cached_property
     def counters(self) -> dict[str, float]:
         """The states that count - every step adds what is the same for all samples - and how far: without end, or until the
         remainder of a period is taken.
         """
 
+        @cache
         def counts(i: int, state: str) -> float:
             node = self.nodes[i]
-            of = [self.nodes[s] for s in node.inputs]
             if node.op in ("clip_gradient", "stop_gradient"):
                 return counts(node.inputs[0], state)
             if node.op == "where":
                 return max(counts(branch, state) for branch in node.inputs[1:])
-            if node.op == "sub" and of[1].op == "mul":  # s - floor(s / p) * p
-                factors = [self.nodes[s] for s in of[1].inputs]
-                periods = [n.attributes[0] for n in factors if n.op == "constant"]
-                return min(counts(node.inputs[0], state), *periods) if periods and any(n.op == "floor" for n in factors) else 0
-            counted = [s for s, n in zip(node.inputs, of, strict=True) if n.per_sample]
-            adds = node.op in ("add", "sub") and len(counted) == 1
-            return math.inf if adds and (is_state(counted[0], state) or counts(counted[0], state)) else 0
+            period = self._period(node)
+            if period is not None:
+                return min(counts(node.inputs[0], state), period)
+            others = [s for s in node.inputs if self.nodes[s].per_sample]
+            adds = len(others) == 1 and (node.op == "add" or (node.op == "sub" and others == [node.inputs[0]]))
+            return max(reaches(others[0], state), counts(others[0], state)) if adds else 0
 
-        def is_state(i: int, state: str) -> bool:
+        @cache
+        def reaches(i: int, state: str) -> float:
+            """How far a value goes that is the state itself, or its remainder; 0 for others."""
             node = self.nodes[i]
             if node.op in ("clip_gradient", "stop_gradient"):
-                return is_state(node.inputs[0], state)
-            return node.op == "state" and node.attributes[0] == state
+                return reaches(node.inputs[0], state)
+            if node.op == "where":
+                return max(reaches(branch, state) for branch in node.inputs[1:])
+            period = self._period(node)
+            if period is not None:
+                return min(reaches(node.inputs[0], state), period)
+            return math.inf if node.op == "state" and node.attributes[0] == state else 0
 
         found = {s.name: counts(self.output(s.name), s.name) for s in self.states}
         return {name: limit for name, limit in found.items() if limit}
@@ -188,11 +203,6 @@ def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     return seen
 
 
-def _is_single(nodes: Sequence[Node], i: int) -> bool:
-    """Whether a sum is of one feature: that of a vector that has one."""
-    return nodes[nodes[i].inputs[0]].shape == SINGLE
-
-
 def exact_for_steps(nodes: Sequence[Node], roots: Iterable[int] = ()) -> set[int]:
     """What `floor`, `sign` or a test is made of, op by op: there the last bit decides between numbers far apart. `roots` are read
     by such ones elsewhere.
@@ -200,7 +210,8 @@ def exact_for_steps(nodes: Sequence[Node], roots: Iterable[int] = ()) -> set[int
     found = set(roots)
     for i in reversed(range(len(nodes))):
         node = nodes[i]
-        passes = node.row.kind == "elementwise" or node.op in ("slice", "concat") or (node.op == "sum" and _is_single(nodes, i))
+        single = node.op == "sum" and nodes[node.inputs[0]].shape == SINGLE  # the feature of a vector that has one
+        passes = node.row.kind in ("elementwise", "structure") or single
         if node.op in ("floor", "sign") or node.row.boolean or (i in found and passes):
             found.update(node.inputs)
     return found

@@ -35,7 +35,7 @@ class Axis:
     def __init__(self, label: str, size: int | None = None, role: str | None = None, stride: int = 0) -> None:
         self.label, self.stride, self._size, self._role = label, stride, size, role
         self._same: Axis | None = None
-        self._shared = False
+        self._shared = self._settled = False
 
     def found(self) -> Axis:
         axis = self
@@ -59,8 +59,15 @@ class Axis:
             raise ValueError(f"{self.label} is read as {role}, and elsewhere as {axis._role}")
         if role == FEATURE and (axis._shared or axis._size is None):
             how = "as one with that of another value" if axis._shared else "and has no fixed size"
+            how = "after a layer was made of it" if axis._settled else how
             raise ValueError(f"{self.label} is read as features, {how}")
         axis._role = role
+
+    def settle(self) -> None:
+        """From now on it becomes no features."""
+        axis = self.found()
+        if axis._role is None:
+            axis._shared = axis._settled = True
 
     def sized(self, size: int) -> None:
         """Raises: ValueError when it has another size."""
@@ -206,8 +213,7 @@ class Value:
     def settled_axes(self) -> tuple[tuple[Part, ...], ...]:
         """Its axes, for the columns of a layer that was made of it: none of those that have no role yet can become features."""
         for axis in self.outer:
-            if axis.role is None:
-                axis._shared = True
+            axis.settle()
         return self.axes
 
     @property

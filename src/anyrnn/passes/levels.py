@@ -16,9 +16,9 @@ from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.plan import MOVES
 from anyrnn.passes.step import Step
 
-MOST_MOVES = 8
-"""Places that a vector's features may come from where it is cut or joined once more. One that is cut and joined again and again
-would come from twice as many each time: it is stored on the way.
+MOST_MOVES = 6
+"""How often features may have moved where they move once more. What is cut and joined again and again comes from twice as many
+places each time: it is stored on the way.
 """
 BEFORE, LOOP, AFTER = "before", "loop", "after"
 RECOMPUTED_OPS = 6
@@ -44,10 +44,10 @@ class Levels:
         self.feeds = reachable(self.nodes, (i for _, i in step.states))
         """What a state depends on."""
         self.moves: list[int] = []
-        """From how many places each value's features come, counted once for each way."""
+        """How often a value's features have moved since they stood in memory."""
         for node in self.nodes:
-            ways = (self.moves[s] if self.moves[s] <= MOST_MOVES else 1 for s in node.inputs)
-            self.moves.append(sum(ways) if node.op in MOVES else 1)
+            before = [self.moves[s] for s in node.inputs if self.moves[s] <= MOST_MOVES]
+            self.moves.append(1 + max(before, default=0) if node.op in MOVES else 0)
         self.live = sorted(
             reachable(
                 self.nodes,

@@ -58,7 +58,7 @@ def choose_saves(adjoint: Adjoint) -> Saves:
         kept[index] = name
         memory[index] = (kept[index], 0)
 
-    @cache
+    @cache  # nodes are looked at in order, and what they are made of is kept by then if at all
     def can_be_moved(index: int) -> bool:
         """What stands in memory, or is moved from there itself."""
         node = graph.nodes[index]

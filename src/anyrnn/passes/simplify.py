@@ -51,6 +51,8 @@ def _rebuild(
     for _, i in outputs:
         uses[i] += 1
     exact = exact_for_steps(nodes)
+    while more := {dict(outputs).get(nodes[i].attributes[0]) for i in exact if nodes[i].op == "state"} - exact - {None}:
+        exact = exact_for_steps(nodes, [*exact, *more])  # what a state is made of, which a later step tests
     builder = Builder()
     mapped: dict[int, int] = {}
     new_uses: dict[int, int] = {}

@@ -75,7 +75,7 @@ class Network:
     ) -> None:
         self.inputs = tuple(inputs) if isinstance(inputs, Sequence) else (Input("x", inputs),)
         self.layers = tuple(layers)
-        orders = {layer.batch_first for layer in layers if isinstance(layer, Recurrent) and layer.batch_first is not None}
+        orders = {layer.batch_first for layer in self.layers if isinstance(layer, Recurrent) and layer.batch_first is not None}
         if batch_first is None and len(orders) > 1:
             raise ValueError("some of the layers were made with batch_first and some without; say batch_first for the network")
         self.batch_first = orders == {True} if batch_first is None else batch_first

@@ -85,7 +85,7 @@ class Flatten(_Whole):
         (x,) = given
         if len(x) != self.steps or (call.lengths is not None and (call.lengths < self.steps).any()):
             raise ValueError(f"{self.name}: samples should have {self.steps} steps, as all of them are read at once")
-        return x.swapaxes(0, 1).copy().reshape(x.shape[1], -1)
+        return x.swapaxes(0, 1).copy().reshape(x.shape[1], self.steps * x.shape[2])
 
 
 class AttentionAverage(_Whole):

@@ -38,8 +38,9 @@ class Layer:
     @dropout.setter
     def dropout(self, value: float) -> None:
         check_dropout(value)
-        self._dropout = float(value)
-        self._changed()
+        if float(value) != self._dropout:
+            self._dropout = float(value)
+            self._changed()
 
     @property
     def memory_budget(self) -> int | None:

@@ -206,8 +206,7 @@ class StepsGiven:
             check_number(value, "mask_value", "a number", dtype, largest)
             if value != value:
                 raise ValueError("mask_value should be a number, got nan, which equals nothing")
-        lacking = self.lengths is self.cu_seqlens is self.mask is value is None
-        if self.padding != 0.0 and lacking:
+        if self.padding != 0.0 and all(one is None for one in (self.lengths, self.cu_seqlens, self.mask, value)):
             sides = "is for outputs where there is no step, and there are no lengths and no mask"
             raise ValueError(f"padding={self.padding!r} {sides}")
 

@@ -122,7 +122,7 @@ def _remembered(
     number = mode.number
     tensors = (input, *first, *sources)
     network = mode.network
-    fits = not network.probabilities and network.is_one_call and network.merge != "separate" and not network.learned_state
+    fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
     plain_call = fits and input.dim() == (2 if of_step else 3) and all(map(Tensor.is_contiguous, sources))
     if not plain_call or plain.is_transformed() or module._why_not_native(input) is not None:
         return None

@@ -187,8 +187,9 @@ class Tracer(Builder):
         """The one that is at work."""
         self.declared_by: dict[str, ProductRule | None] = {}
         self.declared_in: dict[str, str] = {}
-        self.joins: dict[str, tuple[str, ...]] = {}
         """By name, the prefix of the scope."""
+        self.joins: dict[str, tuple[str, ...]] = {}
+        """By name, the parts that a wrapper has joined."""
         self.scopes: dict[str, object] = {}
         """By prefix, whose they are: a wrapper's, or None for those of cells."""
         self.around: dict[str, str] = {}
@@ -331,11 +332,12 @@ class Tracer(Builder):
             raise CellError(self.located(f"parameter {name!r} of a wrapper would be two, of {both}: give a gate another name"))
         return name
 
-    def _stacked(self) -> set[str]:
-        """The names of the tensors that affine has made."""
+    def _stacked(self, but: tuple[str, str] | None = None) -> set[str]:
+        """The names of the tensors that affine has made, `but` those of one scope and operand."""
         made = (
             (f"{prefix}{kind}_{key}h", stack)
             for (prefix, key), stacks in self.stacks.items()
+            if (prefix, key) != but
             for kind, stack in (("weight", stacks.weight), ("bias", stacks.bias))
         )
         return {name for name, stack in made if stack.gates}
@@ -382,7 +384,7 @@ class Tracer(Builder):
         has_weight, has_bias = weight and not self.skips(key, operand), bias and self._has_bias(key)
         for name, is_made in ((weight_name, has_weight), (bias_name, has_bias)):
             self._keep_apart(name, self.declared if is_made else ())
-            if is_made and (self.prefix, key) not in self.stacks and name in self._stacked():
+            if is_made and name in self._stacked(but=(self.prefix, key)):
                 raise CellError(self.located(f"parameter {name!r} would be two, of {key!r} here and of what another scope has"))
         stacks = self.stacks.setdefault((self.prefix, key), Stacks(columns, heads))
         if (stacks.columns, stacks.heads) != (columns, heads):

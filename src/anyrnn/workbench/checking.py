@@ -139,12 +139,16 @@ def check(spec: Cell | str, *, timed: bool = True, input_size: int = 28, hidden_
     report.faults = list(faults(cell, graph))
     try:
         trial = Trial(cell, graph, input_size, hidden_size, sizes)
+    except ValueError as error:  # sizes that do not go together
+        report.faults.append(_told(error))
+        return report
+    try:
         report.faults += trial.faults()
         if not report.ok:
             return report
         _compare(cell, trial, report)
         report.limits = limits(graph)
-    except (ValueError, UnsupportedError) as error:  # sizes that do not go together; what no backend runs
+    except UnsupportedError as error:  # no backend runs it
         report.faults.append(_told(error))
         return report
     if timed and not report.no_kernels:

@@ -25,7 +25,7 @@ class Layout:
 def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]], last: Collection[Hashable] = ()) -> Layout:
     """Places for boxes (what lines come from before what they go to) and for lines. `last` go to the last layer."""
     lines = list(dict.fromkeys(lines))
-    sources, targets = _ends(lines), _ends((b, a) for a, b in lines)
+    sources, targets = _by_second(lines), _by_second((b, a) for a, b in lines)
     layer: dict[Hashable, int] = {}
     for box in boxes:
         layer[box] = 1 + max((layer[a] for a in sources.get(box, ())), default=-1)
@@ -39,7 +39,7 @@ def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]
         columns[layer[box]].append(box)
     chains = {line: _chain(line, layer, columns) for line in lines}
     links = [pair for chain in chains.values() for pair in pairwise(chain)]
-    before, after = _ends(links), _ends((b, a) for a, b in links)
+    before, after = _by_second(links), _by_second((b, a) for a, b in links)
     rows = {item: float(k) for column in columns for k, item in enumerate(column)}
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
@@ -52,10 +52,10 @@ def layered(boxes: Sequence[Hashable], lines: Iterable[tuple[Hashable, Hashable]
     return Layout(places, ways, end + 1, max(rows.values(), default=0.0) - top)
 
 
-def _ends(lines: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, list[Hashable]]:
-    """Where the lines come from that go to each."""
+def _by_second(pairs: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, list[Hashable]]:
+    """What stands first in pairs, by what stands second."""
     found: dict[Hashable, list[Hashable]] = {}
-    for a, b in lines:
+    for a, b in pairs:
         found.setdefault(b, []).append(a)
     return found
 

@@ -260,6 +260,13 @@ def test_a_quotient_that_a_step_depends_on() -> None:
 
     assert "functions.divided(t, 41.0, COMPUTE)" in code_of(plan(tested_elsewhere.trace()), "inference", "tested").text
 
+    @cell
+    def tested_later(x, h, q: Scalar(), t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+        h = where(q < 1, tanh(affine("n", x, h)), h)
+        return h, State(h=h, q=t / 41, t=t + 1)
+
+    assert "functions.divided(t, 41.0, COMPUTE)" in code_of(plan(tested_later.trace()), "inference", "tested").text
+
 
 def test_a_choice_between_numbers_has_the_precision_of_its_operands() -> None:
     @cell

@@ -364,8 +364,9 @@ def _windows(network: Network, dtype: torch.dtype, extent: Extent, budget: int, 
 
 
 def reserve_bytes(network: Network, dtype: torch.dtype, steps: int, total: int, rows: int, budget: int | None) -> int:
-    """What a training call keeps for its backward call, within a budget if there is one, and then whole numbers of any dtype. The
-    numbers may be symbolic, as where a program is compiled for any of them; such ones are no keys of a cache.
+    """What a training call keeps for its backward call, within a budget if there is one, and then a multiple of `ALIGNMENT`, so
+    that it can be viewed in any dtype. The numbers may be symbolic, as where a program is compiled for any of them; such ones are
+    no keys of a cache.
     """
     known = all(isinstance(number, int) for number in (steps, total, rows))
     needed = (layout_of if known else layout_of.__wrapped__)(network, dtype, steps, total, rows).bytes

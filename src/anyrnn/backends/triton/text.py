@@ -82,11 +82,21 @@ class Writer:
         numbers = [kernel for stage in self.lowered.loop for kernel in stage.kernels if kernel.dim is None]
         self.numbers_made = {buffer for kernel in numbers for _, buffer, _ in kernel.stores}
         """in the loop, one a sample, by any of the programs of a row"""
-        loads = ((kernel.nodes, i) for kernel in program.kernels for i in exact_for_steps(kernel.nodes))
-        self.tested = {nodes[i].attributes[0] for nodes, i in loads if nodes[i].op == "load"}
+        self.tested = self._tested()
         """the buffers of what `floor`, `sign` or a test in another kernel may be made of"""
         self.waiting = self._waiting() if program.waits and not program.scans else set[int]()
         """the kernels that begin when programs have arrived, by identity"""
+
+    def _tested(self) -> set[str]:
+        found, before = set[str](), None
+        while found != before:
+            before = found
+            exact = [
+                (kernel.nodes, exact_for_steps(kernel.nodes, [i for i, buffer, _ in kernel.stores if buffer in before]))
+                for kernel in self.program.kernels
+            ]
+            found = before | {nodes[i].attributes[0] for nodes, some in exact for i in some if nodes[i].op == "load"}
+        return found
 
     def _waiting(self) -> set[int]:
         pairs = [pair for stage in self.lowered.loop for pair in zip((None, *stage.kernels), stage.kernels, strict=False)]
