@@ -50,9 +50,7 @@ def _rebuild(
     uses = [len(u) for u in users(nodes)]
     for _, i in outputs:
         uses[i] += 1
-    exact = exact_for_steps(nodes)
-    while more := {dict(outputs).get(nodes[i].attributes[0]) for i in exact if nodes[i].op == "state"} - exact - {None}:
-        exact = exact_for_steps(nodes, [*exact, *more])  # what a state is made of, which a later step tests
+    exact = _exact(nodes, dict(outputs))
     builder = Builder()
     mapped: dict[int, int] = {}
     new_uses: dict[int, int] = {}
@@ -66,6 +64,17 @@ def _rebuild(
         if node.name:
             builder.rename(mapped[i], node.name)
     return live(builder.nodes, [(name, mapped[o]) for name, o in outputs])
+
+
+def _exact(nodes: Sequence[Node], outputs: Mapping[str, int]) -> set[int]:
+    """Those that are `exact_for_steps`, of this step or, as a state is made of them, of a later one."""
+    found = exact_for_steps(nodes)
+    while True:
+        states = [nodes[i].attributes[0] for i in found if nodes[i].op == "state"]
+        more = {outputs[name] for name in states if name in outputs} - found
+        if not more:
+            return found
+        found = exact_for_steps(nodes, [*found, *more])
 
 
 def live(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
