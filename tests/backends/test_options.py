@@ -48,6 +48,7 @@ def rounded_results(layer: anyrnn.Recurrent, x: Any, call: dict[str, Any], rando
     return training_results(near, rounded(x, random), **call)
 
 
+@pytest.mark.filterwarnings("ignore:dropout acts between layers")
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.slow, id="dense"), pytest.param(True, id="uneven")])
 @pytest.mark.parametrize(("cell", "names"), CASES)

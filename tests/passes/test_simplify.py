@@ -80,3 +80,16 @@ def test_of_a_state_that_counts(backend: str) -> None:
     output = layer(np.ones((43, 1, 2), np.float32))[0]
     assert not output[:41].any()
     assert output[41].all()
+
+
+@pytest.mark.parametrize("cell", ["ctrnn", "lstm_phased"])
+def test_what_a_clipped_state_is_divided_by_is_made_before_the_steps(cell: str) -> None:
+    """Whether the state is within its bounds depends on the quotient, and so does the gradient, which divides too."""
+    found = []
+    for backend in ("llvm", "reference"):
+        layer = Recurrent(cell, 3, 4, clip_state=0.5, backend=backend, dtype=np.float64, seed=0)
+        more = {name: np.ones((5, 2, size)) for name, size in layer.network.further_inputs}
+        output, _, reserve = layer.forward_training(np.linspace(-1, 1, 30).reshape(5, 2, 3), **more)
+        found.append([output, *layer.backward(reserve, np.cos(output))[2].values()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -27,11 +27,15 @@ def simplify(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes, outputs=outputs)
 
 
-def simplify_roots(nodes: Sequence[Node], roots: Sequence[int]) -> tuple[tuple[Node, ...], dict[int, int]]:
-    """The local rules for a graph whose outputs are `roots`: the nodes, and where each root now is."""
+def simplify_roots(
+    nodes: Sequence[Node], roots: Sequence[int], in_steps: bool = False
+) -> tuple[tuple[Node, ...], dict[int, int]]:
+    """The local rules for a graph whose outputs are `roots`: the nodes, and where each root now is. `in_steps`: what is made of
+    parameters alone has been made before.
+    """
     outputs = tuple((str(root), root) for root in dict.fromkeys(roots))
     kept = tuple(nodes)
-    for rewrite in (_rewrite_locally, _merge_affines):
+    for rewrite in (_rewrite_in_steps if in_steps else _rewrite_locally, _merge_affines):
         kept, outputs = _rebuild(kept, outputs, rewrite)
     return kept, {int(name): index for name, index in outputs}
 
@@ -120,6 +124,14 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
         if SMALLEST <= abs(numbers[1]) <= 1 / SMALLEST:
             return inputs[0] * (1.0 / numbers[1])
     return None
+
+
+def _rewrite_in_steps(
+    builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool
+) -> Symbol | None:
+    """The same, but nothing new is made of parameters."""
+    by_parameter = node.op == "div" and not inputs[1].per_sample and _number(inputs[1]) is None
+    return _rewrite_locally(builder, node, inputs, uses, exact or by_parameter)
 
 
 NEUTRAL = {"add": ((0, 0.0), (1, 0.0)), "sub": ((1, 0.0),), "mul": ((0, 1.0), (1, 1.0)), "div": ((1, 1.0),)}
