@@ -63,8 +63,9 @@ def otherwise_made(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], pee
 
 
 def _compared(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], peer: str) -> list[str]:
-    """Of a peer with other parameters, the output and the gradient of the input."""
-    return [name for name in ours if name in theirs and (peer not in OTHER_NAMES or name in ("output", "d_input"))]
+    """Of a peer with other parameters, no gradients but that of the input."""
+    others = peer in OTHER_NAMES
+    return [name for name in ours if name in theirs and not (others and name.startswith("d_") and name != "d_input")]
 
 
 def rounding_explains(

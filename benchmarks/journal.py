@@ -52,7 +52,7 @@ class Journal:
         lines = self.path.read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines[:-1]]
         with suppress(ValueError):
-            found.append(json.loads(lines[-1]))
+            found += map(json.loads, lines[-1:])
         return found
 
     def begin(self, kept: Mapping[Row, Sequence[Result]]) -> None:

@@ -30,8 +30,8 @@ class System(Protocol):
 
 
 def states_of(last: Any) -> Sequence[Any]:
-    """The last states, whether they come as a tuple, within one another or alone."""
-    return [state for one in last for state in states_of(one)] if isinstance(last, (tuple, list)) else (last,)
+    """The last states, whether they come as a tuple or alone."""
+    return last if isinstance(last, (tuple, list)) else (last,)
 
 
 def named(output: Tensor, states: Sequence[Tensor]) -> dict[str, Tensor]:

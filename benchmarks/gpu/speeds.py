@@ -27,7 +27,8 @@ FIRST = 4
 """Calls before, after which nothing is compiled or watched any more."""
 CYCLES = 2e6
 """Of a device's clock in a millisecond, at the most."""
-MORE = 10
+OURS = ("triton", "auto")
+MORE = 3
 """How many times as far results of a row may be apart as those of the checks, which have few steps."""
 ONCE = False
 """Whether calls are made once, so that all is compiled, in the place of being timed."""
@@ -167,7 +168,12 @@ def row_times(row: Row, dtype: torch.dtype, tf32: bool) -> dict[str, Any]:
                 found[name] = failed(error)
         if ONCE:
             return found | dict.fromkeys(blocks, 0.0)
-        found |= apart({name: results_of(row, systems[name], given, x) for name in blocks}, TF32 if tf32 else RELATIVE[dtype])
+        try:
+            found |= apart({name: results_of(row, systems[name], given, x) for name in blocks}, TF32 if tf32 else RELATIVE[dtype])
+        except Exception as error:
+            if is_the_devices(error):
+                raise
+            found["apart"] = failed(error)
         rounds = [{name: block() for name, block in blocks.items()} for _ in range(ROUNDS)]
         found |= {name: statistics.median(one[name] for one in rounds) for name in blocks}
         if "triton" in blocks:
@@ -188,12 +194,10 @@ def results_of(row: Row, module: Any, given: Any, x: torch.Tensor) -> list[torch
 
 
 def apart(results: Mapping[str, Sequence[torch.Tensor]], allowed: float) -> dict[str, Any]:
-    """How far our results are from the last system's, which is another's; told as a failure where it is more than such sums of
-    many steps explain.
-    """
-    *ours, other = results
+    """How far our results are from another system's; told as a failure where it is more than such sums of many steps explain."""
     found: dict[str, Any] = {}
-    for name in (name for name in ours if name in ("triton", "auto")):
+    others = [name for name in results if name not in OURS]
+    for name, other in ((name, others[-1]) for name in OURS if name in results and others):
         far = max(distance(a, b) for a, b in zip(results[name], results[other], strict=True))
         told = f"{far:.1e} of the largest of {other}'s"
         found[f"{name}, apart"] = told if far <= MORE * allowed else f"{FAILED} differs by {told}"

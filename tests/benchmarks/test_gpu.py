@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -366,7 +367,9 @@ def test_what_is_timed_is_compared(cell: str, other: str, mode: Any, monkeypatch
     row = Row(cell, 5, 3, 6, 6, mode)
     found = speeds.row_times(row, torch.float32, False)
     assert found[other] == found["triton"] == found["auto"] == 1.0
-    assert [name for name in ("triton", "auto") if found[f"{name}, apart"].endswith(f"of the largest of {other}'s")]
+    for name in ("triton", "auto"):
+        assert re.fullmatch(rf"[\d.e+-]+ of the largest of {other}'s", found[f"{name}, apart"])
+    assert speeds.apart({"triton": [torch.ones(2)], "auto": [torch.ones(2)]}, 1e-3) == {}
     results = {"triton": [torch.ones(2)], "auto": [torch.ones(2) * 1.1], other: [torch.ones(2)]}
     told = speeds.apart(results, 1e-3)
     assert told["triton, apart"].startswith("0.0e+00")

@@ -272,6 +272,8 @@ def test_a_line_that_is_cut_off_loses_no_other(cut: str, tmp_path: Path) -> None
     with journal.path.open("a") as file:
         file.write(cut)
     assert [row.name for row in journal.read()] == [Row("lstm", 5, 3, 4, 6).name]
+    journal.path.write_text("")  # as a run leaves it that is ended while it begins
+    assert journal.read() == {}
 
 
 def test_what_is_measured_is_a_part_of_the_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -520,3 +520,15 @@ def test_parameters_of_16_bits_are_told_with_their_layer(tmp_path):
     torch.save(torch.nn.LSTM(3, 4).half().state_dict(), tmp_path / "a.pt")
     with pytest.raises(ValueError, match="should be float32 or float64, got float16"):
         convert.load(tmp_path / "a.pt")
+
+
+def test_the_layer_that_is_named_is_the_one(tmp_path):
+    """Of one with a prefix, and one without."""
+    named, unnamed = torch.nn.LSTM(3, 4), torch.nn.LSTM(3, 5)
+    arrays = {f"encoder.{name}": p for name, p in named.state_dict().items()} | unnamed.state_dict()
+    torch.save(arrays, tmp_path / "m.pt")
+    for name, hidden in (("encoder", 4), ("", 5), ("recurrent", 5)):
+        assert dict(convert.load(tmp_path / "m.pt", layer=name).layers[0].network.sizes)["hidden"] == hidden
+    torch.save({name: p for name, p in arrays.items() if name.startswith("encoder.")}, tmp_path / "m.pt")
+    with pytest.raises(ValueError, match="no recurrent layer ''"):
+        convert.load(tmp_path / "m.pt", layer="")

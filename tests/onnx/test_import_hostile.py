@@ -593,9 +593,10 @@ def test_a_size_divided_by_a_fraction_is_no_mean() -> None:
     assert_refused(gru(*nodes, **constants), "divided by 1.5, which is no whole number")
 
 
-def test_features_that_are_told_after_a_layer_was_made_are_refused() -> None:
-    nodes: list[Node] = [("Relu", ["x"], ["a"], {}), ("Gather", ["a", "one"], ["c"], {"axis": 1}), ("Tanh", ["c"], ["y"], {})]
-    made = model(nodes, {"x": ("float32", [1, 4, 3])}, ["y"], {"one": np.array(1)})
+@pytest.mark.parametrize("layer", [("Relu", ["x"], ["a"], {}), ("MatMul", ["x", "m"], ["a"], {})], ids=["relu", "matmul"])
+def test_features_that_are_told_after_a_layer_was_made_are_refused(layer: Node) -> None:
+    nodes: list[Node] = [layer, ("Gather", ["a", "one"], ["c"], {"axis": 1}), ("Tanh", ["c"], ["y"], {})]
+    made = model(nodes, {"x": ("float32", [1, 4, 3])}, ["y"], {"one": np.array(1), "m": np.ones((3, 5), np.float32)})
     assert_refused(made, "is read as features, after a layer was made of it")
 
 
@@ -635,3 +636,16 @@ def test_no_samples_with_first_states() -> None:
                  {"x": ("float32", ["T", "N", D]), "h0": ("float32", [1, "N", H])}, ["y"], WEIGHTS)  # fmt: skip
     given = {"x": np.zeros((2, 0, D), np.float32), "h0": np.zeros((1, 0, H), np.float32)}
     assert reading.read(made).run(given)["y"].shape == (1, 0, H)
+
+
+def test_a_slice_of_features_before_the_last_axis_is_told() -> None:
+    nodes: list[Node] = [
+        ("Slice", ["x", "zero", "two", "axis"], ["s"], {}),
+        ("Relu", ["s"], ["r"], {}),
+        ("Reshape", ["r", "shape"], ["f"], {}),
+        ("GRU", ["f", "W", "R"], ["y"], {"hidden_size": H}),
+    ]
+    constants = {"zero": np.array([0]), "two": np.array([2]), "axis": np.array([2]), "shape": np.array([0, 0, 6])}
+    made = model(nodes, {"x": ("float32", ["T", "N", 4, 3])}, ["y"], weights("GRU", 1, 6, H) | constants)
+    x = np.linspace(-1, 1, 2 * 1 * 4 * 3, dtype=np.float32).reshape(2, 1, 4, 3)
+    np.testing.assert_allclose(reading.read(made).run({"x": x})["y"], onnxruntime_gives(made, {"x": x})["y"], atol=1e-6)

@@ -173,18 +173,19 @@ def test_a_batch_norm_is_of_its_channels(channels: str) -> None:
     assert_same(made)
 
 
-def test_a_batch_norm_before_anything_says_what_the_steps_are() -> None:
+@pytest.mark.parametrize("channels", [5, 1])
+def test_a_batch_norm_before_anything_says_what_the_steps_are(channels: int) -> None:
     """As in front of a network of torch: [N, channels, T]."""
     norm = ["gain", "shift", "mean", "variance"]
-    arrays = {name: numbers(5, seed=k) for k, name in enumerate(norm)} | {"variance": numbers(5) ** 2}
+    arrays = {name: numbers(channels, seed=k) for k, name in enumerate(norm)} | {"variance": numbers(channels) ** 2}
     nodes: list[Node] = [
         ("BatchNormalization", ["x", *norm], ["t"], {}),
         ("Transpose", ["t"], ["turned"], {"perm": [2, 0, 1]}),
         ("GRU", ["turned", "W", "R"], ["y"], {"hidden_size": H}),
     ]
-    weights = {"W": numbers(1, 3 * H, 5), "R": numbers(1, 3 * H, H, seed=1)}
-    made = model(nodes, {"x": ("float32", ["N", 5, "T"])}, ["y"], arrays | weights)
-    x = numbers(2, 5, 7)
+    weights = {"W": numbers(1, 3 * H, channels), "R": numbers(1, 3 * H, H, seed=1)}
+    made = model(nodes, {"x": ("float32", ["N", channels, "T"])}, ["y"], arrays | weights)
+    x = numbers(2, channels, 7)
     np.testing.assert_allclose(reading.read(made).run({"x": x})["y"], onnxruntime_gives(made, {"x": x})["y"], atol=1e-5)
 
 

@@ -13,7 +13,7 @@ import torch
 import anyrnn.torch
 from anyrnn import Scalar, State, Step, UnsupportedError, Vec, cell, cells
 from anyrnn.torch import base
-from anyrnn.trace.language import affine, exp, floor, mean, softplus, tanh, total, vector, where
+from anyrnn.trace.language import affine, exp, floor, mean, minimum, softplus, tanh, total, vector, where
 from tests.torch.layers import pair
 
 D, H = 4, 7
@@ -325,9 +325,9 @@ def counts_from_one(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-ty
 
 
 @cell
-def counts_to_a_period(x, h, t: Scalar(), *, period=1000.0):  # type: ignore[no-untyped-def, valid-type]
+def counts_until(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
     h = tanh(affine("n", x, h)) * (t + 1)
-    return h, State(h=h, t=(t + 1) - floor((t + 1) / period) * period)
+    return h, State(h=h, t=minimum(t + 1, 1000))
 
 
 @cell
@@ -338,7 +338,7 @@ def counts_since(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
 
 COUNTING = [
     ("lstm_phased", {"clip_gradient": 1.0}), (counts_down, {}), (counts_at_a_rate, {}), (counts_from_one, {}),
-    (counts_to_a_period, {}), (counts_since, {}),
+    (counts_until, {}), (counts_since, {}),
 ]  # fmt: skip
 
 
@@ -358,10 +358,9 @@ def test_what_does_not_count_runs_in_16_bits() -> None:
     layer = anyrnn.torch.Recurrent(alternates, 2, 3, dtype=torch.bfloat16)
     assert layer(torch.ones(2, 1, 2, dtype=torch.bfloat16))[0].shape == (2, 1, 3)
 
-
-def test_whether_a_state_counts_is_seen_at_once() -> None:
     @cell
     def wraps(x, h, p: Vec()):  # type: ignore[no-untyped-def, valid-type]
+        """A phase, whose end is looked at, again and again."""
         w = vector("w")
         for _ in range(40):
             p = p + w
@@ -369,7 +368,24 @@ def test_whether_a_state_counts_is_seen_at_once() -> None:
         h = tanh(affine("n", x, h) + p)
         return h, State(h=h, p=p)
 
-    assert anyrnn.torch.Recurrent(wraps, 2, 3).network.graph.counters
+    @cell
+    def saturates(x, h, t: Scalar(), *, period=100.0):  # type: ignore[no-untyped-def, valid-type]
+        h = tanh(affine("n", x, h) + t)
+        return h, State(h=h, t=minimum(t + 1, 200))
+
+    for made in (wraps, saturates):
+        assert not [limit for limit in anyrnn.torch.Recurrent(made, 2, 3).network.graph.counters.values() if limit > 256]
+
+
+def test_whether_a_state_counts_is_seen_at_once() -> None:
+    @cell
+    def again_and_again(x, h, t: Scalar()):  # type: ignore[no-untyped-def, valid-type]
+        for _ in range(40):
+            t = where(total(x) > 0, t + 1, t)
+        h = tanh(affine("n", x, h) + t)
+        return h, State(h=h, t=t)
+
+    assert anyrnn.torch.Recurrent(again_and_again, 2, 3).network.graph.counters
 
 
 def test_a_budget_is_for_calls_that_train() -> None:

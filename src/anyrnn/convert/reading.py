@@ -168,7 +168,8 @@ def chosen(path: Path, arrays: Mapping[str, Array], wanted: str | None) -> Stack
     found = stacks(arrays)
     told = "; ".join(map(str, found)) or "none"
     if wanted is not None:
-        chosen = [stack for stack in found if wanted.rstrip(".") in (stack.prefix.rstrip("."), "" if stack.prefix else UNNAMED)]
+        chosen = [stack for stack in found if stack.prefix.rstrip(".") == wanted.rstrip(".")]
+        chosen = chosen or [stack for stack in found if not stack.prefix and wanted == UNNAMED]
         if not chosen:
             raise ValueError(f"{path}: no recurrent layer {wanted!r}; there are: {told}")
         return chosen[0]

@@ -6,10 +6,9 @@ nodes are one node (the builder hash-conses), so that a graph's text is its iden
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -136,50 +135,12 @@ class Graph:
         """The matrix and the vector of each product of a step."""
         return [(matrix, vector) for n in self.nodes if n.op == "affine" for matrix, vector, _, _ in affine_parts(n)[0]]
 
-    def _period(self, node: Node) -> float | None:
-        """Of a remainder, s - floor(s / p) * p: p, or without end where it is no constant. None for anything else."""
-        if node.op != "sub" or self.nodes[node.inputs[1]].op != "mul":
-            return None
-        factors = [self.nodes[s] for s in self.nodes[node.inputs[1]].inputs]
-        if all(n.op != "floor" for n in factors):
-            return None
-        return next((float(n.attributes[0]) for n in factors if n.op == "constant"), math.inf)
-
     @cached_property
     def counters(self) -> dict[str, float]:
-        """The states that count - every step adds what is the same for all samples - and how far: without end, or until the
-        remainder of a period is taken.
-        """
+        """The states that count, and how far, see `ir.counting`."""
+        from anyrnn.ir.counting import counters
 
-        @cache
-        def counts(i: int, state: str) -> float:
-            node = self.nodes[i]
-            if node.op in ("clip_gradient", "stop_gradient"):
-                return counts(node.inputs[0], state)
-            if node.op == "where":
-                return max(counts(branch, state) for branch in node.inputs[1:])
-            period = self._period(node)
-            if period is not None:
-                return min(counts(node.inputs[0], state), period)
-            others = [s for s in node.inputs if self.nodes[s].per_sample]
-            adds = len(others) == 1 and (node.op == "add" or (node.op == "sub" and others == [node.inputs[0]]))
-            return max(reaches(others[0], state), counts(others[0], state)) if adds else 0
-
-        @cache
-        def reaches(i: int, state: str) -> float:
-            """How far a value goes that is the state itself, or its remainder; 0 for others."""
-            node = self.nodes[i]
-            if node.op in ("clip_gradient", "stop_gradient"):
-                return reaches(node.inputs[0], state)
-            if node.op == "where":
-                return max(reaches(branch, state) for branch in node.inputs[1:])
-            period = self._period(node)
-            if period is not None:
-                return min(reaches(node.inputs[0], state), period)
-            return math.inf if node.op == "state" and node.attributes[0] == state else 0
-
-        found = {s.name: counts(self.output(s.name), s.name) for s in self.states}
-        return {name: limit for name, limit in found.items() if limit}
+        return counters(self)
 
 
 def users(nodes: Sequence[Node]) -> list[list[int]]:

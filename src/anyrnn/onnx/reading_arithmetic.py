@@ -202,7 +202,7 @@ def _mean(r: Reading, node: Node, value: Value, count: Value) -> Value:
     if count.array.size != 1 or count.array.item() != Size.of([r.time]) or not reading_layers.is_sum(total):
         raise ValueError("of all sizes a value can be divided by the number of steps, if it is the sum over them")
     mean = runtime.Mean(r.named(node.outputs[0]), total.inputs)
-    return Value(value.axes, r.add(mean, value.array.size, steps=False).reshape(value.array.shape))
+    return Value(value.settled_axes(), r.add(mean, value.array.size, steps=False).reshape(value.array.shape))
 
 
 def _with_bias(r: Reading, node: Node, value: Value, numbers: Array) -> Value | None:
@@ -213,7 +213,7 @@ def _with_bias(r: Reading, node: Node, value: Value, numbers: Array) -> Value | 
     if not isinstance(dense, runtime.Dense) or dense.bias is not None:
         return None
     layer = runtime.Dense(r.named(node.outputs[0]), dense.inputs, dense.weight, numbers)
-    return Value(value.axes, r.add(layer, flat.size, r.has_steps(value)).reshape(value.array.shape))
+    return Value(value.settled_axes(), r.add(layer, flat.size, r.has_steps(value)).reshape(value.array.shape))
 
 
 def _of_two(r: Reading, node: Node, a: Value, b: Value, operation: Callable[[Any, Any], Any]) -> Value:

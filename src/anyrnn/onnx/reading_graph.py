@@ -195,18 +195,16 @@ class Reading:
         return self.dtype
 
     def settled(self, value: Value) -> Value:
-        """A value that is computed with, whose last axis is features if it was not told until now, and no other is.
+        """A value that is computed with, whose last axis is features if it was not told until now.
 
         Raises: ValueError for a constant.
         """
         if value.known:
             raise ValueError("it computes with constants alone, which is not done: fold them when the model is exported")
         last = value.axes[-1] if value.axes else ()
-        found = value.plain()
-        if len(last) == 1 and isinstance(last[0], Axis) and last[0].role is None and found.array.size == 1:
+        if len(last) == 1 and isinstance(last[0], Axis) and last[0].role is None and not last[0].is_settled:
             last[0].be(FEATURE)
-            found = value.plain()
-        return found
+        return value.plain()
 
     def feed(self, columns: Array) -> str:
         """The layer or input whose columns these are, all of them and in this order; made, where there is none."""
@@ -311,4 +309,6 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
 
 def _places(everything: Array, some: Array) -> list[int]:
     place = {column: k for k, column in enumerate(everything.tolist())}
+    if not all(column in place for column in some.tolist()):
+        raise ValueError("features are read of an axis that was told to be one after a layer was made of it")
     return [place[column] for column in some.tolist()]

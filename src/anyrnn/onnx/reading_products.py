@@ -53,7 +53,7 @@ def _dense(r: Reading, node: Node, value: Value, weight: Array, bias: Array | No
     arrays = [np.ascontiguousarray(r.of_dtype(a)) if a is not None else None for a in (weight, bias)]
     assert arrays[0] is not None
     layer = runtime.Dense(r.named(node.outputs[0]), [r.feed(value.array.reshape(-1))], arrays[0], arrays[1])
-    return Value((*value.axes[:-1], (len(weight),)), r.add(layer, len(weight), steps)).plain()
+    return Value((*value.settled_axes()[:-1], (len(weight),)), r.add(layer, len(weight), steps)).plain()
 
 
 @reads("LayerNormalization", table=PRODUCTS)
@@ -77,7 +77,11 @@ def _batch_norm(r: Reading, node: Node, given: Given) -> Sequence[Value]:
     node.number_of("momentum", None)
     if node.flag("training_mode", False) or not node.flag("is_test", True) or len(value.axes) < 2:
         raise ValueError("expected its form for inference, of a value with channels")
-    value = r.settled(value) if len(value.axes) == 2 else features(r, value, 1)
+    if len(value.axes) == 2:
+        value = r.settled(value)
+    else:  # what is behind the channels is no features
+        value = features(r, value, 1)
+        value.settled_axes()
     scale, shift, mean, variance = [r.of_dtype(needed(given, k).numbers) for k in (1, 2, 3, 4)]
     others = [part for place, parts in enumerate(value.axes) for part in parts if place != 1]
     channels = value.array.size
@@ -107,7 +111,7 @@ def _reduce(r: Reading, node: Node, given: Given) -> Sequence[Value]:
     else:
         raise ValueError(f"it should be over the steps or all features, it is over {[value.sizes[place] for place in places]}")
     left: list[tuple[Part, ...]] = [
-        () if k in places else parts for k, parts in enumerate(value.axes) if keeps or k not in places
+        () if k in places else parts for k, parts in enumerate(value.settled_axes()) if keeps or k not in places
     ]
     return [Value(tuple(left), columns)]
 

@@ -63,6 +63,10 @@ class Axis:
             raise ValueError(f"{self.label} is read as features, {how}")
         axis._role = role
 
+    @property
+    def is_settled(self) -> bool:
+        return self.found()._settled
+
     def settle(self) -> None:
         """From now on it becomes no features."""
         axis = self.found()

@@ -173,7 +173,9 @@ def _backward_buffers(graph: Graph, saves: Saves) -> list[Buffer]:
 def simplify_backward(step: Step) -> Step:
     """The backward step after the local rules, which join products that are added up."""
     roots = [i for _, i in step.states] + [i for _, _, i in step.outputs] + [i for _, i in step.sums]
-    nodes, moved = simplify_roots(step.nodes, roots + [i for _, left, right, _ in step.products for i in (left, right)], in_steps=True)
+    nodes, moved = simplify_roots(
+        step.nodes, roots + [i for _, left, right, _ in step.products for i in (left, right)], in_steps=True
+    )
     return replace(
         step,
         nodes=nodes,

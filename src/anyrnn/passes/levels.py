@@ -16,9 +16,9 @@ from anyrnn.ir.graph import Node, affine_parts, reachable
 from anyrnn.passes.plan import MOVES
 from anyrnn.passes.step import Step
 
-MOST_MOVES = 6
-"""How often features may have moved where they move once more. What is cut and joined again and again comes from twice as many
-places each time: it is stored on the way.
+MOST_WAYS = 16
+"""Places that the features of a vector may be read from where it is cut or joined once more. What is cut and joined again and
+again would be read from many times as many each time: it is stored on the way.
 """
 BEFORE, LOOP, AFTER = "before", "loop", "after"
 RECOMPUTED_OPS = 6
@@ -43,11 +43,11 @@ class Levels:
         self.carried = carried(step)
         self.feeds = reachable(self.nodes, (i for _, i in step.states))
         """What a state depends on."""
-        self.moves: list[int] = []
-        """How often a value's features have moved since they stood in memory."""
+        self.ways: list[int] = []
+        """How many places of memory a value's features are read from where it is made."""
         for node in self.nodes:
-            before = [self.moves[s] for s in node.inputs if self.moves[s] <= MOST_MOVES]
-            self.moves.append(1 + max(before, default=0) if node.op in MOVES else 0)
+            before = (self.ways[s] if self.ways[s] <= MOST_WAYS else 1 for s in node.inputs)
+            self.ways.append(sum(before) if node.op in MOVES else int(node.op != "fill"))
         self.live = sorted(
             reachable(
                 self.nodes,
@@ -81,7 +81,7 @@ class Levels:
 
     def is_made_with_reader(self, i: int) -> bool:
         """Whether a value whose features have moved is made where they move again, rather than read from memory there."""
-        return self.nodes[i].op in MOVES and self.moves[i] <= MOST_MOVES
+        return self.nodes[i].op in MOVES and self.ways[i] <= MOST_WAYS
 
     def is_elsewhere(self, i: int) -> bool:
         """Whether what moves a value's features reads them from memory: one number for all of them is the same anywhere."""

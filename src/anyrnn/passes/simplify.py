@@ -126,9 +126,7 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
     return None
 
 
-def _rewrite_in_steps(
-    builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool
-) -> Symbol | None:
+def _rewrite_in_steps(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
     """The same, but nothing new is made of parameters."""
     by_parameter = node.op == "div" and not inputs[1].per_sample and _number(inputs[1]) is None
     return _rewrite_locally(builder, node, inputs, uses, exact or by_parameter)

@@ -55,8 +55,8 @@ class Namespace:
         return clipped
 
     def softplus(self, x: Tensor) -> Tensor:
-        """By torch's own, as the table's definition has another second derivative at zero, where that of `abs` is zero in torch.
-        Above 40 it is x to the last bit of float64.
+        """By torch's own function. The table's definition has `abs`, whose derivative torch takes to be zero at zero, and so the
+        second derivative of the whole. Above 40 softplus is x to the last bit of float64.
         """
         return torch.nn.functional.softplus(x, threshold=40.0)
 

@@ -57,16 +57,6 @@ def test_packing_counts() -> None:
 
 
 @pytest.mark.usefixtures("waiting_takes_time")
-def test_small_steps_have_some_of_many_threads() -> None:
-    """Of which each has to be waited for in every step."""
-    small, large = work(100, 1, split.UnitWork(2**17, 2**16, 2**12, 1)), work(100, 64, split.UnitWork(2**24, 2**23, 2**16, 1))
-    assert small.threads(64, kept=True) in (1, 2)
-    assert work(100, 1, LSTM_256).threads(64, kept=True) in (4, 8)
-    assert large.threads(64, kept=True) >= 32
-    assert large.threads(12, kept=True) == 12
-
-
-@pytest.mark.usefixtures("waiting_takes_time")
 def test_waiting_counts() -> None:
     """A step is short, and at the end of each stage threads wait."""
     few, many = (split.UnitWork(2**15, 2**14, 2**11, stages) for stages in (0, 3))

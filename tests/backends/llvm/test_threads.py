@@ -343,18 +343,6 @@ def test_first_use_in_a_forked_child() -> None:
     child(body)
 
 
-@pytest.mark.parametrize(("asked", "wanted", "expected"), [(8, "", 2), (4, "", 2), (3, "", 3), (8, "8", 8), (1, "", 1)])
-def test_torch_s_own_number_of_threads_in_a_container(
-    asked: int, wanted: str, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which counts processors, of which a control group grants fewer; what somebody has chosen counts."""
-    monkeypatch.setattr(threads, "_quota", 2)
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: range(8))
-    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
-    assert threads._granted(asked) == expected
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_first_import_in_a_forked_child() -> None:
     """The package is there, but its threads were not asked for."""

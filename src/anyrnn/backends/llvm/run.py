@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -53,7 +53,7 @@ def write_code(plan: Plan, which: str, dtype: str) -> Code:
     return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine(), keeps).code()
 
 
-@cache
+@cache  # without end, as code that is loaded stays
 def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
     """The native code of a program. Places in its argument block go by names, so cells with other names have their own."""
     names = [node.name for node in plan.graph.nodes]
@@ -96,7 +96,7 @@ UNEVEN = Pools(_make_frame, limit=16)
 """Of batches whose sequences end at different steps, which seldom come again."""
 
 
-@cache
+@lru_cache(maxsize=256)
 def reserve_rate(network: Network, dtype: str) -> tuple[int, int]:
     """(bytes for every row of every step, bytes beside them) that hold any reserve of a network."""
     arena, one = Arena(), Extent(1, 1)

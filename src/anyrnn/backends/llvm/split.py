@@ -15,9 +15,7 @@ FLOPS = 1.25e10
 READ, PACKED, MOVED = 1.1e11, 1e10, 3e10
 """Bytes a second on one core: of weights read from its second level of cache, of weights packed, of vectors."""
 START, WAIT = 5e-6, 0.15e-6
-"""Seconds to begin on other threads that still look for work, and to wait for each other once in a step, for each thread beside
-the first: they count on one line of memory, one after the other. (Measured of two.)
-"""
+"""Seconds to begin on other threads that still look for work, and to wait for each other once in a step."""
 WAKE = 60e-6
 """Seconds to begin on threads that sleep."""
 SHARED = 4e-5
@@ -138,17 +136,9 @@ class Work:
         return max(multiplied, read) + unit.vector_bytes * self.rows / MOVED
 
     def threads(self, most: int, kept: bool, start: float | None = None) -> int:
-        """How many threads the call is worth: of one, two, four and so on, and as many as there are, those that take least.
-        `start`: seconds to begin on others.
-        """
-        alone, begin = self.alone(kept), START if start is None else start
-
-        def seconds(threads: int) -> float:
-            if threads == 1:
-                return alone
-            abreast = self.abreast(threads)
-            each = threads // abreast
-            waits = sum(u.stages for u in self.units if self.columns(u, each)) / abreast * (each - 1)
-            return alone / threads + begin + WAIT * self.steps * waits
-
-        return min({*(1 << k for k in range(most.bit_length())), most}, key=lambda n: (seconds(n), n))
+        """How many threads the call is worth: one, or as many as there are. `start`: seconds to begin on others."""
+        alone, abreast = self.alone(kept), self.abreast(most)
+        each = most // abreast
+        waits = sum(u.stages for u in self.units if self.columns(u, each)) / abreast if each > 1 else 0
+        together = alone / most + (START if start is None else start) + WAIT * self.steps * waits
+        return most if together < alone else 1

@@ -173,8 +173,6 @@ _openmp: _OpenMP | None = None
 _forked = _locks.forked
 _override: int | None = None
 _counted: tuple[int, str] | None = None
-_quota: int | None = None
-"""Processors that a control group grants, found when torch is, which does not look."""
 _SLEEP = _sleep(sys.platform, _machine())
 
 
@@ -201,25 +199,15 @@ def runner() -> int:
 def default() -> int:
     """How many threads a kernel shall ask for.
 
-    1 in a forked child; `torch.get_num_threads()` where torch is loaded, but no more than a control group's quota where that is
-    torch's own choice, which counts processors; otherwise the first that is set of `set_num_threads`,
+    1 in a forked child; `torch.get_num_threads()` where torch is loaded; otherwise the first that is set of `set_num_threads`,
     OMP_NUM_THREADS and the number of processors that the process may use (affinity, control group).
     """
     if _forked:
         return 1
     torch_threads = _torch_threads or _look_for_torch()
     if torch_threads is not None:
-        return _granted(torch_threads())
+        return torch_threads()
     return _override or (_counted or _count())[0]
-
-
-def _granted(threads: int) -> int:
-    """Of as many threads as torch says, those that a quota lets run: where OMP_NUM_THREADS or the user has not chosen them."""
-    if _quota is None or threads <= _quota or os.environ.get("OMP_NUM_THREADS"):
-        return threads
-    of_machine, of_process = os.cpu_count() or 1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    own_choice = {count for all in (of_machine, of_process) for count in (all, all // 2)}  # torch may count one of a core's two
-    return _quota if threads in own_choice else threads
 
 
 def doze() -> float:
@@ -273,7 +261,7 @@ def describe() -> str:
 
 def _look_for_torch() -> Callable[[], int] | None:
     """`torch.get_num_threads` if torch has been imported; its pool is used from then on."""
-    global _torch_threads, _openmp, _quota
+    global _torch_threads, _openmp
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads") or not hasattr(torch, "_C"):
         return None
@@ -282,8 +270,6 @@ def _look_for_torch() -> Callable[[], int] | None:
             _openmp = _find_openmp(torch)
             if _openmp is not None and _native is not None:
                 _native.adopt(_openmp)
-            quota = min(_quotas(Path("/")), default=None)
-            _quota = None if quota is None else math.ceil(quota)
             _torch_threads = torch.get_num_threads
     return _torch_threads
 
