@@ -649,6 +649,19 @@ def test_a_quotient_by_a_large_number_is_no_product() -> None:
     np.testing.assert_allclose(y.ravel(), [1, 2], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "logit"), [("float32", 88.0), ("float64", 709.0)])
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_quotient_by_a_large_number_of_the_sample_is_no_product(backend: str, dtype: str, logit: float) -> None:
+    @anyrnn.cell
+    def softmax(x: anyrnn.Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        e = anyrnn.exp(x + 0.0 * h)
+        h = e / anyrnn.total(e)
+        return h, anyrnn.State(h=h)
+
+    y, _ = anyrnn.Recurrent(softmax, 2, 2, dtype=dtype, backend=backend)(np.array([[[logit, logit - 1]]], dtype))
+    np.testing.assert_allclose(y.ravel(), [1 / (1 + np.exp(-1)), 1 / (1 + np.e)], rtol=1e-5)
+
+
 def test_a_size_as_a_number() -> None:
     @anyrnn.cell
     def scaled(x, h):  # type: ignore[no-untyped-def]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from anyrnn import State, Vec, cell, cells
+from anyrnn.passes import stage
 from anyrnn.passes.check import check_program
 from anyrnn.passes.compile import plan
 from anyrnn.passes.levels import MOST_WAYS
@@ -39,6 +40,27 @@ def test_values_that_are_read_twice_again_and_again_are_planned_at_once() -> Non
 
     made = plan(iterated.trace())
     assert len(made.saves.kept) <= 2
+
+
+def test_what_is_made_of_memory_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chain of a hundred ops: it was counted from each link to the first."""
+
+    @cell
+    def chained(x: Vec("hidden"), h):  # type: ignore[valid-type]
+        for _ in range(50):
+            h = 0.5 * h + 1.0
+        h = h + x
+        return h, State(h=h)
+
+    graph, calls, count = chained.trace(), [0], stage.Stager._count_ops
+
+    def counted(stager: stage.Stager, i: int) -> int:
+        calls[0] += 1
+        return count(stager, i)
+
+    monkeypatch.setattr(stage.Stager, "_count_ops", counted)
+    plan(graph)
+    assert 0 < calls[0] < 10 * len(graph.nodes)
 
 
 def test_vectors_that_are_turned_again_and_again_are_planned_at_once() -> None:

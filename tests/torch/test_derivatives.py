@@ -12,7 +12,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import anyrnn.torch
 from anyrnn import State, Vec, cell
-from anyrnn.trace.language import affine, matrix, softplus, tanh
+from anyrnn.trace.language import affine, exp, matrix, softplus, tanh, total
 from tests.budget import assert_relative
 from tests.torch.layers import pair, tensors_of
 from tests.zoo import EVERY, FEW, further, input_size, sizes_of
@@ -157,6 +157,38 @@ def test_many_cotangents_at_once(name: str, derivative: str) -> None:
 
     one_by_one = differentiate(function, x)
     assert_relative(differentiate(function, x, vectorize=True), one_by_one, "float64 against torch.nn", derivative)
+
+
+@pytest.mark.parametrize("logit", [44.0, 50.0])
+def test_derivatives_of_a_softmax_in_a_cell(logit: float) -> None:
+    """Its numbers are far from 1, their squares no numbers of float32."""
+
+    @cell
+    def softmax(x: Vec("hidden"), h):  # type: ignore[no-untyped-def, valid-type]
+        e = exp(x + 0.0 * h)
+        h = e / total(e)
+        return h, State(h=h)
+
+    def expected(x: Tensor) -> Tensor:
+        e = torch.exp(x)
+        return (e / e.sum(-1, keepdim=True))[..., 0].sum()
+
+    layer = anyrnn.torch.Recurrent(softmax, 2, 2)
+
+    def found(x: Tensor) -> Tensor:
+        result: Tensor = layer(x)[0][..., 0].sum()
+        return result
+
+    x = torch.tensor([[[logit, logit - 1]]])
+    first = torch.func.grad(expected)(x)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(found))(x[None])[0], first)
+    results = []
+    for function in (found, expected):
+        z = x.clone().requires_grad_()
+        (g,) = torch.autograd.grad(function(z), z, create_graph=True)
+        torch.testing.assert_close(g.detach(), first)
+        results.append(torch.autograd.grad(g[..., 0].sum(), z)[0])
+    torch.testing.assert_close(*results)
 
 
 def test_third_order_equals_torch() -> None:

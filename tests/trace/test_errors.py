@@ -181,6 +181,11 @@ def bounds_a_number_by_vectors(x, h):
     return h, State(h=h)
 
 
+def bounds_that_leave_nothing(x, h):
+    h = tanh(clip_gradient(h, 1.0, -1.0))  # HERE
+    return h, State(h=h)
+
+
 def mixes_sizes_in_a_bias(x, h):
     h = affine("a", h) + vector("b", "input")  # HERE
     return h, State(h=h)
@@ -642,6 +647,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     mixes_sizes: r"add mixes sizes: x \[input\] and h \[hidden\]",
     mixes_sizes_in_a_product: r"a product of W \[hidden, hidden\] with x \[input\] mixes sizes",
     multiplies_two_matrices: r"U @ V is a product of two matrices, which cells do not have",
+    bounds_that_leave_nothing: r"clip_gradient: no gradient is in \[1, -1\]",
     bounds_a_number_by_vectors: r"clip_gradient: its bounds have more features than the result of div, whose gradient they bound",
     mixes_sizes_in_a_bias: r"add mixes sizes: .* \[hidden\] and b \[input\]",
     makes_a_matrix: r"mul makes a matrix for every sample; matrix-valued states are outside the language",

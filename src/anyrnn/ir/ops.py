@@ -59,6 +59,12 @@ def _softplus(xp: Any, a: Any) -> Any:
     return xp.maximum(a, xp.zeros_like(a)) + xp.log1p(xp.exp(-xp.abs(a)))
 
 
+def _clipped(g: Any, low: Any, high: Any) -> Any:
+    """As `clip` does: the upper bound comes last."""
+    bounded = _where(g < low, low, g)
+    return _where(bounded > high, high, bounded)
+
+
 def _choose(like: Any, a: Any, b: Any) -> Any:
     """The same random choice between other values."""
     builder = like.builder
@@ -180,7 +186,7 @@ TABLE: dict[str, Op] = {
             _E,
             "\\operatorname{{clip\\,gradient}}_{{{1}, {2}}}({0})",
             _preferring("clip_gradient", lambda xp, a, low, high: a),
-            lambda g, y, a, low, high: (_where(g > high, high, _where(g < low, low, g)), None, None),
+            lambda g, y, a, low, high: (_clipped(g, low, high), None, None),
         ),
         # over all features
         Op("sum", 1, "reduction", "\\operatorname{{sum}}({0})", lambda xp, a: a.sum(-1)[..., None], lambda g, y, a: (g,)),

@@ -118,12 +118,20 @@ def _rewrite_locally(builder: Builder, node: Node, inputs: list[Symbol], uses: M
         return builder.symbol(first.inputs[0])
     if node.op == "add" and builder.nodes[inputs[1].index].op == "neg":
         return inputs[0] - builder.symbol(builder.nodes[inputs[1].index].inputs[0])
-    if node.op == "div" and not exact and node.shape and not inputs[1].shape and inputs[0].shape:
-        if numbers[1] is None:
-            return inputs[0] * (1.0 / inputs[1])
-        if SMALLEST <= abs(numbers[1]) <= 1 / SMALLEST:
-            return inputs[0] * (1.0 / numbers[1])
+    by_number = node.op == "div" and node.shape and not inputs[1].shape and inputs[0].shape
+    if by_number and not exact and _has_reciprocal(builder.nodes, inputs[1].index):
+        return inputs[0] * (1.0 / (inputs[1] if numbers[1] is None else numbers[1]))
     return None
+
+
+def _has_reciprocal(nodes: Sequence[Node], i: int) -> bool:
+    """Whether a number's reciprocal has a full mantissa: a root's has, for it is far from both ends of float32."""
+    node = nodes[i]
+    if node.op == "constant":
+        return SMALLEST <= abs(float(node.attributes[0])) <= 1 / SMALLEST
+    if node.op == "add":  # a root and a small number, that it be not 0
+        return any(nodes[s].op == "sqrt" for s in node.inputs) and any(nodes[s].op == "constant" for s in node.inputs)
+    return node.op in ("sqrt", "size")
 
 
 def _rewrite_in_steps(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:

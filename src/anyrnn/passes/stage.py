@@ -63,12 +63,15 @@ class Stager(Levels):
         """Cheap arithmetic straight from memory, and truth values, are never stored for a later stage. Neither is what a few
         cheap ops make of one value and of what stands in memory for long: the value is stored, once for all that is made of it.
         """
-        if i not in self._from_memory:
-            self._from_memory[i] = self.ops_from_memory(i)
-        return self._from_memory[i] <= AGAIN_OPS
+        return self.ops_from_memory(i) <= AGAIN_OPS
 
     def ops_from_memory(self, i: int) -> int:
         """How many cheap ops make a value of what stands in memory or can be stored in its place; many where none do."""
+        if i not in self._from_memory:
+            self._from_memory[i] = self._count_ops(i)
+        return self._from_memory[i]
+
+    def _count_ops(self, i: int) -> int:
         node = self.nodes[i]
         if node.row.boolean or node.op == "fill":
             return 0

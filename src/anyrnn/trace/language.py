@@ -371,7 +371,9 @@ def minimum(a: Any, b: Any) -> Symbol:
 
 
 def where(test: Any, a: Any, b: Any) -> Symbol:
-    """a where the test holds, else b: `where(u > 0, u, exp(u) - 1)`, feature by feature. No gradient goes through the test."""
+    """a where the test holds, else b: `where(u > 0, u, exp(minimum(u, 0)) - 1)`, feature by feature. No gradient goes through the
+    test. What is not chosen has a gradient of 0 times its derivative, which has to be finite too: `minimum` keeps it so.
+    """
     return apply("where", test, a, b)
 
 
@@ -385,6 +387,10 @@ def clip_gradient(a: Any, low: Any, high: Any) -> Symbol:
     with the same bounds are one, which clips the sum of what reads either.
     """
     made = apply("clip_gradient", a, low, high)
+    least, most = (made.builder.nodes[i] for i in made.builder.nodes[made.index].inputs[1:])
+    if least.op == most.op == "constant" and not least.attributes[0] <= most.attributes[0]:
+        bounds = f"{least.attributes[0]:g}, {most.attributes[0]:g}"
+        raise CellError(made.builder.located(f"clip_gradient: no gradient is in [{bounds}]"))
     value = made.builder.symbol(made.builder.nodes[made.index].inputs[0])
     if made.shape != value.shape:
         message = f"clip_gradient: its bounds have more features than {value.label}, whose gradient they bound"
