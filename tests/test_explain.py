@@ -90,13 +90,20 @@ def test_text() -> None:
 
 
 def test_why_no_kernels_run() -> None:
-    told = explain(anyrnn.torch.GRUCell(3, 5, dtype=torch.bfloat16), torch.zeros(2, 3, dtype=torch.bfloat16))
+    told = explain(anyrnn.torch.GRUCell(3, 5, backend="reference"), torch.zeros(2, 3))
     assert told.backend == "reference"
-    assert told.why_not_native == "dtype torch.bfloat16 has no kernels (float32 and float64 have)"
+    assert told.why_not_native == "backend='reference' was asked for"
     assert str(told) == (
-        "GRUCell(3, 5), 1 step of 2 samples, torch.bfloat16\n"
-        "  backend   reference: the interpreter on torch, because dtype torch.bfloat16 has no kernels (float32 and float64 have)"
+        "GRUCell(3, 5, backend='reference'), 1 step of 2 samples, float32\n"
+        "  backend   reference: the interpreter on torch, because backend='reference' was asked for"
     )
+
+
+def test_16_bits_are_computed_in_float32() -> None:
+    layer = anyrnn.torch.GRUCell(3, 5, dtype=torch.bfloat16)
+    told = explain(layer, torch.zeros(2, 3, dtype=torch.bfloat16))
+    assert told.call == "GRUCell(3, 5), 1 step of 2 samples, float32 for torch.bfloat16"
+    assert (told.backend, told.why_not_native) == ("llvm", None) == (layer.backend_name, layer.why_not_native)
 
 
 def test_samples_of_different_lengths() -> None:

@@ -61,6 +61,7 @@ class Seen:
     """that the call may run, each with the network that it runs: inference, or training and backward, or all three; none where
     no sample has a step"""
     dtype: str
+    """that is computed in"""
     steps: int
     rows: int
     counts: tuple[int, ...] | None
@@ -83,6 +84,8 @@ class Seen:
     """whether calls like it are run by cuDNN"""
     faster: str = ""
     """what would make a device's kernels faster"""
+    widened: str = ""
+    """the dtype of what is given, if it is another"""
 
     @property
     def total(self) -> int:
@@ -213,7 +216,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
-    told = f"{seen.layer}, {steps}, {seen.dtype}"
+    told = f"{seen.layer}, {steps}, {seen.dtype}" + f" for {seen.widened}" * bool(seen.widened)
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     if seen.launches:

@@ -221,6 +221,16 @@ def test_a_dtype_without_kernels_that_was_never_called(kind: str) -> None:
     assert torch.equal(compiled(x)[0], layer(x)[0])
 
 
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_an_export_of_any_number_of_samples_in_16_bits(backend: str) -> None:
+    layer = anyrnn.torch.Recurrent("gru", D, H, dtype=torch.bfloat16, backend=backend).eval()
+    rows = torch.export.Dim("rows", min=2, max=64)
+    with torch.no_grad():
+        program = torch.export.export(layer, (draw(T, N, D).bfloat16(),), dynamic_shapes=({1: rows},))
+        x = draw(T, N + 2, D).bfloat16()
+        assert torch.equal(program.module()(x)[0], layer(x)[0])
+
+
 def test_options_and_all_states() -> None:
     """With options that are networks in parts, random choices and learned states too."""
     shape = {"num_layers": 2, "bidirectional": True, "merge": "sum", "residual": True, "learned_state": True, "zoneout": 0.3}

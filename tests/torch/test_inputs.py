@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -212,6 +213,43 @@ def test_inputs_are_left_as_they_are() -> None:
     solve(layer, x, state)
     layer(x, state)
     assert all(torch.equal(a, b) for a, b in zip(before, (x, *state), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_16_bits_of_many_steps(kind: str, dtype: torch.dtype) -> None:
+    """Gradients are sums over all steps: in bfloat16 a sum stops at 256 of what is added."""
+    ours, theirs = (getattr(module, kind)(D, H, bidirectional=True, dtype=dtype) for module in (anyrnn.torch, torch.nn))
+    exact = getattr(torch.nn, kind)(D, H, bidirectional=True, dtype=torch.float64)
+    theirs.load_state_dict(ours.state_dict())
+    exact.load_state_dict(ours.state_dict())
+    x, errors = draw(300, N, D).to(dtype), []
+    y_exact = exact(x.double())[0]
+    y_exact.sum().backward()
+    for layer in (ours, theirs):
+        y, _ = layer(x)
+        y.double().sum().backward()
+        assert y.dtype == dtype
+        assert {p.grad.dtype for p in layer.parameters()} == {dtype}
+        pairs = [(y, y_exact), *((p.grad, e.grad) for p, e in zip(layer.parameters(), exact.parameters(), strict=True))]
+        errors.append([float((a.detach().double() - b.detach()).norm() / b.detach().norm()) for a, b in pairs])
+    assert max(errors[0]) < 2 * torch.finfo(dtype).eps
+    assert all(a < 2 * b for a, b in zip(*errors, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("call", [{}, {"lengths": [T] * (N - 1) + [2], "padding": 0.5}, {"return_states": "all", "mask": MASK}])
+def test_16_bits_are_float32_between_its_tensors_and_results(dtype: torch.dtype, call: dict[str, Any]) -> None:
+    layer = anyrnn.torch.Recurrent("lstm", D, H, num_layers=2, bidirectional=True, dtype=dtype)
+    wide = copy.deepcopy(layer).float()
+    x, states = draw(T, N, D).to(dtype), tuple(draw(4, N, H).to(dtype) for _ in range(2))
+    found, expected = layer(x, states, **call), wide(x.float(), tuple(s.float() for s in states), **call)
+    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        assert torch.equal(one, other.to(dtype))
+    for results in (found, expected):
+        torch.autograd.backward([t.float().sum() for t in tree_leaves(results)])
+    for p, q in zip(layer.parameters(), wide.parameters(), strict=True):
+        assert torch.equal(p.grad, q.grad.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

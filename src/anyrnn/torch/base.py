@@ -51,6 +51,8 @@ DERIVED = (
     "_earlier",
 )
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
+WIDE = torch.float32
+"""What is computed in on the CPU where the parameters have 16 bits."""
 MOST_LIKENESSES = 16
 """How often a module remembers anew what its parameters are like, which takes longer than looking at each. Usually once; where
 they change with every call, it stops.
@@ -343,7 +345,7 @@ class RecurrentBase(Layer, torch.nn.Module):
     @property
     def why_not_native(self) -> str | None:
         """Why calls run no native kernels, as the parameters are now; None where they do."""
-        return self._why_not_native(self._like)
+        return None if self._is_widened(self._like) else self._why_not_native(self._like)
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""
@@ -364,6 +366,12 @@ class RecurrentBase(Layer, torch.nn.Module):
         if not tensor.is_cpu:
             return f"device {tensor.device} has no kernels (cpu and cuda have)"
         return self._no_kernels[dtype]
+
+    def _is_widened(self, tensor: Tensor) -> bool:
+        """Whether calls are computed in another dtype than that of their tensors."""
+        if self.backend != "auto" or tensor.dtype not in interpreted.COUNTED or not tensor.is_cpu:
+            return False
+        return self._no_kernels[WIDE] is None
 
     def _on_triton(self, tensor: Tensor) -> bool:
         """Whether Triton's kernels are those for a call."""
@@ -547,6 +555,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """One call of the operators, or of the interpreter in their place."""
+        if self._is_widened(inputs[0]):
+            return self._call_widened(number, inputs, first, sources, seed, packing, scatter)
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._thaw()  # an optimiser may follow
@@ -559,6 +569,26 @@ class RecurrentBase(Layer, torch.nn.Module):
         self._check_fallback(reason, *inputs, *first, *sources)
         output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
         return output if scatter is None else scatter.put(output), last
+
+    def _call_widened(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        first: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        seed: Tensor | None,
+        packing: Packing | None,
+        scatter: Scatter | None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """A call of 16 bits, by the kernels of float32. Gradients of all steps are summed in it too: in bfloat16 a sum stops at
+        256 of what is added.
+        """
+        dtype = inputs[0].dtype
+        interpreted.check_counters(self.network, dtype)
+        x, begin, weights = ([t.to(WIDE) for t in tensors] for tensors in (inputs, first, sources))
+        output, last = autograd.call_network(number, x, begin, weights, seed, packing, False, 0)
+        output = output.to(dtype)
+        return output if scatter is None else scatter.put(output), [state.to(dtype) for state in last]
 
     def _is_step(self, *tensors: Tensor) -> bool:
         """Whether autograd is to keep tensors, and to give them, without sides of steps and units."""

@@ -63,7 +63,7 @@ def _stop(
 ) -> None:
     """In the place of `_run`."""
     x, network = inputs[0], mode.with_all_states if all_states else mode.network
-    reason = module._why_not_native(x)
+    reason = None if module._is_widened(x) else module._why_not_native(x)
     if reason is None:
         reason = _transform()
     else:
@@ -101,10 +101,12 @@ def _seen(
     counts: tuple[int, ...] | None = None,
     batch: str = "",
 ) -> Seen:
+    widened = "" if reason or not module._is_widened(torch.empty(0, dtype=dtype)) else str(dtype)
     return Seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
-        dtype=DTYPES.get(dtype, str(dtype)),
+        dtype="float32" if widened else DTYPES.get(dtype, str(dtype)),
+        widened=widened,
         steps=steps,
         rows=rows,
         counts=counts,

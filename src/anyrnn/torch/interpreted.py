@@ -27,7 +27,7 @@ def interpreted(
     """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    _check_counters(network, x)
+    check_counters(network, x.dtype)
     per_unit, units = len(network.sources), len(network.units)
     rows = rows_of(x, packing)
     first = first or initial_states(network, x, rows)
@@ -44,13 +44,13 @@ def interpreted(
         return output, *[torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
 
 
-def _check_counters(network: Network, like: Tensor) -> None:
+def check_counters(network: Network, dtype: torch.dtype) -> None:
     """Raises: UnsupportedError where a state would stop counting, since adding 1 to a large number gives the same number."""
-    limit = COUNTED.get(like.dtype)
+    limit = COUNTED.get(dtype)
     state = next((state for state, end in network.graph.counters.items() if limit and end > limit), None)
     if state is not None:
         name = network.graph.name
-        raise UnsupportedError(f"cell {name!r}: state {state!r} counts steps, in {like.dtype} to {limit} only; use torch.float32")
+        raise UnsupportedError(f"cell {name!r}: state {state!r} counts steps, in {dtype} to {limit} only; use torch.float32")
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:

@@ -36,8 +36,9 @@ class Recurrent(RecurrentBase):
         bidirectional: a second set of parameters reads the sequence backwards; outputs are concatenated.
         backend: `llvm` (native kernels, CPU, float32 and float64), `triton` (kernels on CUDA devices, also in float16 and
             bfloat16), `reference` (the interpreter on torch), or `auto`: the kernels of the device that the parameters are on, or
-            on a CUDA device cuDNN where it computes the same and is measured to be quicker, else the interpreter. A call that an
-            explicit one cannot run raises UnsupportedError, but derivatives of derivatives, forward mode and vmap are the
+            on a CUDA device cuDNN where it computes the same and is measured to be quicker, else the interpreter. Float16 and
+            bfloat16 on a CPU are computed in float32 then, between a call's tensors and its results. A call that an explicit
+            one cannot run raises UnsupportedError, but derivatives of derivatives, forward mode and vmap are the
             interpreter's whatever is asked for. `explain` says which runs a call and why. On CUDA devices products of
             float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too.
         memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are

@@ -160,12 +160,12 @@ def rows_before(counts: Sequence[int] | None, steps: int) -> list[int]:
 
 def first_of(array: Any, rows: int) -> Any:
     """Its first rows: the array itself where there are no others."""
-    return array if len(array) == rows else array[:rows]
+    return array if array.shape[0] == rows else array[:rows]  # `len` would fix the size that an export leaves open
 
 
 def with_others(xp: Any, some: Any, before: Any) -> Any:
     """The new values of the first samples; the others, which do not have this step, keep what they had before."""
-    return some if len(some) == len(before) else xp.concatenate([some, before[len(some) :]])
+    return some if some.shape[0] == before.shape[0] else xp.concatenate([some, before[some.shape[0] :]])
 
 
 def run_order(steps: int, direction: int) -> list[int]:
