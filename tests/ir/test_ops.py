@@ -109,6 +109,10 @@ def test_values_whose_gradients_are_not_their_own() -> None:
     found, *others = TABLE["clip_gradient"].derivative(g, clipped, *operands)
     assert others == [None, None]
     np.testing.assert_array_equal(evaluate(builder, leaves, found.index), [[-0.5, -0.5, 0.0, 0.25, 0.25, np.nan]])
+    crossed = apply("clip_gradient", x, 1.0, -1.0)
+    operands = [builder.symbol(i) for i in builder.nodes[crossed.index].inputs]
+    found, *_ = TABLE["clip_gradient"].derivative(g, crossed, *operands)
+    np.testing.assert_array_equal(evaluate(builder, leaves, found.index), cotangent.clip(1.0, -1.0))
 
 
 def test_the_derivative_of_a_normalisation() -> None:

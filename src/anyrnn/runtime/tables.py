@@ -83,10 +83,9 @@ class _Steps:
 
     def __call__(self, x: Array, *further: Array) -> Array:
         check_classes(self._who, x, self._classes)
+        classes = x.astype(np.intp, copy=False)
         for table, place in self._looked_up:
-            table.take(
-                x.astype(np.intp, copy=False), 0, out=place, mode="clip"
-            )  # which is quicker than "raise"; all have been looked at
+            table.take(classes, 0, out=place, mode="clip")  # which is quicker than "raise"; all have been looked at
         for place, value in zip(self._further, further, strict=True):
             place[...] = value
         return self.stream.next()

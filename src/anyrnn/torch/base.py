@@ -27,7 +27,7 @@ from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, interpreted, packed_weights, plain
 from anyrnn.torch.arguments import Arguments, is_autocast, is_cast
-from anyrnn.torch.calls import DTYPES, Call, handle
+from anyrnn.torch.calls import DTYPES, WIDE, Call, handle
 from anyrnn.torch.explained import seen
 from anyrnn.torch.phase import Phase
 from anyrnn.torch.repeated import IS_NESTED, Earlier
@@ -51,8 +51,6 @@ DERIVED = (
     "_earlier",
 )
 """Attributes of a module that `_derive` sets, and that copies and pickles leave out."""
-WIDE = torch.float32
-"""What is computed in on the CPU where the parameters have 16 bits."""
 MOST_LIKENESSES = 16
 """How often a module remembers anew what its parameters are like, which takes longer than looking at each. Usually once; where
 they change with every call, it stops.
@@ -345,7 +343,7 @@ class RecurrentBase(Layer, torch.nn.Module):
     @property
     def why_not_native(self) -> str | None:
         """Why calls run no native kernels, as the parameters are now; None where they do."""
-        return None if self._is_widened(self._like) else self._why_not_native(self._like)
+        return self._why_interpreted(self._like)
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""
@@ -366,6 +364,10 @@ class RecurrentBase(Layer, torch.nn.Module):
         if not tensor.is_cpu:
             return f"device {tensor.device} has no kernels (cpu and cuda have)"
         return self._no_kernels[dtype]
+
+    def _why_interpreted(self, tensor: Tensor) -> str | None:
+        """Why no kernels run calls of such tensors, not in another dtype either."""
+        return None if self._is_widened(tensor) else self._why_not_native(tensor)
 
     def _is_widened(self, tensor: Tensor) -> bool:
         """Whether calls are computed in another dtype than that of their tensors."""
@@ -555,8 +557,6 @@ class RecurrentBase(Layer, torch.nn.Module):
         scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """One call of the operators, or of the interpreter in their place."""
-        if self._is_widened(inputs[0]):
-            return self._call_widened(number, inputs, first, sources, seed, packing, scatter)
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._thaw()  # an optimiser may follow
@@ -566,29 +566,16 @@ class RecurrentBase(Layer, torch.nn.Module):
                 inputs, first = [t.squeeze(0) for t in inputs], [t.squeeze(0) for t in first]
             given = (inputs, first, sources, seed, packing, plain_sources, self._frozen, scatter, of_step)
             return autograd.call_network(number, *given)
-        self._check_fallback(reason, *inputs, *first, *sources)
-        output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
-        return output if scatter is None else scatter.put(output), last
-
-    def _call_widened(
-        self,
-        number: int,
-        inputs: Sequence[Tensor],
-        first: Sequence[Tensor],
-        sources: Sequence[Tensor],
-        seed: Tensor | None,
-        packing: Packing | None,
-        scatter: Scatter | None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """A call of 16 bits, by the kernels of float32. Gradients of all steps are summed in it too: in bfloat16 a sum stops at
-        256 of what is added.
-        """
         dtype = inputs[0].dtype
-        interpreted.check_counters(self.network, dtype)
-        x, begin, weights = ([t.to(WIDE) for t in tensors] for tensors in (inputs, first, sources))
-        output, last = autograd.call_network(number, x, begin, weights, seed, packing, False, 0)
-        output = output.to(dtype)
-        return output if scatter is None else scatter.put(output), [state.to(dtype) for state in last]
+        if self._is_widened(inputs[0]):  # gradients of all steps too, whose sums in bfloat16 stop at 256 of what is added
+            interpreted.check_counters(self.network, dtype)
+            inputs, first, sources = ([t.to(WIDE) for t in tensors] for tensors in (inputs, first, sources))
+            wide, states = autograd.call_network(number, inputs, first, sources, seed, packing, False, 0)
+            output, *last = (t.to(dtype) for t in (wide, *states))
+        else:
+            self._check_fallback(reason, *inputs, *first, *sources)
+            output, *last = interpreted.interpreted(number, inputs, first, sources, seed, packing)
+        return output if scatter is None else scatter.put(output), last
 
     def _is_step(self, *tensors: Tensor) -> bool:
         """Whether autograd is to keep tensors, and to give them, without sides of steps and units."""

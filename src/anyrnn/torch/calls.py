@@ -22,6 +22,8 @@ from anyrnn.torch import plain
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+WIDE = torch.float32
+"""What calls in 16 bits are computed in on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
-from anyrnn.torch.calls import CALLS, DTYPES
+from anyrnn.torch.calls import CALLS, DTYPES, WIDE
 from anyrnn.torch.repeated import Earlier
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def seen(module: RecurrentBase, given: Sequence[Any], call: dict[str, Any]) -> S
     except Stopped as stopped:
         return stopped.seen
     weight = next(module.parameters(), torch.empty(0))
-    return _seen(module, {}, weight.dtype, module.why_not_native)
+    return _seen(module, {}, weight, module.why_not_native)
 
 
 def _sources(module: RecurrentBase, mode: Mode, seed: Tensor | None, input: Tensor) -> tuple[list[Tensor], bool]:
@@ -63,7 +63,7 @@ def _stop(
 ) -> None:
     """In the place of `_run`."""
     x, network = inputs[0], mode.with_all_states if all_states else mode.network
-    reason = None if module._is_widened(x) else module._why_not_native(x)
+    reason = module._why_interpreted(x)
     if reason is None:
         reason = _transform()
     else:
@@ -74,13 +74,13 @@ def _stop(
     calls = [CALLS[number] for number in mode.numbers[all_states, ends is not None and packing is None]]
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
-        seen = _seen(module, programs, x.dtype, reason, len(packing.counts), packing.rows, packing.counts, told)
+        seen = _seen(module, programs, x, reason, len(packing.counts), packing.rows, packing.counts, told)
         raise Stopped(gpu.launched(seen, network, calls, x, packing) if on_device else seen)
     steps, rows = x.shape[:2]
     told = ""
     if mode is not module._mode:  # that of held states, whose last input marks the steps that are there
         told = f"states are held at {int((inputs[-1] == 0).sum())} of {steps * rows} steps, which are not there"
-    seen = _seen(module, programs, x.dtype, reason, steps, rows, None, told)
+    seen = _seen(module, programs, x, reason, steps, rows, None, told)
     raise Stopped(gpu.launched(seen, network, calls, x, packing) if on_device else seen)
 
 
@@ -94,19 +94,19 @@ def _transform() -> str | None:
 def _seen(
     module: RecurrentBase,
     programs: dict[str, Any],
-    dtype: torch.dtype,
+    like: Tensor,
     reason: str | None,
     steps: int = 0,
     rows: int = 0,
     counts: tuple[int, ...] | None = None,
     batch: str = "",
 ) -> Seen:
-    widened = "" if reason or not module._is_widened(torch.empty(0, dtype=dtype)) else str(dtype)
+    widened = reason is None and module._is_widened(like)
     return Seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
-        dtype="float32" if widened else DTYPES.get(dtype, str(dtype)),
-        widened=widened,
+        dtype=DTYPES[WIDE] if widened else DTYPES.get(like.dtype, str(like.dtype)),
+        widened=str(like.dtype) if widened else "",
         steps=steps,
         rows=rows,
         counts=counts,

@@ -18,7 +18,7 @@ from anyrnn.torch.calls import CALLS, Tensors, rows_of
 from anyrnn.torch.namespace import NAMESPACE
 
 COUNTED = {torch.bfloat16: 2**8, torch.float16: 2**11}
-"""How far a number can be counted in the dtypes in which that is soon."""
+"""How far a number can be counted in 16 bits."""
 
 
 def interpreted(
