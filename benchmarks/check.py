@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 # of the largest magnitude in an array: for results, for gradients
-ALLOWED = {torch.float32: (1e-4, 1e-3), torch.float64: (1e-10, 1e-9)}
+ALLOWED = {torch.float32: (1e-4, 1e-3), torch.float64: (1e-10, 1e-9), torch.bfloat16: (2e-2, 4e-2)}
 
 
 TURNED = 0.05

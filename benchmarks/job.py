@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from anyrnn import cells
+from anyrnn import UnsupportedError, cells
 from anyrnn.ir.graph import Node, reachable
 from anyrnn.torch import Recurrent
+from anyrnn.torch.calls import WIDE
 from benchmarks.suite import Row
 
 NOTHING = ("norm", "stop_gradient", "clip_gradient")
@@ -31,7 +32,7 @@ class Job:
     def __init__(self, row: Row, dtype: torch.dtype, threads: int) -> None:
         torch.manual_seed(0)
         self.row, self.dtype, self.threads = row, dtype, threads
-        self.module = self.make_module("llvm")
+        self.module = self.make_module("auto" if dtype.itemsize < WIDE.itemsize else "llvm")  # numbers of 16 bits are widened
         self.network = self.module.network
         x = torch.randn(row.steps, row.samples, row.features, dtype=dtype)
         lengths = _lengths(row)
@@ -46,10 +47,13 @@ class Job:
         self.d_output = torch.randn(graded, dtype=dtype)
 
     def make_module(self, backend: str) -> Recurrent:
-        """anyrnn's module; explicit about the backend, so that nothing else runs in its place."""
+        """anyrnn's module. Raises: UnsupportedError where the interpreter would run in the place of kernels."""
         row = self.row
         make = partial(Recurrent, bidirectional=row.bidirectional, backend=backend, dtype=self.dtype)
-        return make(row.cell, row.features, row.hidden, row.layers, **other_sizes(row.cell, row.hidden))
+        module = make(row.cell, row.features, row.hidden, row.layers, **other_sizes(row.cell, row.hidden))
+        if module.why_not_native is not None and backend != "reference":
+            raise UnsupportedError(module.why_not_native)
+        return module
 
     def in_double_precision(self) -> Job:
         """The same numbers."""

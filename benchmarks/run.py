@@ -20,7 +20,7 @@ from benchmarks.suite import TORCH_CELLS, Row
 from benchmarks.systems import System
 
 References = Callable[[Result, Job], Mapping[str, Reference]]
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from anyrnn import Recurrent, runtime
+from anyrnn import Recurrent, UnsupportedError, runtime
+from anyrnn.torch.calls import WIDE
 from benchmarks.job import Job, other_sizes
 from benchmarks.suite import STREAMS
 
@@ -103,6 +104,8 @@ class StreamSystem:
     """A network at run time, without torch, called step after step."""
 
     def __init__(self, job: Job) -> None:
+        if job.dtype.itemsize < WIDE.itemsize:
+            raise UnsupportedError("networks at run time are NumPy's, which has no numbers of 16 bits")
         row, dtype = job.row, job.data.numpy().dtype
         sizes: dict[str, Any] = {**other_sizes(row.cell, row.hidden)}
         layer = Recurrent(row.cell, row.features, row.hidden, row.layers, backend="llvm", dtype=dtype, **sizes)

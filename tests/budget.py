@@ -22,6 +22,11 @@ MOVED = 10.0
 three roundings of what a result is of.
 """
 
+ROUNDED, TURNED = 0.5, 1e-4
+"""Of products of bfloat16: how far from products of rounded numbers in float64, as part of what rounding changes and of the
+norm: a number next to the middle of two others may be rounded to either.
+"""
+
 RELATIVE = {
     "llvm float64 against the reference backend": 1e-12,
     "reference backend against torch autograd, float64": 1e-12,

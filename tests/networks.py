@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from anyrnn import cells
 from anyrnn._memory import aligned
 from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.target import machine
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network, check_sizes
@@ -24,6 +26,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]
 """By name: `output`, `last c l0`, and the gradients `d x`, `d first c l0`, `d weight_ih_l0`."""
 
+NO_PAIRS = pytest.mark.skipif(not machine().has_pairs, reason="the processor has no products of pairs (AVX512-BF16)")
 GAIN = 0.5
 """Of what a cell says a parameter begins with. With gains of one, layer-normalised networks magnify every rounding."""
 NAN_BYTE = 0xFF
@@ -294,7 +297,7 @@ def _unstacked(states: Sequence[Array]) -> list[list[Array]]:
 
 def on_llvm(
     p: Problem, dtype: Any = np.float64, training: bool = True, padding: int = 0, without: Sequence[str] = (),
-    cotangent_steps: tuple[int, int] | None = None,
+    cotangent_steps: tuple[int, int] | None = None, rounds: bool = False,
 ) -> Results:  # fmt: skip
     """Forward and, when training, every gradient, by the llvm backend, in memory that reads as NaN before.
 
@@ -302,8 +305,9 @@ def on_llvm(
         padding: how many numbers, rows and steps lie around the caller's arrays.
         without: what is not given or not asked for, of `d_output`, `d_last`, `first`, `last`, `d_inputs`, `d_first`, `d_sources`.
         cotangent_steps: the steps of d_output that are looked at; what the others hold is NaN.
+        rounds: float32 numbers are rounded to bfloat16 for products.
     """
-    network, name = p.network, np.dtype(dtype).name
+    network, name = p.network, llvm.IN_PAIRS if rounds else np.dtype(dtype).name
     around, extent = Around(dtype, padding), llvm.Extent(p.steps, p.rows)
     absent = (None,) * len(network.graph.states)
     x = [around.of(a) for a in p.inputs]

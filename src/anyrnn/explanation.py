@@ -86,6 +86,14 @@ class Seen:
     """what would make a device's kernels faster"""
     widened: str = ""
     """the dtype of what is given, if it is another"""
+    rounds: bool = False
+    """whether products are of numbers rounded to bfloat16"""
+
+    @property
+    def native_dtype(self) -> str:
+        """What the native backend calls it."""
+        found: str = backends.native().IN_PAIRS if self.rounds else self.dtype
+        return found
 
     @property
     def total(self) -> int:
@@ -216,7 +224,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
-    told = f"{seen.layer}, {steps}, {seen.dtype}" + f" for {seen.widened}" * bool(seen.widened)
+    told = f"{seen.layer}, {steps}, {seen.dtype}{' with products of bfloat16' * seen.rounds}" + f" for {seen.widened}" * bool(
+        seen.widened
+    )
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     if seen.launches:
@@ -227,7 +237,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:
-        kept = backends.native().kept_by_parts(seen.programs["training"], seen.dtype, seen.total, seen.rows, seen.memory_budget)
+        kept = backends.native().kept_by_parts(
+            seen.programs["training"], seen.native_dtype, seen.total, seen.rows, seen.memory_budget
+        )
     return Explanation(told, "llvm", None, passes, kept, seen.interpreter, seen.beside, seen.batch)
 
 
@@ -236,7 +248,7 @@ def _pass(seen: Seen, program: str, network: Network) -> Pass:
     extent = native.Extent(seen.steps, seen.rows, seen.counts)
     budgets = native.shares(network.parts, seen.memory_budget if program != "inference" else None)
     parts = list(zip(network.parts, budgets, strict=True))
-    ways = [native.way(part, program, seen.dtype, extent, budget) for part, budget in parts]
+    ways = [native.way(part, program, seen.native_dtype, extent, budget) for part, budget in parts]
     threads, columns = max(w.threads for w in ways), {c for w in ways for c in w.columns}
     split = None
     if threads > 1:

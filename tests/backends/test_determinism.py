@@ -12,7 +12,7 @@ import torch
 
 from anyrnn.backends.llvm import extent, pools, run, split, target
 from tests.budget import assert_relative
-from tests.networks import Problem, Results, fitting, on_llvm
+from tests.networks import NO_PAIRS, Problem, Results, fitting, on_llvm
 from tests.zoo import EVERY as CELLS
 
 
@@ -30,8 +30,8 @@ def assert_same_bits(found: Results, expected: Results, what: str) -> None:
         assert not different, f"{what}: {name} has {different} of {value.size} numbers with other bits"
 
 
-def solve(p: Problem) -> Results:
-    return on_llvm(p, np.float32)
+def solve(p: Problem, rounds: bool = False) -> Results:
+    return on_llvm(p, np.float32, rounds=rounds)
 
 
 # (6, 80, ...) gives each of three threads its samples; (6, 2, ...) gives them columns; the others fit no number of threads
@@ -50,6 +50,20 @@ def test_any_number_of_threads_gives_the_same_bits(cell: str, sizes: tuple[int, 
         assert_same_bits(solve(p), expected, f"{threads} threads")
         assert_same_bits(solve(p), expected, f"{threads} threads, again")
         assert_same_bits(on_llvm(p, np.float32, padding=1), expected, f"{threads} threads, rows apart")
+
+
+@NO_PAIRS
+@pytest.mark.parametrize("sizes", [(6, 80, 33, 24), (4, 1, 1, 1), (6, 2, 33, 150), (3, 13, 5, 300)], ids=str)
+@pytest.mark.parametrize("cell", ["gru", "lstm_heads", "rnn_tanh"])
+def test_products_of_pairs_give_the_same_bits(cell: str, sizes: tuple[int, ...]) -> None:
+    p = fitting(cell, *sizes, 2, True)
+    torch.set_num_threads(1)
+    expected = solve(p, rounds=True)
+    assert not np.array_equal(expected["output"], solve(p)["output"])
+    for threads in (2, 3, 4):
+        torch.set_num_threads(threads)
+        assert_same_bits(solve(p, rounds=True), expected, f"{threads} threads")
+        assert_same_bits(on_llvm(p, np.float32, padding=1, rounds=True), expected, f"{threads} threads, rows apart")
 
 
 def test_both_ways_of_splitting_are_among_them() -> None:

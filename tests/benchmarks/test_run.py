@@ -50,10 +50,13 @@ def test_layers_and_directions(mode: Mode, settings: Settings) -> None:
     assert (result.status, set(result.timings)) == ("ok", {"anyrnn", "torch"})
 
 
-@pytest.mark.slow
-def test_double_precision(settings: Settings) -> None:
-    result = run_row(Row("gru_before", 5, 3, 4, 6, "training"), replace(settings, dtype="float64"))
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.slow), "bfloat16"])
+def test_other_dtypes(dtype: str, settings: Settings) -> None:
+    result = run_row(Row("gru", 5, 3, 4, 6, "training"), replace(settings, dtype=dtype))
     assert (result.status, result.reason) == ("ok", "")
+    assert {"anyrnn", "torch"} <= set(result.timings)
+    streamed = run_row(Row("gru", 1, 1, 4, 6, "streaming"), replace(settings, dtype=dtype))
+    assert streamed.status == ("ok" if dtype == "float64" else "declined")
 
 
 def test_a_row_without_peers_is_checked_against_the_interpreter(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +28,17 @@ KINDS: dict[str, tuple[Make, Make]] = {
     "gru": (anyrnn.torch.GRU, torch.nn.GRU),
 }
 """Ours and torch's."""
+
+
+@contextmanager
+def products_of_bfloat16() -> Iterator[None]:
+    """Products of float32 may be of numbers rounded to bfloat16 meanwhile."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def pair(kind: str, *arguments: Any, seed: int = 0, **options: Any) -> tuple[Any, Any]:

@@ -34,7 +34,7 @@ def arguments(name: str, keep: bool, ragged: bool) -> list[Any]:
     packing = segments(np.arange(T)[:, None] < np.array([4, 2, 1])).packing if ragged else None
     given = x if packing is None else torch.randn(len(packing.sample), D)
     sources = [s.detach() for s in layer._sources(mode, seed, x)[0]]
-    return [[given], [], sources, seed, *operators.as_arguments(packing), mode.numbers[False, False][0], keep]
+    return [[given], [], sources, seed, *operators.as_arguments(packing), mode.number, keep]
 
 
 @pytest.mark.parametrize("ragged", [False, True])

@@ -17,7 +17,9 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import anyrnn
 import anyrnn.torch
+from anyrnn.backends.llvm import target
 from anyrnn.errors import UnsupportedError
+from tests.networks import NO_PAIRS
 
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "rnn": lambda: nn.RNN(3, 5, 2, nonlinearity="relu", bias=False),
@@ -176,14 +178,23 @@ class OfUser(nn.LSTM):
 
 
 def test_what_stays_is_told() -> None:
-    model = nn.ModuleDict({"own": OfUser(3, 5), "brief": nn.GRU(3, 5, dtype=torch.bfloat16), "usual": nn.GRU(3, 5)})
+    model = nn.ModuleDict({"own": OfUser(3, 5), "brief": nn.GRU(3, 5, dtype=torch.float16), "usual": nn.GRU(3, 5)})
     with pytest.warns(UserWarning, match="swap has left") as caught:
         anyrnn.torch.swap(model)
     (warning,) = caught
     assert warning.filename == __file__
-    half = "brief (dtype torch.bfloat16 has no kernels (float32 and float64 have))"
+    half = "brief (dtype torch.float16 has no kernels (float32 and float64 have))"
     assert str(warning.message) == f"swap has left torch's modules: own (OfUser is a class of its own), {half}"
     assert [type(m).__module__.partition(".")[0] for m in model.values()] == [__name__.partition(".")[0], "torch", "anyrnn"]
+
+
+@pytest.mark.parametrize("worth_it", [False, pytest.param(True, marks=NO_PAIRS)])
+def test_layers_of_bfloat16(worth_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "PAIRS", {target.machine().cpu} if worth_it else set())
+    model = nn.ModuleDict({"layer": nn.GRU(3, 5, dtype=torch.bfloat16), "cell": nn.GRUCell(3, 5, dtype=torch.bfloat16)})
+    with pytest.warns(UserWarning, match="cell .dtype torch.bfloat16 has no kernels"):
+        anyrnn.torch.swap(model)
+    assert [type(m).__module__.partition(".")[0] for m in model.values()] == ["anyrnn" if worth_it else "torch", "torch"]
 
 
 def test_options_that_torch_has_not() -> None:

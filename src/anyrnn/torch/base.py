@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from torch.nn.utils import parametrize
 
 from anyrnn import backends, cells
+from anyrnn.backends import bfloat16
 from anyrnn.backends.cudnn import run as cudnn
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.triton import run as triton
@@ -29,6 +30,7 @@ from anyrnn.torch import autograd, interpreted, packed_weights, plain
 from anyrnn.torch.arguments import Arguments, is_autocast, is_cast
 from anyrnn.torch.calls import DTYPES, WIDE, Call, handle
 from anyrnn.torch.explained import seen
+from anyrnn.torch.kept import Lasting, as_parameter
 from anyrnn.torch.phase import Phase
 from anyrnn.torch.repeated import IS_NESTED, Earlier
 from anyrnn.torch.rows import Scatter
@@ -85,6 +87,16 @@ def put(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
                 setattr(module, name, torch.as_tensor(value, dtype=parameter.dtype, device=parameter.device))
 
 
+class Which(NamedTuple):
+    """Of the calls of a network: whether steps give all states, whether the last call gives outputs of ends alone, and whether
+    products may be of numbers rounded to bfloat16.
+    """
+
+    all_states: bool
+    ends: bool
+    rounds: bool
+
+
 @dataclass(frozen=True)
 class Mode:
     """What calls run that train, or those that do not."""
@@ -94,18 +106,19 @@ class Mode:
     """the same, whose steps give all states"""
     draws: bool
     """whether there are random choices"""
-    numbers: dict[tuple[bool, bool], list[int]]
-    """of the calls that the network is, one after the other: by whether steps give all states, and whether the last call gives
-    outputs of ends alone; they hold in this process only"""
+    numbers: dict[Which, list[int]]
+    """of the calls that the network is, one after the other; they hold in this process only"""
     phase: Phase | None
     """what makes that which steps read beside parameters as they are"""
+    widened: Lasting[list[Tensor]]
+    """parameters of 16 bits as kernels read them, by the layer of the call"""
     source_names: list[str]
     source_shapes: list[tuple[int, ...]]
 
     @property
     def number(self) -> int:
-        """Of its usual call, the first of several."""
-        return self.numbers[False, False][0]
+        """Of its usual call, the first of several, with products of numbers as they are."""
+        return self.numbers[Which(all_states=False, ends=False, rounds=False)][0]
 
 
 def _generator() -> np.random.Generator:
@@ -123,6 +136,10 @@ def _new_seed(device: torch.device) -> Tensor:
     the device, so that they are others whenever it is replayed.
     """
     return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device if _is_captured(device) else "cpu")
+
+
+def _widened(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [as_parameter(t.to(WIDE)) for t in tensors]
 
 
 def _weight_mask(*what: int) -> Tensor:
@@ -177,7 +194,7 @@ class RecurrentBase(Layer, torch.nn.Module):
     @property
     def _like(self) -> Tensor:
         """What tells dtype and device: a parameter, or in the place of one."""
-        registered = next(chain(self.parameters(), self.buffers()), None)
+        registered = next(itertools.chain(self.parameters(), self.buffers()), None)
         return getattr(self, self._parameter_names[0][0]) if registered is None else registered
 
     @property
@@ -230,6 +247,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """Let go of what is kept of the parameters."""
         packed_weights.forget(self.parameters())
         for mode in (*self._modes.values(), *self._held_modes.values()):
+            mode.widened.forget()
             if mode.phase is not None:
                 mode.phase.forget()
 
@@ -257,7 +275,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         # made now, since torch.compile cannot make a cached property
         _ = network.state_sizes, network.output_size, network.first_names, network.is_one_call, network.graph.counters
         phase = Phase(network) if network.plan.phase.computed else None
-        return Mode(network, with_all_states, draws, self._handles(network, with_all_states), phase, names, shapes)
+        return Mode(network, with_all_states, draws, self._handles(network, with_all_states), phase, Lasting(), names, shapes)
 
     @property
     def _mode(self) -> Mode:
@@ -273,17 +291,16 @@ class RecurrentBase(Layer, torch.nn.Module):
             self._held_modes[self.training] = mode
         return mode
 
-    def _handles(self, network: Network, with_all_states: Network) -> dict[tuple[bool, bool], list[int]]:
+    def _handles(self, network: Network, with_all_states: Network) -> dict[Which, list[int]]:
         """See `Mode.numbers`."""
         found = {}
-        for all_states, net in enumerate((network, with_all_states)):
-            budgets = llvm.shares(net.parts, self.memory_budget)
-            for ends in (False, True):
-                last = [*[False] * (len(net.parts) - 1), ends]
-                given = zip(net.parts, last, budgets, strict=True)
-                backend = "triton" if self.backend == "triton" else "auto"
-                calls = [Call(part, self.batch_first, of_ends, budget, backend) for part, of_ends, budget in given]
-                found[bool(all_states), ends] = [handle(call) for call in calls]
+        backend = "triton" if self.backend == "triton" else "auto"
+        for which in itertools.starmap(Which, itertools.product((False, True), repeat=3)):
+            parts = (with_all_states if which.all_states else network).parts
+            budgets, last = llvm.shares(parts, self.memory_budget), [*[False] * (len(parts) - 1), which.ends]
+            given = zip(parts, last, budgets, strict=True)
+            calls = [Call(part, self.batch_first, ends, budget, backend, which.rounds) for part, ends, budget in given]
+            found[which] = [handle(call) for call in calls]
         return found
 
     def _networks(self, dropout: float) -> Networks:
@@ -374,6 +391,12 @@ class RecurrentBase(Layer, torch.nn.Module):
         if self.backend != "auto" or tensor.dtype not in interpreted.COUNTED or not tensor.is_cpu:
             return False
         return self._no_kernels[WIDE] is None
+
+    def _may_round(self, tensor: Tensor) -> bool:
+        """Whether products of a call of such tensors may be of numbers rounded to bfloat16."""
+        if tensor.dtype is torch.bfloat16:
+            return self._is_widened(tensor)
+        return tensor.dtype is torch.float32 and tensor.is_cpu and self.backend in ("auto", "llvm") and bfloat16.allowed()
 
     def _on_triton(self, tensor: Tensor) -> bool:
         """Whether Triton's kernels are those for a call."""
@@ -524,17 +547,18 @@ class RecurrentBase(Layer, torch.nn.Module):
         """The output and the last or all states, of sequences or of packed rows. `ends`: what takes from an output what is wanted
         of it, if that is not all. With a `scatter` the output is all rows of the caller.
         """
-        network, numbers = mode.network, mode.numbers[all_states, ends is not None and packing is None]
+        network, numbers = mode.network, self._numbers(mode, inputs[0], all_states, ends is not None and packing is None)
         rest = (seed, packing, plain_sources)
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
-            output, found = self._call(numbers[0], inputs, first, sources, *rest, scatter)
+            output, found = self._call(mode, 0, numbers[0], inputs, first, sources, *rest, scatter)
             return ends(output) if ends and packing is not None else output, found[wanted]
         x, *further = inputs
         found_last, units, per_layer = [], network.directions, network.directions * len(network.sources)
         for layer, number in enumerate(numbers):
             begin = [state[layer * units : (layer + 1) * units] for state in first]
-            y, last = self._call(number, [x, *further], begin, sources[layer * per_layer : (layer + 1) * per_layer], *rest)
+            of_layer = sources[layer * per_layer : (layer + 1) * per_layer]
+            y, last = self._call(mode, layer, number, [x, *further], begin, of_layer, *rest)
             adds = network.residual and layer
             if ends and layer == network.layers - 1:
                 y, adds = ends(y) if packing is not None else y, adds and network.adds_ends
@@ -545,8 +569,14 @@ class RecurrentBase(Layer, torch.nn.Module):
         x = x if scatter is None else scatter.put(x)
         return x, [torch.cat(of_state) for of_state in zip(*found_last, strict=True)]
 
+    def _numbers(self, mode: Mode, x: Tensor, all_states: bool, ends: bool) -> list[int]:
+        """Of the calls of an input like `x`."""
+        return mode.numbers[Which(all_states, ends, self._may_round(x))]
+
     def _call(
         self,
+        mode: Mode,
+        layer: int,
         number: int,
         inputs: Sequence[Tensor],
         first: Sequence[Tensor],
@@ -569,8 +599,11 @@ class RecurrentBase(Layer, torch.nn.Module):
         dtype = inputs[0].dtype
         if self._is_widened(inputs[0]):  # gradients of all steps too, whose sums in bfloat16 stop at 256 of what is added
             interpreted.check_counters(self.network, dtype)
-            inputs, first, sources = ([t.to(WIDE) for t in tensors] for tensors in (inputs, first, sources))
-            wide, states = autograd.call_network(number, inputs, first, sources, seed, packing, False, 0)
+            kept = mode.widened.get(layer, sources, self._frozen, _widened) if plain_sources else None
+            sources = [t.to(WIDE) for t in sources] if kept is None else kept
+            inputs, first = [t.to(WIDE) for t in inputs], [t.to(WIDE) for t in first]
+            rest = (kept is not None, 0 if kept is None else self._frozen)
+            wide, states = autograd.call_network(number, inputs, first, sources, seed, packing, *rest)
             output, *last = (t.to(dtype) for t in (wide, *states))
         else:
             self._check_fallback(reason, *inputs, *first, *sources)

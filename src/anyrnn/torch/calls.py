@@ -38,10 +38,17 @@ class Call:
     """Bytes that a training call may keep."""
     backend: str = "auto"
     """`triton` where it was asked for; else the device says."""
+    rounds: bool = False
+    """Products of float32 may be of numbers rounded to bfloat16, on a CPU that gains by it."""
 
     def on_triton(self, like: Tensor) -> bool:
         """Whether Triton's kernels run calls with such tensors."""
         return self.backend == "triton" or not like.is_cpu
+
+    def native_dtype(self, dtype: torch.dtype) -> str:
+        """What the llvm backend calls a call with such tensors."""
+        rounds = self.rounds and dtype is WIDE and llvm.multiplies_pairs()
+        return llvm.IN_PAIRS if rounds else DTYPES[dtype]
 
     @cached_property
     def width(self) -> int:
@@ -96,7 +103,11 @@ class Call:
 
     def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
         """What a training call keeps, if not everything."""
-        return None if self.budget is None else llvm.windows(self.network, DTYPES[x.dtype], extent_of(x, packing), self.budget)
+        return (
+            None
+            if self.budget is None
+            else llvm.windows(self.network, self.native_dtype(x.dtype), extent_of(x, packing), self.budget)
+        )
 
     def randomness(self, seed: Tensor | None, packing: Packing | None) -> Randomness | None:
         """`seed` is a tensor of one int64, where numbers are drawn."""
@@ -129,7 +140,7 @@ def handle(call: Call) -> int:
     if call not in HANDLES:
         network = call.network
         of_network = (network.sizes, network.layers, network.ways, network.hypers, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend}"
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend} {call.rounds}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number

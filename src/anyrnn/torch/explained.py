@@ -12,6 +12,7 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
+from anyrnn.backends.llvm import run as llvm
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
@@ -71,7 +72,7 @@ def _stop(
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
     on_device = reason is None and module._on_triton(x)
-    calls = [CALLS[number] for number in mode.numbers[all_states, ends is not None and packing is None]]
+    calls = [CALLS[number] for number in module._numbers(mode, x, all_states, ends is not None and packing is None)]
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
         seen = _seen(module, programs, x, reason, len(packing.counts), packing.rows, packing.counts, told)
@@ -102,10 +103,13 @@ def _seen(
     batch: str = "",
 ) -> Seen:
     widened = reason is None and module._is_widened(like)
+    dtype = WIDE if widened else like.dtype
+    runs_here = reason is None and not module._on_triton(like)
     return Seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
-        dtype=DTYPES[WIDE] if widened else DTYPES.get(like.dtype, str(like.dtype)),
+        dtype=DTYPES.get(dtype, str(dtype)),
+        rounds=runs_here and module._may_round(like) and dtype is WIDE and llvm.multiplies_pairs(),
         widened=str(like.dtype) if widened else "",
         steps=steps,
         rows=rows,

@@ -102,7 +102,7 @@ def run_forward(
     reserve = None
     if keep:
         total = x.size(0) * rows if packing is None else x.size(0)
-        reserve = new_reserve(llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget))
+        reserve = new_reserve(llvm.kept_bytes(network, call.native_dtype(x.dtype), total, rows, call.budget))
         addresses.append(reserve.data_ptr())
     key = forward_key(number, keep, frozen, x, packing, scatter, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
@@ -111,7 +111,7 @@ def run_forward(
     if pool is None:
         shape = CallShape(
             which="training" if keep else "inference",
-            dtype=DTYPES[x.dtype],
+            dtype=call.native_dtype(x.dtype),
             extent=extent_of(x, packing),
             inputs=tuple([strides_of(t) for t in inputs]),
             output=strides_of(output),
@@ -204,7 +204,7 @@ def repeat(number: int, keep: bool, frozen: int, x: Tensor, first: Tensors, of_s
     output = in_rows(rows, call.width) if of_step or call.ends else of_sequence(steps, rows, call.width, call.batch_first)
     ahead = () if of_step else (call.units,)
     states = tuple([in_rows(*ahead, rows, size) for size in call.state_sizes])
-    bytes = llvm.kept_bytes(call.network, DTYPES[x.dtype], steps * rows, rows, call.budget) if keep else 0
+    bytes = llvm.kept_bytes(call.network, call.native_dtype(x.dtype), steps * rows, rows, call.budget) if keep else 0
     return Repeat(number, pool, output, states, bytes)
 
 
@@ -254,7 +254,7 @@ def run_backward(
             d_output = scatter.taken(d_output)
         return gpu.run_backward(inputs, first, sources, seed, packing, reserve, d_output, d_last, number, wanted)
     rows = rows_of(x, packing)
-    total, dtype = x.size(0) * rows if packing is None else x.size(0), DTYPES.get(x.dtype)
+    total, dtype = x.size(0) * rows if packing is None else x.size(0), call.native_dtype(x.dtype) if x.dtype in DTYPES else None
     bytes = -1 if dtype is None else llvm.kept_bytes(network, dtype, total, rows, call.budget)
     check_kept(call, inputs, sources, reserve, bytes)
     states = len(call.state_sizes)
@@ -287,7 +287,7 @@ def run_backward(
         of_output, *of_ends = [None if none else strides_of(next(of_given)) for none in absent]
         shape = CallShape(
             which="backward",
-            dtype=DTYPES[x.dtype],
+            dtype=call.native_dtype(x.dtype),
             extent=extent,
             inputs=tuple([strides_of(t) for t in inputs]),
             output=of_output,

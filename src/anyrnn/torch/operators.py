@@ -13,7 +13,7 @@ from torch import Tensor
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
-from anyrnn.torch.calls import CALLS, DTYPES, Tensors
+from anyrnn.torch.calls import CALLS, Tensors
 from anyrnn.torch.kernels import run_backward, run_forward
 from anyrnn.torch.memory import new_sequence, new_sequences
 
@@ -118,7 +118,7 @@ def _fake_forward(
     if keep and call.on_triton(x):
         bytes = gpu.kept_bytes(call, x.dtype, x.shape[0] if counts is None else len(counts), total, rows)
     elif keep:
-        bytes = llvm.kept_bytes(network, DTYPES[x.dtype], total, rows, call.budget)
+        bytes = llvm.kept_bytes(network, call.native_dtype(x.dtype), total, rows, call.budget)
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     last += [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]
     return output, last, x.new_empty(bytes, dtype=torch.uint8)

@@ -1,71 +1,28 @@
 """The parameter phase of a module: what its steps read that is no parameter, but made of them or of hyper-parameters.
 
-Where nobody differentiates it, what is made is kept for the calls to come: it holds while the parameters have the same numbers.
-Torch does not count every change (`p.data`, fused optimisers), so the numbers are looked at.
+Where nobody differentiates it, what is made is kept for the calls to come, see `kept`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from anyrnn._memory import same_bytes
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Arrays, Interpreter, evaluation_order
 from anyrnn.ir.ops import RANDOM
 from anyrnn.ir.philox import Chances
 from anyrnn.sequence.network import Network
 from anyrnn.torch import interpreted
+from anyrnn.torch.kept import Lasting, as_parameter
 from anyrnn.torch.namespace import NAMESPACE
-from anyrnn.torch.packed_weights import VERSION
 from anyrnn.torch.plain import is_plain
 
 Unit = tuple[int, int]
 Place = tuple[Unit, torch.dtype, torch.device]
 Made = dict[str, Tensor]
-
-
-@dataclass
-class Kept:
-    """What was made for one unit, and of what."""
-
-    made: Made
-    copies: list[Tensor]
-    """of the parameters"""
-    promise: int
-    """under which the numbers were looked at last (see `freeze`), of these parameters with these versions:"""
-    seen: list[tuple[Tensor, int]]
-
-    def holds(self, parameters: Sequence[Tensor], promise: int) -> bool:
-        """Whether these would give the same."""
-        seen = _seen(parameters, promise)
-        if promise and promise == self.promise and all(p is q and v == w for (p, v), (q, w) in zip(seen, self.seen, strict=True)):
-            return True
-        if not all(map(_same_bits, parameters, self.copies)):
-            return False
-        self.promise, self.seen = promise, seen
-        return True
-
-
-def _seen(parameters: Sequence[Tensor], promise: int) -> list[tuple[Tensor, int]]:
-    """With their versions; none without a promise, so that parameters that are replaced are not kept."""
-    return [(p, VERSION(p)) for p in parameters] if promise else []
-
-
-def _has_bits(parameter: Tensor) -> bool:
-    """Whether its numbers can be looked at, and torch counts changes of it."""
-    if parameter.is_nested or parameter.is_inference():
-        return False
-    return parameter.is_cpu and parameter.dtype in (torch.float32, torch.float64) and parameter.is_contiguous()
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Of numbers that have bits."""
-    alike = one.shape == other.shape and one.dtype is other.dtype
-    return alike and same_bytes(one.data_ptr(), other.data_ptr(), other.nbytes)
 
 
 def _finish(like: Tensor) -> None:
@@ -94,7 +51,7 @@ class Phase:
                 changing.add(i)
         self._once, self._each_time = [i for i in order if i not in changing], [i for i in order if i in changing]
         self._constants: dict[Place, Arrays] = {}
-        self._kept: dict[Place, Kept] = {}
+        self._kept = Lasting[Made]()
 
     def __reduce__(self) -> tuple[type[Phase], tuple[Network]]:
         """A copy keeps nothing: what is kept is of the parameters that were copied. (Modules make theirs anew, but torch copies
@@ -105,7 +62,7 @@ class Phase:
     def forget(self) -> None:
         """Let go of all that is kept, and of the parameters."""
         self._constants.clear()
-        self._kept.clear()
+        self._kept.forget()
 
     def make(
         self, unit: Unit, parameters: Mapping[str, Tensor], like: Tensor, chances: Chances | None, *, keep: bool = False
@@ -141,18 +98,12 @@ class Phase:
         parameters are looked at once.
         """
         given, place = [parameters[name] for name in self.reads], (unit, like.dtype, like.device)
-        if self.draws or (torch.is_grad_enabled() and any(p.requires_grad for p in given)):
-            self._kept.pop(place, None)  # training changes the parameters
+        if self.draws or not is_plain(*given):
             return None
-        if not (is_plain(*given) and all(map(_has_bits, given))):
-            return None
-        kept = self._kept.get(place)
-        if kept is None or not kept.holds(given, promise):
-            seen = _seen(given, promise)  # before the copies, of which all is made: another thread may write to the parameters
-            with torch.inference_mode(False), torch.no_grad():
-                copies = [p.detach().clone() for p in given]
-                made = self.make(unit, dict(zip(self.reads, copies, strict=True)), like, None, keep=True)
-                made = {name: torch.nn.Parameter(t.detach().contiguous(), requires_grad=False) for name, t in made.items()}
+
+        def make(copies: list[Tensor]) -> Made:
+            made = self.make(unit, dict(zip(self.reads, copies, strict=True)), like, None, keep=True)
             _finish(like)
-            kept = self._kept[place] = Kept(made, copies, promise, seen)
-        return kept.made
+            return {name: as_parameter(t) for name, t in made.items()}
+
+        return self._kept.get(place, given, promise, make)

@@ -40,7 +40,10 @@ class Recurrent(RecurrentBase):
             bfloat16 on a CPU are computed in float32 then, between a call's tensors and its results. A call that an explicit
             one cannot run raises UnsupportedError, but derivatives of derivatives, forward mode and vmap are the
             interpreter's whatever is asked for. `explain` says which runs a call and why. On CUDA devices products of
-            float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too.
+            float32 are made in TF32 if `torch.set_float32_matmul_precision("high")` allows it, by cuDNN too. On CPUs that
+            gain by it (AMD Zen 4) products are of numbers rounded to bfloat16, added in float32, in layers of bfloat16, and in
+            those of float32 under autocast to bfloat16 or where `"medium"`, or `torch.backends.mkldnn.matmul.fp32_precision`,
+            allows it; `torch.compile` does not notice when the latter changes.
         memory_budget: bytes that a call of kernels may keep for its backward pass. The states before parts of the sequence are
             kept instead of what does not fit, which the backward pass computes again: on a CPU about a third more time, the
             same bits. Features count in multiples of four vectors there (64 float32 with AVX-512, 32 with AVX2), and a part is

@@ -13,8 +13,10 @@ from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch.autograd import forward_ad
 
 from anyrnn._memory import ALIGNMENT
+from anyrnn.backends import bfloat16
+from anyrnn.backends.llvm import run as llvm
 from anyrnn.torch import autograd, kernels, plain, taped
-from anyrnn.torch.calls import Tensors
+from anyrnn.torch.calls import WIDE, Tensors
 
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
@@ -34,8 +36,12 @@ class Repeated:
     """A call of samples that have all steps, with an input, maybe first states, and no other argument."""
 
     mode: Mode
+    rounds: bool
+    """whether products are of numbers rounded to bfloat16"""
+    asks: Callable[[], bool] | None
+    """tells whether they would be now, where that may have changed"""
     like: Callable[..., bool]
-    """whether input, first states and sources are what they were, in all but their numbers"""
+    """whether input, first states and sources are what they were, in all but their numbers; and whether autocast is on"""
     batch_first: bool
     fixed: Sequence[Tensor | None] | None
     """the sources that are no parameters, in the places of all, where these follow from no parameter"""
@@ -53,6 +59,7 @@ class Repeated:
             or plain.is_transformed()
             or count_dispatch_modes()
             or module.backend == "reference"
+            or (self.asks is not None and self.asks() is not self.rounds)
         ):
             return None
         first = () if hx is None else hx if type(hx) is tuple and hx else (hx,)
@@ -119,7 +126,7 @@ def _remembered(
     module: RecurrentBase, mode: Mode, grad: bool, input: Tensor, first: Tensors, sources: Tensors, of_step: bool
 ) -> Repeated | None:
     """The call, if one like it needs no look: kernels ran it as one call, on tensors as they are."""
-    number = mode.number
+    number, *_ = module._numbers(mode, input, all_states=False, ends=False)
     tensors = (input, *first, *sources)
     network = mode.network
     fits = not mode.draws and network.is_one_call and network.merge != "separate" and not network.learned_state
@@ -148,7 +155,20 @@ def _remembered(
         made = {w.name for w in network.plan.phase.computed}
         names = network.sources * len(network.units)
         fixed = [source if name in made else None for name, source in zip(names, sources, strict=True)]
-    return Repeated(mode, like, module.batch_first, fixed, frozenset(itertools.chain(*module._parameter_names)), run)
+    asks: Callable[[], bool] | None = None
+    if input.dtype is WIDE and input.is_cpu and llvm.multiplies_pairs():
+        # guards tell whether autocast is on, and not to which dtype
+        asks = bfloat16.allowed if torch.is_autocast_enabled("cpu") else bfloat16.is_set
+    return Repeated(
+        mode,
+        module._may_round(input),
+        asks,
+        like,
+        module.batch_first,
+        fixed,
+        frozenset(itertools.chain(*module._parameter_names)),
+        run,
+    )
 
 
 class TrainingRepeat:

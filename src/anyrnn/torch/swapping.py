@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from anyrnn.backends.llvm import run as llvm
 from anyrnn.errors import UnsupportedError
 from anyrnn.torch import standard
 from anyrnn.torch.base import RecurrentBase
@@ -39,7 +41,8 @@ def swap(model: M) -> M | nn.Module:
     The model is changed in place. Parameters, buffers and hooks are the same objects as before, so optimisers go on, and so are
     parametrisations, pruning and weight norm. What stays as it is, is named in a warning: modules of classes derived from
     torch's, compiled ones, those with a `forward` or other attributes of their own that ours would not heed, and those on a
-    device or of a dtype that has no kernels yet (so move a model before). What a model keeps of a module elsewhere, in a list or
+    device or of a dtype that has no kernels yet (so move a model before); layers of bfloat16 are exchanged on processors that
+    multiply pairs of such numbers in the time of one product of float32. What a model keeps of a module elsewhere, in a list or
     a closure, is still torch's. Cells are exchanged too: a step takes about as long as torch's; one of a tanh
     network that is trained takes longer.
 
@@ -126,6 +129,9 @@ def _why_not(name: str, module: nn.Module) -> str | None:
     parameter = next(module.parameters(), None)
     if parameter is None or (parameter.is_meta and parameter.dtype in DTYPES):
         return None
+    pairs = parameter.dtype is torch.bfloat16 and ours._is_widened(parameter) and llvm.multiplies_pairs()
+    if pairs and not _is_cell(module):
+        return None  # products take half the time of float32's; single steps are nothing but conversions
     return ours._why_not_native(parameter)
 
 

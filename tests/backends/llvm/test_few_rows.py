@@ -11,7 +11,7 @@ import pytest
 from anyrnn import cells
 from anyrnn.backends.llvm import few_rows, products, run, target, tiles, unit
 from anyrnn.passes.compile import plan
-from tests.networks import Results, fitting, on_llvm
+from tests.networks import NO_PAIRS, Results, fitting, on_llvm
 
 # of 330 features five blocks are whole, of 200 three: some are left behind two at once, and then the next operand's come
 SIZES = [(3, 1, 330, 200), (3, 2, 200, 330), (2, 3, 129, 330), (1, 2, 330, 260), (5, 1, 40, 640), (2, 11, 40, 330)]
@@ -32,15 +32,16 @@ def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
 
 
-def solve(cell: str, dtype: type) -> list[Results]:
+def solve(cell: str, dtype: type | None) -> list[Results]:
     forget()
-    return [on_llvm(fitting(cell, *sizes), dtype) for sizes in SIZES]
+    how = {"dtype": np.float32, "rounds": True} if dtype is None else {"dtype": dtype}
+    return [on_llvm(fitting(cell, *sizes), **how) for sizes in SIZES]
 
 
 @pytest.mark.usefixtures("quick_compile")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, pytest.param(None, id="pairs", marks=NO_PAIRS)])
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in ("lstm_heads", "nas") else ()) for c in CELLS])
-def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type | None, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as without:
         for module in (products, tiles):
             without.setattr(module, "pays", lambda machine, kind: False)

@@ -107,7 +107,7 @@ def test_torch_checks_the_backward_operator(cell: str) -> None:
     layer = anyrnn.torch.Recurrent(cell, 2, 3, backend="triton")
     mode, x = layer._modes[True], torch.randn(2, 2, 2)
     given = [[x], [], [s.detach() for s in layer._sources(mode, None, x)[0]], None, *operators.as_arguments(None)]
-    number = mode.numbers[False, False][0]
+    number = mode.number
     output, last, reserve = torch.ops.anyrnn.forward(*given, number, True)
     backward = [*given, reserve, torch.randn_like(output), [None] * len(last), number, [True, True, True]]
     torch.library.opcheck(torch.ops.anyrnn.backward.default, backward, test_utils=("test_schema", "test_faketensor"))

@@ -122,7 +122,7 @@ def test_what_is_told() -> None:
     layer.memory_budget = int(0.75 * anyrnn.explain(layer, x).kept_bytes)
     told = str(anyrnn.explain(layer, x))
     assert "of the steps are computed again" in told
-    call = CALLS[layer._mode.numbers[False, False][0]]
+    call = CALLS[layer._mode.number]
     windows = memory.windows_of(call.network, x.dtype, memory.Extent(STEPS, ROWS), call.budget)
     assert windows is not None
     assert f"{windows.share_again(STEPS):.0%} of the steps" in told

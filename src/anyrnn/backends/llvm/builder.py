@@ -254,6 +254,8 @@ class Function:
         return self.binary("sub", a, _like(a, b), name)
 
     def mul(self, a: Value, b: int | Value, name: str = "i") -> Value:
+        if isinstance(b, int) and a.isdigit():  # a constant too, which then stays a part of instructions
+            return Value(str(int(a) * b), a.type)
         return self.binary("mul", a, _like(a, b), name)
 
     def minimum(self, a: Value, b: int | Value, name: str = "least") -> Value:
@@ -299,6 +301,8 @@ class Function:
 
     def ceil_div(self, a: Value, b: int | Value, name: str = "v") -> Value:
         """The quotient of an integer that is not negative, rounded up."""
+        if b == 1:
+            return a
         divisor = i64(b)
         less = self.sub(divisor, 1) if isinstance(b, Value) else b - 1
         return self.binary("sdiv", self.add(a, less), divisor, name)
@@ -400,4 +404,4 @@ def _like(a: Value, b: int | Value) -> Value:
 def _natural(type: str) -> int:
     """The alignment that every address of such elements has."""
     element = element_of(type)
-    return {"float": 4, "double": 8, "ptr": 8, "i64": 8, "i32": 4, "i8": 1, "i1": 1}[element]
+    return {"float": 4, "double": 8, "ptr": 8, "i64": 8, "i32": 4, "bfloat": 2, "i8": 1, "i1": 1}[element]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import NULL, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.factors import load_weights, no_weights, packed_steps, paired, steps_of, times_zeros
 from anyrnn.backends.llvm.heads import pack_blocks
 from anyrnn.backends.llvm.lanes import first_lanes, lanes_left, load_lanes
-from anyrnn.backends.llvm.shapes import OF_ZEROS
 
 HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
@@ -39,7 +39,7 @@ class Copies:
         ptr prints)`.
 
         Packs a weight for the products that give `size` features from `depth` features; `k bytes` is the distance in the pack
-        from one k to the next. A transposed weight has its rows along k.
+        from one k to the next, or from one pair to the next. A transposed weight has its rows along k.
         """
         name = "pack_transposed" if transposed else "pack_matrix"
         checks = self.keeps and not transposed  # a transposed weight is always packed anew
@@ -62,12 +62,11 @@ class Copies:
             rows_at = b.at(matrix, b.mul(first, depth), e.type, "rows_at")
             numbers = b.mul(b.minimum(b.sub(size, first), features), depth, "numbers")
             found = self._unless_packed(b, rows_at, numbers, group.index, prints, pack_it, packed)
-        target = b.at(pack, b.mul(b.mul(group.index, b.add(depth, OF_ZEROS)), k_bytes), "i8", "target")
+        target = b.at(pack, b.mul(b.mul(group.index, packed_steps(b, e, depth)), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
         if transposed:
-            self._pack_rows(
-                b, target, b.at(matrix, first, e.type, "source"), row_bytes, b.sub(size, first), depth, k_bytes, width
-            )
+            source = b.at(matrix, first, e.type, "source")
+            self._pack_rows(b, target, source, row_bytes, b.sub(size, first), depth, k_bytes, width)
         else:
             column = b.loop("column", 0, width)
             feature = b.add(first, b.mul(column.index, e.lanes), "feature")
@@ -158,13 +157,20 @@ class Copies:
     ) -> None:
         """Some vectors of each row of a matrix, which has `left` features there."""
         e = self.element
-        k = b.loop("k", 0, depth)
-        line, to = b.at(source, b.mul(k.index, row_bytes), "i8", "line"), b.at(target, b.mul(k.index, k_bytes), "i8", "to")
+        k = b.loop("k", 0, steps_of(b, e, depth))
+        row = b.mul(k.index, e.together, "row")
+        line, to = b.at(source, b.mul(row, row_bytes), "i8", "line"), b.at(target, b.mul(k.index, k_bytes), "i8", "to")
         column = b.loop("column", 0, width)
         feature = b.mul(column.index, e.lanes, "feature")
         here = b.at(line, feature, e.type, "here")
         b.prefetch(b.at(here, b.mul(row_bytes, ROWS_AHEAD), "i8", "ahead"))
-        value = load_lanes(b, e, here, lanes_left(b, b.sub(left, feature), e.lanes), "weights")
+        lanes = lanes_left(b, b.sub(left, feature), e.lanes)
+        value = load_lanes(b, e, here, lanes, "weights")
+        if e.pairs:
+            has_second = b.compare("slt", b.add(row, 1), depth, "has_second")
+            second = b.at(here, b.select(has_second, row_bytes, i64(0)), "i8", "second")
+            second = b.select(has_second, load_lanes(b, e, second, lanes, "second"), const(e.vector, 0.0), "second")
+            value = paired(b, e, value, second)
         b.store(value, b.at(to, b.mul(column.index, e.panel_row), "i8"), e.panel_row)
         b.end(column)
         b.end(k)
@@ -174,25 +180,37 @@ class Copies:
         product with zeros.
         """
         e = self.element
-        zero = const(e.vector, 0.0)
-        whole = b.mul(b.binary("sdiv", depth, i64(e.lanes)), e.lanes, "whole")
-        square = b.loop("square", 0, whole, e.lanes, [("of_zeros", zero)])
+        zero, none = const(e.vector, 0.0), no_weights(e)
+        features = e.lanes * e.together
+        whole = b.mul(b.binary("sdiv", depth, i64(features)), features, "whole")
+        square = b.loop("square", 0, whole, features, [("of_zeros", zero)])
         (of_zeros,) = square.values
-        loaded = [b.load(e.vector, b.at(row, square.index, e.type), "weights") for row in rows]
-        to = b.at(target, b.mul(square.index, k_bytes), "i8", "to")
+        loaded = [load_weights(b, e, b.at(row, square.index, e.type)) for row in rows]
+        to = b.at(target, b.mul(steps_of(b, e, square.index), k_bytes), "i8", "to")
         for number, value in enumerate(transposed_square(b, loaded)):
-            value = b.select(mask, value, zero)
-            of_zeros = b.fma(value, zero, of_zeros, "of_zeros")
+            value = b.select(mask, value, none)
+            of_zeros = times_zeros(b, e, value, of_zeros)
             b.store(value, b.at(to, b.mul(k_bytes, number), "i8"), e.panel_row)
-        k = b.loop("k", whole, depth, 1, [("of_zeros", b.end(square, [of_zeros])[0])])
+        k = b.loop("k", whole, depth, e.together, [("of_zeros", b.end(square, [of_zeros])[0])])
+        value = self._column(b, rows, k.index)
+        if e.pairs:
+            second = b.minimum(b.add(k.index, 1), b.sub(depth, 1), "second")
+            is_there = b.compare("ne", second, k.index, "is_there")
+            value = paired(b, e, value, b.select(is_there, self._column(b, rows, second), zero))
+        value = b.select(mask, value, none)
+        b.store(value, b.at(target, b.mul(steps_of(b, e, k.index), k_bytes), "i8"), e.panel_row)
+        (of_zeros,) = b.end(k, [times_zeros(b, e, value, k.values[0])])
+        of_zeros = paired(b, e, of_zeros, zero) if e.pairs else of_zeros
+        b.store(of_zeros, b.at(target, b.mul(steps_of(b, e, depth), k_bytes), "i8"), e.panel_row)
+
+    def _column(self, b: Function, rows: list[Value], k: Value) -> Value:
+        """A vector of the number at k of each row."""
+        e = self.element
         value = Value("poison", e.vector)
         for lane, row in enumerate(rows):
-            one = b.load(e.type, b.at(row, k.index, e.type), "weight")
+            one = b.load(e.type, b.at(row, k, e.type), "weight")
             value = b.value(e.vector, f"insertelement {value.typed}, {one.typed}, i64 {lane}", "weights")
-        value = b.select(mask, value, zero)
-        b.store(value, b.at(target, b.mul(k.index, k_bytes), "i8"), e.panel_row)
-        (of_zeros,) = b.end(k, [b.fma(value, zero, k.values[0], "of_zeros")])
-        b.store(of_zeros, b.at(target, b.mul(depth, k_bytes), "i8"), e.panel_row)
+        return value
 
     def add_bias(self) -> str:
         """`void(ptr pack, ptr bias, i64 size, i64 panels, i64 first)`: pack = bias, or += bias unless `first`; zero beyond

@@ -77,7 +77,8 @@ class Driver:
         self.module = Module(fused=machine.fused)
         self.zeros = frozenset(state for state, value in state_values.items() if not value)
         """the states that begin as zeros where the caller does not give them"""
-        shaper = Shaper(program, machine, frozenset() if program.reverse else self.zeros, squares=not program.reverse)
+        standing = () if element.pairs else ("rows",) if program.reverse else ("rows", "squares")
+        shaper = Shaper(program, machine, frozenset() if program.reverse else self.zeros, standing)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from anyrnn.backends.llvm.block import first_of, last_of, step_at
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, TRUE, Value, const, i64
 from anyrnn.backends.llvm.copies import Copies
+from anyrnn.backends.llvm.factors import packed_steps
 from anyrnn.backends.llvm.gradients import GradientSums
-from anyrnn.backends.llvm.shapes import OF_ZEROS, TILE_VECTORS, BiasPack, MatrixPack
+from anyrnn.backends.llvm.shapes import TILE_VECTORS, BiasPack, MatrixPack
 from anyrnn.backends.llvm.thread_code import ThreadCode
 from anyrnn.passes.plan import Program
 
@@ -61,7 +62,8 @@ class Ends:
         address, size, depth = thread.pack(pack.name), thread.size(pack.size), thread.size(pack.depth)
         panel_row = thread.element.panel_row
         k_bytes = len(pack.weights) * pack.width * panel_row
-        prints = b.at(address, b.mul(b.mul(groups, b.add(depth, OF_ZEROS)), k_bytes), "i8", "prints")
+        of_group = packed_steps(b, thread.element, depth)
+        prints = b.at(address, b.mul(b.mul(groups, of_group), k_bytes), "i8", "prints")
         for k, (weight, transposed) in enumerate(pack.weights):
             target = b.at(address, k * pack.width * panel_row, "i8", "pack_at")
             if pack.heads > 1:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.factors import Factors, add_product, weight_at
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
-from anyrnn.backends.llvm.tile_kinds import BLOCK_FEATURES, FeatureBlock, StripSums, SumPlace, TileKind, is_packed, operand_word
+from anyrnn.backends.llvm.tile_kinds import FeatureBlock, StripSums, SumPlace, TileKind, is_packed, operand_word
 
 FEW_ROWS = 3
 """With more there is too little room for the sums of two blocks, or too much to multiply for reading to matter."""
@@ -36,12 +37,12 @@ def function_name(kind: TileKind) -> str:
     return f"{kind.name}_of_few_rows"
 
 
-def blocks_apart(b: Function, kind: TileKind, operand: Value, feature: Value, left: Value) -> Value:
+def blocks_apart(b: Function, e: Element, kind: TileKind, operand: Value, feature: Value, left: Value) -> Value:
     """How many blocks apart the two are that are multiplied at once from a feature of an operand's entry on, so that twice
     as many are done; 0 for none. `left`: blocks that are to be done, of all operands.
     """
     features = b.sub(operand_word(b, operand, "depth"), feature)
-    whole = b.minimum(b.binary("sdiv", features, i64(BLOCK_FEATURES)), left, "whole")
+    whole = b.minimum(b.binary("sdiv", features, i64(e.block)), left, "whole")
     apart = b.minimum(b.binary("sdiv", whole, i64(2)), MOST_APART, "half")
     can = b.compare("sgt", apart, i64(0), "two_blocks")
     if kind.stands == "squares":
@@ -62,6 +63,7 @@ class FewRows:
         b = self.b = module.function(function_name(kind), [("ptr readonly", "operand"), *words, *tables])
         operand, feature, number, apart, row, rows, sums, starts = b.arguments
         vectors = MOST_APART * FEW_ROWS * kind.count * kind.width
+        self.factors = Factors(b, element, 2 * FEW_ROWS, element.block)
         self.waiting = b.value(PTR, f"alloca [{vectors} x {element.vector}], align {element.panel_row}", "waiting")
         block = FeatureBlock.at(b, element, kind, operand, feature, row)
         self._rows(block, StripSums(b, element, kind, sums, starts, row).places(number), apart, rows)
@@ -114,30 +116,32 @@ class FewRows:
         multiplication, which takes fewer instructions than to load them once, and over so many a processor looks ahead.
         """
         b, e, count = self.b, self.e, self.kind.count * self.kind.width
-        further_row = b.mul(b.mul(block.panel_bytes, BLOCK_FEATURES // e.lanes), apart, "further_row")
-        further_weights = b.mul(b.mul(block.weight_bytes, BLOCK_FEATURES), apart, "further_weights")
-        length = i64(e.lanes)
-        if height == 1:  # its panels may follow each other
+        further_row = b.mul(b.mul(block.panel_bytes, e.block // e.lanes), apart, "further_row")
+        further_weights = b.mul(b.mul(block.weight_bytes, e.block), apart, "further_weights")
+        length = i64(e.block if e.pairs else e.lanes)
+        if height == 1 and not e.pairs:  # its panels may follow each other
             follow = b.compare("eq", block.panel_bytes, i64(e.panel_row), "follow")
-            length = b.select(follow, i64(BLOCK_FEATURES), length, "length")
+            length = b.select(follow, i64(e.block), length, "length")
         names = [f"sum{v}.{i}.of_{which}" for which in ("first", "further") for i in range(height) for v in range(count)]
         begin = [*[("weights", weights)] * height, *((name, const(e.vector, 0.0)) for name in names)]
-        panel = b.loop("panel", 0, i64(BLOCK_FEATURES), length, [("rows", first), *begin], once=True)
+        panel = b.loop("panel", 0, i64(e.block), length, [("rows", first), *begin], once=True)
         rows = [b.at(panel.values[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
         further = [b.at(row, further_row, "i8", "row") for row in rows]
         carried = [(name, value) for (name, _), value in zip(begin, panel.values[1:], strict=True)]
-        loop = b.loop("k", 0, length, 1, carried, once=True)
+        self.factors.round([*rows, *further], length, block.panel_bytes)
+        steps = self.factors.of_panel([*rows, *further], i64(0), length)
+        loop = b.loop("k", 0, steps, 1, carried, once=True)
         here, before = loop.values[:height], iter(loop.values[height:])
         aligned = e.bytes if self.kind.stands == "rows" else e.panel_row
         following: list[Value] = []
-        for some, distance in ((rows, i64(0)), (further, further_weights)):
-            for row, place in zip(some, here, strict=True):
-                factor = b.splat(b.load(e.type, b.at(row, loop.index, e.type), "factor"), e.lanes, "factor")
+        for number, distance in enumerate((i64(0), further_weights)):
+            for i, place in enumerate(here):
+                factor = self.factors.at(number * height + i, loop.index)
                 at = b.at(place, distance, "i8", "weights")
-                for v in range(count):
-                    weight = b.load(e.vector, b.at(at, v * e.lanes, e.type), "weight", aligned)
-                    following.append(b.fma(factor, weight, next(before), "sum"))
-        after = b.end(loop, [*(b.at(place, block.weight_bytes, "i8", "weights") for place in here), *following])
+                weights_here = (weight_at(b, e, at, v, aligned) for v in range(count))
+                following += [add_product(b, factor, weight, next(before)) for weight in weights_here]
+        step_bytes = b.mul(block.weight_bytes, e.together, "step_bytes")
+        after = b.end(loop, [*(b.at(place, step_bytes, "i8", "weights") for place in here), *following])
         panel_bytes = b.mul(block.panel_bytes, b.binary("sdiv", length, i64(e.lanes)), "panel_bytes")
         next_row, *found = b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])
         sums = found[height:]

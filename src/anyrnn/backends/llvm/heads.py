@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from anyrnn.backends.llvm.builder import Function, Value, const, i64
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.shapes import OF_ZEROS
+from anyrnn.backends.llvm.factors import NARROW, packed_steps
 
 
 def blocks_between(
@@ -29,7 +29,7 @@ def pack_blocks(b: Function, e: Element, transposed: bool, heads: int) -> None:
     rows, columns = (b.binary("sdiv", n, i64(heads), "block") for n in (size, depth))
     last = b.sub(size, 1, "last")
     group = b.loop("group", group0, group1)
-    target = b.at(pack, b.mul(b.mul(group.index, b.add(depth, OF_ZEROS)), k_bytes), "i8", "target")
+    target = b.at(pack, b.mul(b.mul(group.index, packed_steps(b, e, depth)), k_bytes), "i8", "target")
     features = b.mul(width, e.lanes)
     first = b.mul(group.index, features, "first")
     end_of_group = b.minimum(b.sub(b.add(first, features), 1), last, "last_of_group")
@@ -40,7 +40,7 @@ def pack_blocks(b: Function, e: Element, transposed: bool, heads: int) -> None:
     feature = b.minimum(feature, last, "feature")
     block = b.binary("sdiv", feature, rows, "block")
     from_k, to_k = b.mul(block, columns, "from_k"), b.mul(b.add(block, 1), columns, "to_k")
-    k = b.loop("k", begin, end)
+    k = b.loop("k", begin, b.add(end, b.binary("srem", end, i64(2)), "whole_pairs") if e.pairs else end)
     inside = b.binary("and", b.compare("sge", k.index, from_k), b.compare("slt", k.index, to_k), "inside")
     inside = b.binary("and", inside, there, "inside")
     near = b.minimum(b.maximum(k.index, from_k, "near"), b.sub(to_k, 1), "near")
@@ -50,7 +50,12 @@ def pack_blocks(b: Function, e: Element, transposed: bool, heads: int) -> None:
         row, column = feature, b.sub(near, from_k, "column")
     source = b.at(b.at(matrix, b.mul(row, row_bytes), "i8", "row"), column, e.type, "source")
     value = b.select(inside, b.load(e.type, source, "weight"), const(e.type, 0.0), "weight")
-    b.store(value, b.at(b.at(target, b.mul(k.index, k_bytes), "i8"), lane.index, e.type, "to"))
+    if e.pairs:
+        to = b.at(target, b.mul(b.binary("sdiv", k.index, i64(2)), k_bytes), "i8", "pair")
+        to = b.at(to, b.add(b.mul(lane.index, 2), b.binary("srem", k.index, i64(2))), NARROW, "to")
+        b.store(b.cast("fptrunc", value, NARROW, "rounded"), to)
+    else:
+        b.store(value, b.at(b.at(target, b.mul(k.index, k_bytes), "i8"), lane.index, e.type, "to"))
     for opened in (k, lane, group):
         b.end(opened)
     b.ret()

@@ -14,10 +14,11 @@ from __future__ import annotations
 from functools import partial
 
 from anyrnn.backends.llvm.block import Layout
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import I64, PTR, TRUE, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.covering import add_products, cover
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import BLOCK_ROWS
+from anyrnn.backends.llvm.factors import factor_at, paired, weight_at
 from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.backends.llvm.target import Machine
@@ -96,6 +97,9 @@ class Outer:
         side_by_side = f"alloca [{BLOCK_ROWS * self.group} x {element.vector}], align {element.panel_row}"
         self.side_by_side = b.value(PTR, side_by_side, "side_by_side")
         """the group's rows, [row][panel][lane]"""
+        if element.pairs:
+            of_left = f"alloca [{BLOCK_ROWS} x {element.vector}], align {element.panel_row}"
+            self.left_in_pairs = b.value(PTR, of_left, "left_in_pairs")
         self.panel0, self.panels = panels_of(b, element.lanes, self.left0 if of_block else i64(0), self.size)
         self.right_panel0, self.right_panels = panels_of(b, element.lanes, self.right0 if of_block else i64(0), self.depth)
         self.walk = Walk(b, block, layout, t0, t1)
@@ -109,6 +113,8 @@ class Outer:
         self.part, self.part_rows = part.index, b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
         first = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "first")
         self.fresh = b.binary("and", first, replaces, "fresh")
+        if element.pairs:
+            self.rows = self._count_rows()
         # read in place of memory that was never written, which the system would have to map twice
         self.zeros = b.load(PTR, b.at(block, layout.header("zeros"), I64), "zeros")
         task = b.loop("task", bundle.index, b.minimum(b.add(bundle.index, BUNDLE), task1))
@@ -144,6 +150,8 @@ class Outer:
             fits = b.binary("and", fits, b.compare("sge", self.column0, i64(0), "begun"), "fits")
         with b.only_if(b.binary("or", is_first, begins, "is_new"), "copy"):
             b.either(fits, lambda: self.copy(None), lambda: self.copy([self._lanes(v) for v in range(self.group)]))
+        if self.element.pairs:
+            self._copy_pairs(self.left, self.left_offset, self.left_in_pairs, 1, None)
         self.products_of(vectors, self.group)
 
     def _place(self, task: Value, groups: Value) -> tuple[Value, Value, Value]:
@@ -168,19 +176,75 @@ class Outer:
         """Copy the group's rows side by side: far apart, as in an array of many features, they would take each other's place in
         the first level of cache. `lanes`: where they are not all there.
         """
-        b, e, right = self.b, self.element, self.right
-        run = b.loop("run", 0, self.runs, 1, [("to", self.side_by_side)])
+        given = self.right, self.right_offset, self.side_by_side, self.group, lanes
+        if self.element.pairs:
+            self._copy_pairs(*given)
+        else:
+            self._copy_rows(*given, fetches=self.machine.wide)
+
+    def _count_rows(self) -> Value:
+        """How many rows the part of a block has, of all runs."""
+        b = self.b
+        run = b.loop("run", 0, self.runs, 1, [("rows", i64(0))])
+        rows = self.walk.part_of_run(b.add(self.start, run.index, "t"), self.part, self.part_rows)
+        return b.end(run, [b.add(run.values[0], b.maximum(rows, 0), "rows")])[0]
+
+    def _copy_pairs(self, source: Source, offset: Value, place: Value, panels: int, lanes: list[Value] | None) -> None:
+        """Copy pairs of rows of some panels side by side, rounded: [pair][panel][lane]. Which rows are a pair does not depend on
+        where they stand: rows of several runs are copied as they are first.
+        """
+        b, e, row_bytes = self.b, self.element, i64(panels * self.element.panel_row)
+        at_once = b.compare("eq", self.runs, i64(1), "at_once")
+        first = source.at_step(self.start, offset)
+        b.either(
+            at_once,
+            lambda: self._pair(first, source.row_bytes, source.panel_bytes, place, panels, lanes),
+            lambda: self._copy_rows(source, offset, place, panels, lanes),
+        )
+        with b.only_if(b.binary("xor", at_once, TRUE, "in_place"), "pair"):
+            self._pair(place, row_bytes, i64(e.panel_row), place, panels, None)
+
+    def _pair(
+        self, first: Value, row_bytes: Value, panel_bytes: Value, place: Value, panels: int, lanes: list[Value] | None
+    ) -> None:
+        """Pairs of rows that follow each other; in place too, as a pair is written where rows were read before."""
+        b, e = self.b, self.element
+
+        def load(at: Value, v: int) -> Value:
+            at = b.at(at, b.mul(panel_bytes, v), "i8", "row")
+            return b.masked_load(e.vector, at, lanes[v], "row") if lanes else b.load(e.vector, at, "row", e.bytes)
+
+        def store(to: Value, v: int, low: Value, high: Value) -> None:
+            b.store(paired(b, e, low, high), b.at(to, v * e.panel_row, "i8", "to"), e.panel_row)
+
+        pair = b.loop("second", 1, self.rows, 2, [("from", first), ("to", place)])
+        here, to = pair.values
+        second = b.at(here, row_bytes, "i8", "second")
+        rows = [(load(here, v), load(second, v)) for v in range(panels)]
+        for v, (low, high) in enumerate(rows):
+            store(to, v, low, high)
+        here, to = b.end(pair, [b.at(second, row_bytes, "i8", "from"), b.at(to, panels * e.panel_row, "i8", "to")])
+        with b.only_if(b.compare("ne", b.binary("and", self.rows, i64(1)), i64(0), "is_odd"), "single"):
+            for v in range(panels):
+                store(to, v, load(here, v), const(e.vector, 0.0))
+
+    def _copy_rows(
+        self, source: Source, offset: Value, place: Value, panels: int, lanes: list[Value] | None, fetches: bool = False
+    ) -> None:
+        """Copy rows of all runs side by side: [row][panel][lane]. `fetches`: those of the next panels meanwhile."""
+        b, e = self.b, self.element
+        run = b.loop("run", 0, self.runs, 1, [("to", place)])
         t = b.add(self.start, run.index, "t")
         rows = self.walk.part_of_run(t, self.part, self.part_rows)
-        row = b.loop("row", 0, rows, 1, [("right", right.at_step(t, self.right_offset)), ("to", run.values[0])])
+        row = b.loop("row", 0, rows, 1, [("from", source.at_step(t, offset)), ("to", run.values[0])])
         here, to = row.values
-        for v in range(self.group):
-            at = b.at(here, b.mul(right.panel_bytes, v), "i8", "right") if v else here
-            value = b.masked_load(e.vector, at, lanes[v], "right") if lanes else b.load(e.vector, at, "right", e.bytes)
+        for v in range(panels):
+            at = b.at(here, b.mul(source.panel_bytes, v), "i8", "from") if v else here
+            value = b.masked_load(e.vector, at, lanes[v], "row") if lanes else b.load(e.vector, at, "row", e.bytes)
             b.store(value, b.at(to, v * e.panel_row, "i8", "to") if v else to, e.panel_row)
-            if self.machine.wide:
-                b.prefetch(b.at(at, b.mul(right.panel_bytes, self.group), "i8", "group_ahead"), level=2)
-        following = [b.at(here, right.row_bytes, "i8", "right"), b.at(to, self.group * e.panel_row, "i8", "to")]
+            if fetches:
+                b.prefetch(b.at(at, b.mul(source.panel_bytes, panels), "i8", "group_ahead"), level=2)
+        following = [b.at(here, source.row_bytes, "i8", "from"), b.at(to, panels * e.panel_row, "i8", "to")]
         b.end(run, b.end(row, following)[1:])
 
     def products_of(self, vectors: Value, most: int) -> None:
@@ -209,11 +273,16 @@ class Outer:
         for place in places:
             b.prefetch(place)
         sums = [(f"sum.{k}.{v}", const(e.vector, 0.0)) for k in range(height) for v in range(vectors)]
-        run = b.loop("run", 0, self.runs, 1, [("right", self.side_by_side), *sums])
-        t = b.add(self.start, run.index, "t")
-        left = b.at(self.left.at_step(t, self.left_offset), b.mul(i, e.bytes), "i8", "left")
-        rows = self.walk.part_of_run(t, self.part, self.part_rows)
-        _, *done = b.end(run, self._rows(left, run.values[0], vectors, rows, run.values[1:]))
+        if e.pairs:
+            left, pairs = b.at(self.left_in_pairs, b.mul(i, e.bytes), "i8", "left"), b.ceil_div(self.rows, e.together, "pairs")
+            _, *done = self._rows(left, self.side_by_side, vectors, pairs, sums)
+        else:
+            run = b.loop("run", 0, self.runs, 1, [("right", self.side_by_side), *sums])
+            t = b.add(self.start, run.index, "t")
+            left = b.at(self.left.at_step(t, self.left_offset), b.mul(i, e.bytes), "i8", "left")
+            rows = self.walk.part_of_run(t, self.part, self.part_rows)
+            carried = [(value[1:], value) for value in run.values[1:]]
+            _, *done = b.end(run, self._rows(left, run.values[0], vectors, rows, carried))
         for v, (full, mask) in enumerate(masks):
             adds = partial(self._add, done[v::vectors], places[v::vectors])
             b.either(full, adds, partial(adds, mask))
@@ -234,24 +303,19 @@ class Outer:
             else:
                 b.masked_store(total, place, mask)
 
-    def _rows(self, left: Value, right: Value, vectors: int, rows: Value, sums: list[Value]) -> list[Value]:
-        """Add the products of some rows that follow each other: every number of the left side by every vector of the right, which
-        stand side by side. Returns where the right side's next row is, and the sums.
+    def _rows(self, left: Value, right: Value, vectors: int, rows: Value, sums: list[tuple[str, Value]]) -> list[Value]:
+        """Add the products of some rows, or pairs, that follow each other: every number of the left side by every vector of the
+        right, which stand side by side. Returns where the right side's next row is, and the sums.
         """
         b, e = self.b, self.element
-        row = b.loop("row", 0, rows, 1, [("left", left), ("right", right), *[(v[1:], v) for v in sums]])
+        row = b.loop("row", 0, rows, 1, [("left", left), ("right", right), *sums])
         left_here, right_here, *before = row.values
-        if self.machine.wide:
+        if self.machine.wide and not e.pairs:  # a panel of the left side has been copied
             b.prefetch(b.at(left_here, self.left.panel_bytes, "i8", "panel_ahead"))
 
-        def factor(k: int) -> Value:
-            return b.splat(b.load(e.type, b.at(left_here, k, e.type), "left", e.bytes), e.lanes, "left")
-
-        def vector(v: int) -> Value:
-            return b.load(e.vector, b.at(right_here, v * e.panel_row, "i8", "right") if v else right_here, "right", e.panel_row)
-
-        factors = [partial(factor, k) for k in range(len(sums) // vectors)]
-        following = add_products(b, self.machine, factors, [partial(vector, v) for v in range(vectors)], before)
+        factors = [partial(factor_at, b, e, left_here, k) for k in range(len(sums) // vectors)]
+        weights = [partial(weight_at, b, e, right_here, v, e.panel_row) for v in range(vectors)]
+        following = add_products(b, self.machine, factors, weights, before)
         to = [b.at(left_here, e.panel_row, "i8", "left"), b.at(right_here, self.group * e.panel_row, "i8", "right")]
         return b.end(row, [*to, *following])[1:]
 

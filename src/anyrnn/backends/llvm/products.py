@@ -18,12 +18,13 @@ from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, TRUE, Value, i64
 from anyrnn.backends.llvm.covering import two_lower
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
+from anyrnn.backends.llvm.factors import steps_of
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
-from anyrnn.backends.llvm.tile_kinds import BLOCK_FEATURES, OPERAND, TileKind, following_block, strip_rows
+from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block, strip_rows
 from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
@@ -88,6 +89,7 @@ class Products:
         vectors = len(shaped.accumulators) * shaped.width * self.most_rows
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
+        self.packed_depths = [self.b.mul(steps_of(self.b, self.element, n), self.element.together) for n in self.whole_depths]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
@@ -171,10 +173,10 @@ class Products:
             for k in alike.operands:
                 operand, depth = self.shaped.operands[k], self.depths[k]
                 count = alike.kind.feature_bytes(e)
-                before = b.mul(group.number, b.add(self.whole_depths[k], OF_ZEROS))
+                before = b.mul(group.number, b.add(self.packed_depths[k], OF_ZEROS * e.together))
                 is_zero, standing, weight_bytes = self.zeros[k], self.standing[k], i64(count)
                 if is_zero is not None:
-                    before = b.add(before, b.select(is_zero, self.whole_depths[k], i64(0), "skipped"))
+                    before = b.add(before, b.select(is_zero, self.packed_depths[k], i64(0), "skipped"))
                 if standing is not None and operand.stands == "rows":
                     stands, apart = standing
                     before = b.select(stands, group.number, before, "before")
@@ -199,7 +201,7 @@ class Products:
                     b.store(value, b.at(place, OPERAND.index(name), I64))
                 if standing is not None and operand.stands == "squares":
                     self._note_squares(operand, *standing, b.at(place, len(OPERAND), I64), group)
-                blocks = b.add(blocks, b.ceil_div(depth, BLOCK_FEATURES), "blocks")
+                blocks = b.add(blocks, b.ceil_div(depth, e.block), "blocks")
                 panels = b.ceil_div(depth, e.lanes, "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
                 following = b.at(place, alike.kind.words, I64, "place")
@@ -216,12 +218,13 @@ class Products:
     @property
     def may_be_short(self) -> bool:
         """Where all operands are known before the loop; others are states, which have few features in small steps alone. Training
-        waits for what it keeps, and shows no gain. Weights that are read in squares are of fewer rows than a tile.
+        waits for what it keeps, and shows no gain. Weights that are read in squares are of fewer rows than a tile. Not of pairs,
+        of which a whole block is rounded first.
         """
         operands, program = self.shaped.operands, self.kernel.program
         keeps = program.reverse or any(buffer.role == "saved" for buffer in program.buffers)
         alone = len(self.alike) == 1 and all(o.foldable and o.heads == 1 and o.stands != "rows" for o in operands)
-        return alone and not keeps and self.kernel.machine.wide
+        return alone and not keeps and self.kernel.machine.wide and not self.element.pairs
 
     def short_tile(self, row: Value) -> list[dict[int, list[Value]]]:
         """The sums of a highest tile from a row on, in registers: for each row, by accumulator, those of all panels."""
@@ -242,7 +245,7 @@ class Products:
         has then.
         """
         b, tile, machine = self.b, self.shaped.heights[0], self.kernel.machine
-        bytes = [BLOCK_FEATURES * alike.kind.feature_bytes(self.element) for alike in self.alike]
+        bytes = [self.element.block * alike.kind.feature_bytes(self.element) for alike in self.alike]
         total, all_blocks = i64(0), i64(0)
         for blocks, of_block in zip(self.blocks, bytes, strict=True):
             total = b.add(total, b.mul(blocks, of_block), "weight_bytes")
@@ -356,7 +359,7 @@ class Products:
             ])  # fmt: skip
             begin = b.select(is_last, end, piece.index)
             skip = b.loop("skip", begin, end, 1, [("operand", operand), ("feature", feature)])
-            b.end(piece, b.end(skip, following_block(b, kind, *skip.values)))
+            b.end(piece, b.end(skip, following_block(b, self.element, kind, *skip.values)))
 
     def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
         """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
@@ -368,14 +371,14 @@ class Products:
         def add() -> list[Value]:
             number, operand, feature = begin
             for _ in alike.operands:
-                apart = blocks_apart(b, alike.kind, operand, feature, b.sub(self.blocks[which], number))
+                apart = blocks_apart(b, self.element, alike.kind, operand, feature, b.sub(self.blocks[which], number))
                 with b.only_if(b.compare("sgt", apart, i64(0), "two_blocks"), "at_once"):
                     sums = self.sum_at(alike.accumulators[0], 0, self.strip)
                     where = operand, feature, number, apart, row, rows
                     b.call(self.tiles.of_few_rows(alike.kind), [*where, sums, alike.starts])
                 done = b.mul(apart, 2, "done")
                 number = b.add(number, done, "number")
-                operand, feature = following_block(b, alike.kind, operand, feature, done)
+                operand, feature = following_block(b, self.element, alike.kind, operand, feature, done)
             return [number, operand, feature]
 
         return b.either(b.binary("and", few, quicker, "few_rows"), add, lambda: begin)
@@ -383,9 +386,10 @@ class Products:
     def _coming(self, which: int, block: Value, is_last: Value) -> Value:
         """How many bytes further the weights of the next piece are: behind a piece, or at the beginning of the next group's."""
         b, of_feature = self.b, self.alike[which].kind.feature_bytes(self.element)
-        of_group = b.mul(b.add(b.mul(self.blocks[which], BLOCK_FEATURES), OF_ZEROS), of_feature, "group_bytes")
+        of_zeros = OF_ZEROS * self.element.together
+        of_group = b.mul(b.add(b.mul(self.blocks[which], self.element.block), of_zeros), of_feature, "group_bytes")
         groups = b.sub(self.group.following, self.group.number, "groups")
-        of_block = BLOCK_FEATURES * of_feature
+        of_block = self.element.block * of_feature
         next_group = b.sub(b.mul(groups, of_group), b.mul(block, of_block), "next_group")
         return b.select(is_last, next_group, b.mul(self.pieces[which], of_block), "coming")
 

@@ -29,6 +29,8 @@ from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
 
 draw = weight_masks.draw
+IN_PAIRS = "float32 in pairs"
+"""What calls say for their dtype where arrays are float32 and products are of numbers rounded to bfloat16, see `factors`."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,13 @@ class Compiled:
 
 
 def element(dtype: str) -> Element:
-    bytes = {"float32": 4, "float64": 8}[dtype]
-    return Element({4: "float", 8: "double"}[bytes], bytes, target.machine().lanes(bytes))
+    bytes = {"float32": 4, "float64": 8, IN_PAIRS: 4}[dtype]
+    return Element({4: "float", 8: "double"}[bytes], bytes, target.machine().lanes(bytes), pairs=dtype == IN_PAIRS)
+
+
+def multiplies_pairs() -> bool:
+    """Whether float32 numbers are rounded to bfloat16 for products, where they may be."""
+    return target.machine().multiplies_pairs
 
 
 def write_code(plan: Plan, which: str, dtype: str) -> Code:
@@ -71,7 +78,7 @@ def _compile(plan: Plan, which: str, dtype: str) -> tuple[Code, bytes]:
 
 def why_not(network: Network, dtype: str) -> str | None:
     """Why this backend cannot run a network, or None."""
-    if dtype not in ("float32", "float64"):
+    if dtype not in ("float32", "float64", IN_PAIRS):
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
     return network.plan.why_not(unsupported)
 

@@ -9,7 +9,7 @@ instead of from the biases. Both give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -179,11 +179,11 @@ class Init:
 class Shaper:
     """Shapes kernels one by one; collects the packs and the init buffers that they share."""
 
-    def __init__(self, program: Program, machine: Machine, zeros_first: frozenset[str], squares: bool) -> None:
-        """`zeros_first`: the states that begin as zeros where the caller does not give them; `squares`: whether weights may be
-        read in squares.
+    def __init__(self, program: Program, machine: Machine, zeros_first: frozenset[str], standing: Collection[str]) -> None:
+        """`zeros_first`: the states that begin as zeros where the caller does not give them; `standing`: how weights may be read
+        where they stand, see `MatrixPack.stands`.
         """
-        self.program, self.machine, self.zeros_first, self.squares = program, machine, zeros_first, squares
+        self.program, self.machine, self.zeros_first, self.standing = program, machine, zeros_first, standing
         self.packs: dict[tuple[object, ...], MatrixPack] = {}
         self.biases: dict[tuple[object, ...], BiasPack] = {}
         self.inits: dict[tuple[object, ...], Init] = {}
@@ -251,7 +251,7 @@ class Shaper:
         key = (weights, size, depth, width, heads)
         if key not in self.packs:
             transposed = [t for _, t in weights]
-            stands = "rows" if transposed == [True] else "squares" if self.squares and not any(transposed) else None
-            stands = stands if heads == 1 else None
+            stands = "rows" if transposed == [True] else "squares" if not any(transposed) else None
+            stands = stands if heads == 1 and stands in self.standing else None
             self.packs[key] = MatrixPack(f"pack{len(self.packs)}", weights, size, depth, width, heads, stands)
         return self.packs[key]

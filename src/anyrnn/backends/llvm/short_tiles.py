@@ -7,6 +7,7 @@ from functools import partial
 from anyrnn.backends.llvm.builder import PTR, Function, Value, const, i64
 from anyrnn.backends.llvm.covering import add_products
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.factors import factor_at, weight_at
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import TileKind, operand_word
 
@@ -29,13 +30,8 @@ def short_products(b: Function, e: Element, machine: Machine, kind: TileKind, op
     names = [name for name, _ in begin[1:]]
     loop = b.loop("k", 0, stop, 1, list(zip(names, panel.values[1:], strict=True)), once=True)
     weights, *totals = loop.values
-
-    def factor(i: int) -> Value:
-        return b.splat(b.load(e.type, b.at(rows[i], loop.index, e.type), "factor"), e.lanes, "factor")
-
-    def weight(v: int) -> Value:
-        return b.load(e.vector, b.at(weights, v * e.lanes, e.type), "weight", e.panel_row)
-
-    added = add_products(b, machine, [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors], totals)
+    factors = [partial(factor_at, b, e, row, loop.index) for row in rows]
+    weights_here = [partial(weight_at, b, e, weights, v, e.panel_row) for v in vectors]
+    added = add_products(b, machine, factors, weights_here, totals)
     after = b.end(loop, [b.at(weights, kind.feature_bytes(e), "i8", "weights"), *added])
     return b.end(panel, [b.at(panel.values[0], panel_bytes, "i8", "rows"), *after])[2:]

@@ -28,6 +28,10 @@ STRIPS_OF_A_BLOCK = {"znver5"}
 which stays in the first cache anyway: cells without other products gain by it on Zen 5, and lose on Emerald Rapids, where a
 tile's stores drain while the next one's products are made.
 """
+PAIRS = {"znver4"}
+"""Processors that multiply pairs of bfloat16 numbers at the rate of single float32 ones, so that products take half the time. No
+others were measured.
+"""
 HALVED = {"znver4"}
 """Processors that multiply a vector of 64 bytes in halves."""
 
@@ -56,6 +60,16 @@ class Machine:
         cache, and what outer products read next too late.
         """
         return self.vector_bytes == 64 and self.cpu not in HALVED
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are products of pairs of bfloat16 numbers."""
+        return "avx512bf16" in self.features and self.vector_bytes == 64
+
+    @property
+    def multiplies_pairs(self) -> bool:
+        """Whether they are worth it."""
+        return self.has_pairs and self.cpu in PAIRS
 
     @property
     def multiplying(self) -> int:

@@ -14,8 +14,6 @@ OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_by
 """The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
 squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
 """
-BLOCK_FEATURES = 64
-"""Features of an operand whose products are summed in one chain; a multiple of every vector's lanes."""
 STRIP_ROWS = 48
 """Of a strip at the most, in whole tiles."""
 
@@ -67,7 +65,7 @@ class TileKind:
 
     def feature_bytes(self, e: Element) -> int:
         """Of the weights of one feature of an operand, in a group."""
-        return self.count * self.width * e.panel_row
+        return self.count * self.width * e.panel_row // e.together
 
     def sum_at(self, e: Element, a: int, panel: int) -> int:
         """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
@@ -105,7 +103,7 @@ class FeatureBlock(NamedTuple):
         first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, row)), "i8", "first")
         weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
         weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(feature, weight_bytes), "i8", "weights")
-        features = b.minimum(b.sub(depth, feature), BLOCK_FEATURES, "features")
+        features = b.minimum(b.sub(depth, feature), e.block, "features")
         return cls(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
 
 
@@ -158,9 +156,11 @@ def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value
     return b.load(type, b.at(entry, OPERAND.index(name), I64), name)
 
 
-def following_block(b: Function, kind: TileKind, operand: Value, feature: Value, blocks: Value | int = 1) -> list[Value]:
+def following_block(
+    b: Function, e: Element, kind: TileKind, operand: Value, feature: Value, blocks: Value | int = 1
+) -> list[Value]:
     """The block after some of operands that are alike: the operand's entry and the first feature."""
-    feature = b.add(feature, b.mul(i64(blocks), BLOCK_FEATURES), "feature")
+    feature = b.add(feature, b.mul(i64(blocks), e.block), "feature")
     finished = b.compare("sge", feature, operand_word(b, operand, "depth"), "finished")
     operand = b.select(finished, b.at(operand, kind.words, I64), operand, "operand")
     return [operand, b.select(finished, i64(0), feature, "feature")]

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from anyrnn.backends.llvm.builder import FALSE, I64, PTR, Module, Value, const, i64
 from anyrnn.backends.llvm.covering import add_products, covered
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.factors import Factors, weight_at
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
 from anyrnn.backends.llvm.squares import SQUARES
@@ -86,6 +87,7 @@ class _Products:
         self.sums = StripSums(b, element, kind, sums, starts, self.row)
         self.fetching = b.compare("ne", fetching, i64(0), "fetching")
         self.tall = kind.tall(machine)
+        self.factors = Factors(b, element, max(self.tall, *kind.heights), element.block)
         self._blocks(self._tiles())
         b.ret()
 
@@ -107,7 +109,7 @@ class _Products:
         operand, feature = blocks.values
         block = FeatureBlock.at(b, self.element, self.kind, operand, feature, self.row)
         self._add_block(block, self.sums.places(blocks.index), tiles)
-        b.end(blocks, following_block(b, self.kind, operand, feature))
+        b.end(blocks, following_block(b, self.element, self.kind, operand, feature))
 
     def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> None:
         """Add its products to the sums of all tiles."""
@@ -222,10 +224,12 @@ class _Products:
         is_tall = height == self.tall
         ahead, is_far = self._ahead(block, tile)
         begin = [("rows", tile.first), ("weights", block.weights), *sums]
+        rows = [b.at(tile.first, b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height if e.pairs else 0)]
+        self.factors.round(rows, block.features, block.panel_bytes)
         panel = b.loop("panel", 0, block.features, e.lanes, begin, once=True)
         rows = [panel.values[0]]
         rows += [b.at(rows[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(1, height)]
-        for row in rows:
+        for row in () if e.pairs else rows:  # a whole block has been rounded
             b.prefetch(b.at(row, block.panel_bytes, "i8", "next"))
         if 2 * height > kind.heights[0]:
             fetch_some(b, self.fetches, tile.row, height)
@@ -236,32 +240,28 @@ class _Products:
             b.prefetch(b.at(panel.values[1], place, "i8", "next_piece"), level=2)
             b.end(line)
         stop = b.minimum(b.sub(block.features, panel.index), e.lanes, "stop")
+        steps = self.factors.of_panel(rows, panel.index, stop)
+        step_bytes = b.mul(block.weight_bytes, e.together, "step_bytes")
         carried = list(zip(["weights", *names], panel.values[1:], strict=True))
         aligned = e.bytes if kind.stands == "rows" else e.panel_row
 
         def step(here: Value, k: Value | int, sums: Sequence[Value], fetches: bool) -> list[Value]:
-            """Add the products of one feature. Returns where the next one's weights are, and the sums."""
+            """Add the products of one step. Returns where the next one's weights are, and the sums."""
             for v in vectors:
                 if fetches and v * e.panel_row % LINE_BYTES == 0:
                     b.prefetch(b.at(here, b.add(ahead, v * e.panel_row), "i8", "coming"))
 
-            def factor(i: int) -> Value:
-                return b.splat(b.load(e.type, b.at(rows[i], k, e.type), "factor"), e.lanes, "factor")
-
-            def weight(v: int) -> Value:
-                return b.load(e.vector, b.at(here, v * e.lanes, e.type), "weight", aligned)
-
-            factors, weights_here = [partial(factor, i) for i in range(height)], [partial(weight, v) for v in vectors]
-            following = add_products(b, self.machine, factors, weights_here, sums)
-            return [b.at(here, block.weight_bytes, "i8", "weights"), *following]
+            factors = [partial(self.factors.at, i, k) for i in range(height)]
+            weights = [partial(weight_at, b, e, here, v, aligned) for v in vectors]
+            return [b.at(here, step_bytes, "i8", "weights"), *add_products(b, self.machine, factors, weights, sums)]
 
         def one_by_one(fetches: bool) -> list[Value]:
-            loop = b.loop("k", 0, stop, 1, carried, once=True)
+            loop = b.loop("k", 0, steps, 1, carried, once=True)
             return b.end(loop, step(loop.values[0], loop.index, loop.values[1:], fetches))
 
         def at_once() -> list[Value]:
             following = panel.values[1:]
-            for k in range(e.lanes):
+            for k in range(e.steps(e.lanes)):
                 following = step(following[0], k, following[1:], is_tall)
             return following
 
