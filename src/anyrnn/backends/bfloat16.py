@@ -28,6 +28,6 @@ def is_set() -> bool:
 
 _constant: Any = assume_constant_result
 _allows: Callable[[], bool] = _constant(is_set)
-"""Torch's compiler cannot look into it. It compiles again where `set_float32_matmul_precision` has changed it, not where
-`fp32_precision` has.
+"""Torch's compiler cannot look into it. It compiles again where `set_float32_matmul_precision` has changed from or to "highest",
+not from "high" to "medium" or back, nor where `fp32_precision` has changed.
 """
