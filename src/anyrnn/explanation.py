@@ -224,9 +224,8 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
-    told = f"{seen.layer}, {steps}, {seen.dtype}{' with products of bfloat16' * seen.rounds}" + f" for {seen.widened}" * bool(
-        seen.widened
-    )
+    computed_in = seen.dtype + " with products of bfloat16" * seen.rounds + f" for {seen.widened}" * bool(seen.widened)
+    told = f"{seen.layer}, {steps}, {computed_in}"
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)
     if seen.launches:
@@ -237,9 +236,8 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:
-        kept = backends.native().kept_by_parts(
-            seen.programs["training"], seen.native_dtype, seen.total, seen.rows, seen.memory_budget
-        )
+        of_training, sizes = seen.programs["training"], (seen.total, seen.rows)
+        kept = backends.native().kept_by_parts(of_training, seen.native_dtype, *sizes, seen.memory_budget)
     return Explanation(told, "llvm", None, passes, kept, seen.interpreter, seen.beside, seen.batch)
 
 
