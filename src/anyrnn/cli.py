@@ -131,6 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
     told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors"
     convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or nothing could be compared)")
+    objects = convert.add_argument_group(
+        "object files (.o, .obj)", "With a header for C and C++, which call them step after step."
+    )
+    triples = "aarch64-linux-gnu, thumbv7em-none-eabihf, wasm32-unknown-unknown, ..."
+    objects.add_argument("--target", dest="machine", metavar="TRIPLE", help=f"the machine: {triples} (default: this one)")
+    objects.add_argument("--cpu", metavar="NAME", help="LLVM's name of its processor, such as x86-64-v3 (default: the least)")
+    objects.add_argument("--batch", type=int, metavar="N", help="how many sequences go on side by side (default: 1)")
+    objects.add_argument("--name", metavar="NAME", help="what the functions' names begin with (default: the file's name)")
     convert.set_defaults(run=_convert)
 
     inspect = commands.add_parser(
@@ -149,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_OBJECTS = (".o", ".obj")
 _CELL = (
     "a built-in cell's name, my_file.py:my_cell, one in wrappers ('residual(lstm)'), or with hyper-parameters ('ctrnn(dt=0.5)')"
 )
@@ -255,10 +264,20 @@ def _convert(chosen: argparse.Namespace) -> int:
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
     if Path(chosen.target).exists() and Path(chosen.source).exists() and Path(chosen.target).samefile(chosen.source):
         raise UsageError(f"{chosen.target} is SOURCE; what else is in it would be lost")
+    machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "name": chosen.name}
+    machine = {name: value for name, value in machine.items() if value is not None}
+    is_object = Path(chosen.target).suffix.lower() in _OBJECTS
+    if machine and not is_object:
+        raise UsageError(f"--target, --cpu, --batch and --name are of object files, which end in {' or '.join(_OBJECTS)}")
+    if is_object and (chosen.to or chosen.approximate):
+        raise UsageError("--to and --approximate are of arrays; an object file holds the network as it is")
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
-        layer = chosen.layer if len(network.layers) > 1 else None
-        convert.save(network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate)
+        if is_object:
+            print(f"{_export(network, chosen.target, machine)}: what compilers of C and C++ are told of it")
+        else:
+            layer = chosen.layer if len(network.layers) > 1 else None
+            convert.save(network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate)
     except InexactError as error:
         raise UsageError(str(error).replace("approximate=True", "--approximate")) from error
     except (ValueError, TypeError) as error:
@@ -271,6 +290,12 @@ def _convert(chosen: argparse.Namespace) -> int:
         written = _compared(convert.parity_of_written, chosen.target, network)
         return 0 if written and found is not False else FAILED
     return 0 if found else FAILED
+
+
+def _export(network: Any, target: str, machine: dict[str, Any]) -> Path:
+    from anyrnn import aot
+
+    return aot.export(network, target, **machine)
 
 
 def _compared(parity: Callable[..., Any], file: str, network: Any) -> bool | None:

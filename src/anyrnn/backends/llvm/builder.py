@@ -124,9 +124,10 @@ class Module:
         parameters: Sequence[tuple[str, str]],
         internal: bool = True,
         directs: bool = False,
+        returns: str = "void",
     ) -> Function:
         """`directs`: its time is that of the functions it calls, so LLVM need not look for good code, which takes longer."""
-        function = Function(self, name, parameters, internal, directs)
+        function = Function(self, name, parameters, internal, directs, returns)
         self.functions.append(function)
         return function
 
@@ -141,7 +142,7 @@ class Module:
 
 
 class Function:
-    """Builds one function, which returns nothing. Every method that makes a value takes the name that the value shall carry."""
+    """Builds one function. Every method that makes a value takes the name that the value shall carry."""
 
     def __init__(
         self,
@@ -150,9 +151,11 @@ class Function:
         parameters: Sequence[tuple[str, str]],
         internal: bool,
         directs: bool,
+        returns: str,
     ) -> None:
         self.module = module
         self.name = name
+        self.returns = returns
         self.linkage = "internal " if internal else ""
         self.attributes = "nounwind noinline optnone" if directs else "nounwind"
         self._used: dict[str, int] = {}
@@ -165,7 +168,7 @@ class Function:
 
     def __str__(self) -> str:
         body = "\n".join(self.lines)
-        return f"define {self.linkage}void @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}\n"
+        return f"define {self.linkage}{self.returns} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}\n"
 
     # names, blocks, raw text
 
@@ -343,8 +346,8 @@ class Function:
         self.place(done)
         return [self.phi(first[0].type, [first, second], name) for first, second in zip(*found, strict=True)]
 
-    def ret(self) -> None:
-        self.line("ret void")
+    def ret(self, value: Value | None = None) -> None:
+        self.line(f"ret {'void' if value is None else value.typed}")
 
     def loop(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.builder import FALSE, I64, Value, i64
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
 
 Range = tuple[Value, Value]
@@ -41,9 +42,10 @@ class Round:
 class Claims:
     """Of one program."""
 
-    def __init__(self, thread: ThreadCode) -> None:
+    def __init__(self, thread: ThreadCode, machine: Machine) -> None:
         self.thread, b = thread, thread.b
         self.stages = 0
+        self.alone = machine.one_thread
         several = b.compare("sgt", thread.count, i64(1), "several")
         some = b.binary("and", several, b.compare("sle", thread.count, i64(MOST_THREADS), "some"), "some")
         wanted = [thread.is_set(name, "wanted") for name in ("shared", "shared_chunks")]
@@ -58,6 +60,8 @@ class Claims:
     def reset(self) -> None:
         """Before the first round of each piece of a call: the piece before may have had other threads."""
         b = self.thread.b
+        if self.alone:
+            return
         with b.only_if(b.binary("or", self._in_steps, self._in_chunks), "no_claims"):
             for word in range(2 * MOST_STAGES):
                 b.store(i64(0), self._count(self.thread.id, i64(word)))
@@ -69,7 +73,7 @@ class Claims:
         """
         thread, b, stage = self.thread, self.thread.b, self.stages
         first, last = share_of(thread.id)
-        if stage == MOST_STAGES:
+        if self.alone or stage == MOST_STAGES:
             call((first, last))
             return
         self.stages += 1

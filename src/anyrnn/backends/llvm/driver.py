@@ -40,6 +40,10 @@ LEAST_ROWS = 4
 """A thread's rows at the least, of groups of panels that are left when all threads have as many."""
 
 
+NO_BARRIER = "define internal void @barrier(ptr %state, i64 %n) nounwind {\n  ret void\n}\n"
+"""Where there is one thread alone."""
+
+
 @dataclass(frozen=True)
 class Code:
     """A program's text, and what the caller must know to fill its argument block."""
@@ -49,6 +53,7 @@ class Code:
     dims: tuple[Dim, ...]
     """the sizes of the layout"""
     element: Element
+    machine: Machine
     matrices: tuple[MatrixPack, ...]
     recurrent: frozenset[str]
     """the packs of matrices that every step reads"""
@@ -69,15 +74,18 @@ class Driver:
         element: Element,
         machine: Machine,
         keeps: bool,
+        packs: bool = True,
     ) -> None:
-        """`keeps`: packed weights are left for the next call."""
+        """`keeps`: packed weights are left for the next call. `packs`: weights may have to be packed, or be
+        read where they stand; else there is no code for that.
+        """
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
-        self.machine = machine
+        self.machine, self.packs = machine, packs
         self.summed = {w.name for w in weights if w.source in summed}
         self.module = Module(fused=machine.fused)
         self.zeros = frozenset(state for state, value in state_values.items() if not value)
         """the states that begin as zeros where the caller does not give them"""
-        standing = () if element.pairs else ("rows",) if program.reverse else ("rows", "squares")
+        standing = () if element.pairs or not packs else ("rows",) if program.reverse else ("rows", "squares")
         shaper = Shaper(program, machine, frozenset() if program.reverse else self.zeros, standing)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
@@ -161,13 +169,14 @@ class Driver:
         if folds is not None:
             emit_fold(self.module, self.layout, self.element, *folds)
         emit_stack(self.module, self.machine, folds is not None)
-        self.module.verbatim.append(threads.BARRIER)
+        self.module.verbatim.append(NO_BARRIER if self.machine.one_thread else threads.BARRIER)
         in_steps = [self.shaped[id(k)] for s in self.loop_stages() for k in s.kernels if k.dim is not None]
         return Code(
             text=str(self.module),
             layout=self.layout,
             dims=self.dims,
             element=self.element,
+            machine=self.machine,
             matrices=self.matrices,
             recurrent=frozenset(o.pack for shaped in in_steps for o in shaped.operands if not o.foldable),
             biases=self.biases,
@@ -186,7 +195,7 @@ class Driver:
         )
         self.begin_at = [self._place_to_begin(product) for product in self.program.products]
         self.draws = Draws(thread, self.program.choices, each_step=not self.program.reverse)
-        self.claims = Claims(thread)
+        self.claims = Claims(thread, self.machine)
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
         for shaped in self.shaped.values():
             self.group_range(shaped)
@@ -195,7 +204,9 @@ class Driver:
         count = b.ceil_div(thread.steps, thread.chunk, "chunks")
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
-            self.ends.weights_in(self.of_turn(), self._turn_wanted())
+            if self.packs:
+                self.ends.weights_in(self.of_turn(), self._turn_wanted())
+            self.ends.biases_in()
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))

@@ -48,8 +48,12 @@ class Ends:
                     wanted = b.binary("and", wanted, packed, "wanted")
                 with b.only_if(wanted, "pack"):
                     self._pack(pack, checked)
+
+    def biases_in(self) -> None:
+        """Add up the biases of each sum. They are little work, for one thread."""
         if self.biases:
-            with b.only_if(b.compare("eq", thread.id, i64(0), "first_thread"), "pack_biases"):
+            b = self.thread.b
+            with b.only_if(b.compare("eq", self.thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()
 
     def _pack(self, pack: MatrixPack, checked: Value) -> None:
@@ -75,7 +79,6 @@ class Ends:
             b.call(self.copies.pack_matrix(transposed), arguments)
 
     def _pack_biases(self) -> None:
-        """They are little work."""
         thread, b = self.thread, self.thread.b
         for bias in self.biases:
             address = thread.pack(bias.name)

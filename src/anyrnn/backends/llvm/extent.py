@@ -75,7 +75,7 @@ class Extent:
     @property
     def chunk_rows(self) -> int:
         """Rows of what is kept for a chunk."""
-        return self.total if self.whole else self.chunks_kept * self.chunk * self.rows
+        return self.total if self.whole else self.chunks_kept * min(self.chunk, self.steps) * self.rows
 
     @property
     def sum_slots(self) -> int:

@@ -34,7 +34,7 @@ class Frame(Words):
         alone = self.work.alone(kept=False)
         self.entry = entry_keeping_lock if alone < split.LONG else entry
         self.short = alone < split.PIECE
-        self.small = alone < split.START  # then no number of threads is worth it
+        self.small = code.machine.one_thread or alone < split.START  # then no number of threads is worth it
         self.kept = self.asked = self.threads = self.used = 0
 
     def random_choices(self, randomness: Randomness) -> None:

@@ -22,6 +22,7 @@ from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
 from anyrnn.backends.llvm.pools import Pools
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Program
@@ -42,9 +43,11 @@ class Compiled:
     entry_keeping_lock: Callable[[int], None]
 
 
-def element(dtype: str) -> Element:
+def element(dtype: str, machine: Machine | None = None) -> Element:
+    """Of a machine, by default this one."""
     bytes = {"float32": 4, "float64": 8, IN_PAIRS: 4}[dtype]
-    return Element({4: "float", 8: "double"}[bytes], bytes, target.machine().lanes(bytes), pairs=dtype == IN_PAIRS)
+    lanes = (machine or target.machine()).lanes(bytes)
+    return Element({4: "float", 8: "double"}[bytes], bytes, lanes, pairs=dtype == IN_PAIRS)
 
 
 def multiplies_pairs() -> bool:
@@ -52,12 +55,14 @@ def multiplies_pairs() -> bool:
     return target.machine().multiplies_pairs
 
 
-def write_code(plan: Plan, which: str, dtype: str) -> Code:
-    """The text of `inference`, `training` or `backward` of a plan."""
+def write_code(plan: Plan, which: str, dtype: str, machine: Machine | None = None, packs: bool = True) -> Code:
+    """The text of `inference`, `training` or `backward` of a plan, for a machine, by default this one. Without `packs` it finds
+    weights packed, always.
+    """
     program: Program = getattr(plan, which)
     values = {s.name: s.init for s in plan.graph.states}
-    keeps = which == "inference"
-    return Driver(program, plan.phase.weights, plan.summed, values, element(dtype), target.machine(), keeps).code()
+    machine, keeps = machine or target.machine(), which == "inference"
+    return Driver(program, plan.phase.weights, plan.summed, values, element(dtype, machine), machine, keeps, packs).code()
 
 
 @cache  # without end, as code that is loaded stays

@@ -51,8 +51,13 @@ def emit_stack(module: Module, machine: Machine, folds: bool) -> None:
         team = _word(b, words, "team", PTR)
         b.line(f"call void {team}(ptr @work, {words.typed}, {count.typed})")
 
-    is_one = b.compare("sle", count, i64(1), "is_one")
-    b.either(is_one, lambda: b.call("work", [words, i64(0), i64(1)]), by_team, names=("alone", "together"))
+    def alone() -> None:
+        b.call("work", [words, i64(0), i64(1)])
+
+    if machine.one_thread:
+        alone()
+    else:
+        b.either(b.compare("sle", count, i64(1), "is_one"), alone, by_team, names=("alone", "together"))
     b.ret()
 
 

@@ -46,6 +46,8 @@ class Machine:
     fused: bool
     cpu: str = ""
     """LLVM's name of the processor, which can be wrong in a virtual machine: good for nothing but speed."""
+    one_thread: bool = False
+    """calls are made on one thread, always: nothing waits, and nothing of the system is called"""
 
     @property
     def low_tiles(self) -> bool:
@@ -127,10 +129,16 @@ OPTIMISATION = 2
 def _target_machine() -> Any:
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features()
-    flags = [features.flatten(), *(["-prefer-256-bit"] if features.get("sse2") else [])]
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu="", features=",".join(filter(None, flags)), opt=OPTIMISATION)
+    return target.create_target_machine(cpu="", features=host_flags(), opt=OPTIMISATION)
+
+
+def host_flags() -> str:
+    """What this processor has, as LLVM is told it."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    return ",".join(filter(None, [features.flatten(), *(["-prefer-256-bit"] if features.get("sse2") else [])]))
 
 
 def parse(module: Module | str) -> Any:
@@ -166,7 +174,7 @@ def identity() -> str:
 
 
 @contextmanager
-def _addresses_as_written() -> Iterator[None]:
+def addresses_as_written() -> Iterator[None]:
     """Meanwhile the code generator does not look for cheaper addresses in loops (loop strength reduction), which takes half of
     its time and gains nothing here. LLVM has no such choice for one module; another user of LLVM in this process gets right
     code meanwhile, and LLVM's default afterwards.
@@ -187,7 +195,7 @@ def object_code(module: Module | str) -> bytes:
     long as the code generator for no gain in speed.
     """
     machine()
-    with LOCK.now, _addresses_as_written():
+    with LOCK.now, addresses_as_written():
         return bytes(_target_machine().emit_object(parse(module)))
 
 
@@ -213,5 +221,5 @@ def compile_module(module: Module | str, *names: str) -> list[int]:
 def assembly(module: Module | str) -> str:
     """The machine code of a module, as text."""
     machine()
-    with LOCK.now, _addresses_as_written():
+    with LOCK.now, addresses_as_written():
         return str(_target_machine().emit_assembly(parse(module)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.element import Element
@@ -77,7 +76,7 @@ class Unit:
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, extent, which != "inference", all_packed, packed)
-        self.set("ahead", target.machine().bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
+        self.set("ahead", code.machine.bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
         self._packs(e, extent, scratch)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import split, threads
@@ -61,7 +60,11 @@ class Words:
         self.starts = self._block_starts()
         self.table: dict[int, tuple[int, int]] = {}
         """by word, (base, offset): what the native code puts into the blocks"""
+        self.pointers: dict[int, tuple[str, int]] = {}
+        """by word, (array, offset): the words that are addresses in an array of ours, see `arrays`"""
         self._number_bases()
+        self.arrays = {"words": self.address, "bases": self.bases.buffer_info()[0]}
+        """where arrays of ours stand that native code reads"""
         between = self._between(scratch, reserve)
         nowhere = self._nowhere(scratch)
         again = shape.which == "training" and shape.output is None
@@ -69,17 +72,19 @@ class Words:
         self.seconds: list[tuple[int, str, Place | None]] = []
         """of second directions the unit, the gradient that they add to the first one's, and where that stands"""
         self.beside = self._beside(scratch)
-        barriers = fixed.take(BARRIERS_BYTES)
+        barriers = fixed.take(0 if code.machine.one_thread else BARRIERS_BYTES)
         self.own_bytes = scratch.bytes
         self.packed_bytes = packed.bytes if any(unit.in_packed for unit in self.units) else 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
-        self.fixed_address = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self.arrays["fixed"] = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
         self.tables = {direction: shape.extent.tables(direction > 0) for direction in network.ways}
         """by direction, see `extent`"""
-        self.table_at = {direction: self._table_addresses(tables) for direction, tables in self.tables.items()}
         placed = shape.extent.rows if shape.extent.counts is None else shape.extent.total
         self.places = {direction: np.zeros((placed, 2), np.int64) for direction in network.ways}
         """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
+        for direction in network.ways:
+            self.arrays[f"tables {direction}"] = self.tables[direction].ctypes.data
+            self.arrays[f"places {direction}"] = self.places[direction].ctypes.data
         self._fill_stack(barriers)
         self._fill_units()
         self._fill_sequences(between, nowhere)
@@ -192,25 +197,30 @@ class Words:
     # words
 
     def _fill_stack(self, barriers: int) -> None:
-        self.stack("barriers", self.fixed_address + barriers)
+        self._point(STACK.index("barriers"), "fixed", barriers)
         for position, unit in enumerate(self.order):
-            self.view[STACK_WORDS + position] = self.address + 8 * self.starts[unit]
+            self._point(STACK_WORDS + position, "words", 8 * self.starts[unit])
 
     def _fill_units(self) -> None:
         for unit, start in zip(self.units, self.starts, strict=True):
             self.words[start : start + unit.layout.words] = unit.words
-            self.words[start + unit.layout.header("zeros")] += self.fixed_address
-            self.words[start + unit.layout.header("further")] = self.words[start + unit.layout.header("zeros")]
-            self.words[start + unit.layout.header("places")] = self.places[unit.direction].ctypes.data
+            for name in ("zeros", "further"):
+                self._point(start + unit.layout.header(name), "fixed", int(unit.words[unit.layout.header("zeros")]))
+            self._point(start + unit.layout.header("places"), f"places {unit.direction}")
             for word, name in unit.tables:
-                self.words[start + word] = self.table_at[unit.direction][name]
+                self._point_to_table(start + word, unit, name)
             for base, words in ((self.scratch, unit.in_scratch), (self.reserve, unit.in_reserve), (self.packed, unit.in_packed)):
                 self.table |= {start + i: (base, int(unit.words[i])) for i in words}
 
-    def _table_addresses(self, tables: npt.NDArray[np.int64]) -> dict[str, int]:
-        """Of each table, the address of the word of step 0."""
-        first = int(tables.ctypes.data) + BEFORE * tables.itemsize
-        return {name: first + k * tables.strides[0] for k, name in enumerate(TABLES)}
+    def _point(self, word: int, array: str, offset: int = 0) -> None:
+        """Set a word to an address in one of our arrays."""
+        self.pointers[word] = array, offset
+        self.view[word] = self.arrays[array] + offset
+
+    def _point_to_table(self, word: int, unit: Unit, name: str) -> None:
+        """Set a word to the address of the word of step 0 in one of a unit's tables."""
+        row, item = self.tables[unit.direction].strides
+        self._point(word, f"tables {unit.direction}", TABLES.index(name) * row + BEFORE * item)
 
     def _put(self, word: int, place: Place | None) -> None:
         """Set a word to an address, which comes from the call's bases."""
@@ -223,7 +233,7 @@ class Words:
         start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
         direction = self.units[unit].direction
         self._put(start, place)
-        self.words[start + 5] = self.table_at[direction]["given"]  # it is looked at, whether there is an array or not
+        self._point_to_table(start + 5, self.units[unit], "given")  # it is looked at, whether there is an array or not
         if place is not None:
             step, row = place.strides
             if self.shape.extent.rows == 1 and self.shape.extent.counts is None:  # then steps follow each other like rows
@@ -357,9 +367,10 @@ class Words:
     def _finish(self) -> None:
         """Give the native code the table and the bases."""
         self.rows = np.array([(word, *place) for word, place in self.table.items()], np.int64).reshape(-1, 3)
+        self.arrays["rows"] = self.rows.ctypes.data
         self.stack("entries", len(self.rows))
-        self.stack("table", self.rows.ctypes.data)
-        self.stack("bases", self.bases.buffer_info()[0])
+        self._point(STACK.index("table"), "rows")
+        self._point(STACK.index("bases"), "bases")
 
     def _work(self, directions: int) -> Work:
         units = tuple(

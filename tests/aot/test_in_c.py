@@ -1,0 +1,107 @@
+"""Object files in programs of C and C++: of this machine, and where there are compilers and emulators for them, of others."""
+
+import platform as system
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from anyrnn import aot
+from tests.runtime.test_networks import given, small
+
+ROWS, STEPS = 3, 6
+PROGRAM = """
+#include "net.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(void) {
+    static int32_t x[3];
+    static float shares[3 * 9];
+    net_stream *stream = (net_stream *)malloc(sizeof *stream);
+    net_begin(stream);
+    while (fread(x, sizeof x, 1, stdin) == 1) {
+        if (net_step(stream, x, shares)) return 1;
+        fwrite(shares, sizeof shares, 1, stdout);
+    }
+    printf("%.9g", stream->rnn_h[1][2][6]);
+    free(stream);
+    return 0;
+}
+"""
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
+
+
+def tools(*names):
+    missing = [name for name in names if shutil.which(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not found")
+
+
+def check(tmp_path, compiler, runner=(), **machine):
+    """A program's outputs and states, beside the network's."""
+    network = small("lstm")
+    aot.export(network, tmp_path / "net.o", batch_size=ROWS, **machine)
+    source = tmp_path / ("main.cpp" if "++" in compiler[0] else "main.c")
+    source.write_text(PROGRAM)
+    subprocess.run([*compiler, *STRICT, source, tmp_path / "net.o", "-o", tmp_path / "main"], check=True)
+    x = given(network, STEPS, ROWS)
+    ran = subprocess.run([*runner, tmp_path / "main"], input=x["x"].astype(np.int32).tobytes(), capture_output=True, check=True)
+    numbers = STEPS * ROWS * 9 * 4
+    output = np.frombuffer(ran.stdout[:numbers], np.float32).reshape(STEPS, ROWS, 9)
+    wanted, after = network.run(x)
+    np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-6)
+    assert float(ran.stdout[numbers:]) == pytest.approx(after["rnn"].h[1, 2, 6], rel=1e-5)
+    wrong = subprocess.run([*runner, tmp_path / "main"], input=np.int32([1, 99, 1]).tobytes(), capture_output=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (1, b"")
+
+
+@pytest.mark.skipif(system.system() == "Windows", reason="compilers have other options there")
+@pytest.mark.parametrize("options", [pytest.param(o, marks=tools(o[0])) for o in (("cc", "-std=c99"), ("c++", "-std=c++11"))])
+def test_here(options, tmp_path):
+    check(tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("target", "compiler", "emulator"),
+    [
+        pytest.param(target, compiler, emulator, marks=tools(compiler, emulator), id=target)
+        for target, compiler, emulator in (
+            ("aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "qemu-aarch64"),
+            ("armv7-linux-gnueabihf", "arm-linux-gnueabihf-gcc", "qemu-arm"),
+            ("riscv64-linux-gnu", "riscv64-linux-gnu-gcc", "qemu-riscv64"),
+        )
+    ],
+)
+def test_elsewhere(target, compiler, emulator, tmp_path):
+    check(tmp_path, (compiler, "-static"), (emulator,), target=target)
+
+
+@tools("wasm-ld", "node")
+def test_in_web_assembly(tmp_path):
+    """Which imports nothing."""
+    network = small("lstm")
+    aot.export(network, tmp_path / "net.o", batch_size=ROWS, target="wasm32-unknown-unknown")
+    names = [f"--export={name}" for name in ("net_begin", "net_step", "__heap_base")]
+    linked = ["wasm-ld", "--no-entry", "--initial-memory=2097152", *names, tmp_path / "net.o", "-o", tmp_path / "net.wasm"]
+    subprocess.run(linked, check=True)
+    (tmp_path / "main.mjs").write_text(SCRIPT)
+    x = given(network, STEPS, ROWS)
+    (tmp_path / "x").write_bytes(x["x"].astype(np.int32).tobytes())
+    ran = subprocess.run(["node", "main.mjs"], cwd=tmp_path, capture_output=True, check=True)
+    output = np.frombuffer(ran.stdout, np.float32).reshape(STEPS, ROWS, 9)
+    np.testing.assert_allclose(output, network.run(x)[0], rtol=1e-5, atol=1e-6)
+
+
+SCRIPT = """
+import fs from "node:fs";
+const { exports } = new WebAssembly.Instance(new WebAssembly.Module(fs.readFileSync("net.wasm")), {});
+const x = new Int32Array(new Uint8Array(fs.readFileSync("x")).buffer);
+const shares = exports.__heap_base.value, classes = shares + 1024, stream = classes + 1024;
+exports.net_begin(stream);
+for (let t = 0; t < x.length; t += 3) {
+    new Int32Array(exports.memory.buffer, classes, 3).set(x.subarray(t, t + 3));
+    if (exports.net_step(stream, classes, shares)) throw "refused";
+    process.stdout.write(new Uint8Array(exports.memory.buffer.slice(shares, shares + 3 * 9 * 4)));
+}
+"""
