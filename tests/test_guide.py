@@ -2,7 +2,7 @@
 
 A block of Python whose first line is a comment with a file's name is that file, or goes on with it; a diff changes lines of
 `my_cells.py`; all others run in one namespace, and a block of text after one is what it prints. In a console, lines with a dollar
-are commands and the others what they print. Dots stand for anything. A comment `not run: why` leaves a block out.
+are commands and the others what they print. C is compiled. Dots stand for anything. A comment `not run: why` leaves a block out.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import linecache
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import anyrnn
 from anyrnn import cli
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
-KINDS = ("console", "diff", "python", "text")
+KINDS = ("c", "console", "diff", "python", "text")
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,13 @@ def change(name, lines):
     linecache.checkcache()
 
 
+def compile_c(block):
+    """Where there is a compiler."""
+    Path("main.c").write_text(block.text, encoding="utf-8")
+    if shutil.which("cc"):
+        subprocess.run(["cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", "main.c"], check=True)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -108,6 +116,8 @@ def test_the_guide_runs_and_prints_what_it_says():
         file = re.match(r"# (\w+\.py)(, further down)?\n", block.text)
         if block.kind == "console":
             run_console(block)
+        elif block.kind == "c":
+            compile_c(block)
         elif block.kind == "diff":
             change("my_cells.py", block.text)
         elif file:

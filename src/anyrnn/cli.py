@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         help="convert a trained network or its weights from file to file",
         description="Convert a trained network, or the weights of a recurrent layer, from file to file.",
         epilog="Whole networks: .safetensors (of anyrnn), .onnx, and from .keras and Keras's .h5. Arrays of one recurrent layer: "
-        ".safetensors, .npz, .pt, .params, and from .msgpack and .h5, laid out as --from and --to say.",
+        ".safetensors, .npz, .pt, .params, and from .msgpack and .h5, laid out as --from and --to say. Object files: .o, .obj.",
     )
     convert.add_argument("source", metavar="SOURCE", help="the file to read; its suffix and first bytes tell its format")
     convert.add_argument("target", metavar="DEST", help="the file to write; its suffix tells its format")
@@ -135,8 +135,11 @@ def _parser() -> argparse.ArgumentParser:
         "object files (.o, .obj)", "With a header for C and C++, which call them step after step."
     )
     triples = "aarch64-linux-gnu, thumbv7em-none-eabihf, wasm32-unknown-unknown, ..."
-    objects.add_argument("--target", dest="machine", metavar="TRIPLE", help=f"the machine: {triples} (default: this one)")
-    objects.add_argument("--cpu", metavar="NAME", help="LLVM's name of its processor, such as x86-64-v3 (default: the least)")
+    objects.add_argument("--target", dest="machine", metavar="TRIPLE", help=f"the machine: {triples} (default: this system)")
+    cpus = (
+        "LLVM's name of its processor, such as x86-64-v3 (with AVX2), or native for this one (default: the least that there is)"
+    )
+    objects.add_argument("--cpu", metavar="NAME", help=cpus)
     objects.add_argument("--batch", type=int, metavar="N", help="how many sequences go on side by side (default: 1)")
     objects.add_argument("--name", metavar="NAME", help="what the functions' names begin with (default: the file's name)")
     convert.set_defaults(run=_convert)
@@ -157,7 +160,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_OBJECTS = (".o", ".obj")
 _CELL = (
     "a built-in cell's name, my_file.py:my_cell, one in wrappers ('residual(lstm)'), or with hyper-parameters ('ctrnn(dt=0.5)')"
 )
@@ -266,23 +268,18 @@ def _convert(chosen: argparse.Namespace) -> int:
         raise UsageError(f"{chosen.target} is SOURCE; what else is in it would be lost")
     machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "name": chosen.name}
     machine = {name: value for name, value in machine.items() if value is not None}
-    is_object = Path(chosen.target).suffix.lower() in _OBJECTS
-    if machine and not is_object:
-        raise UsageError(f"--target, --cpu, --batch and --name are of object files, which end in {' or '.join(_OBJECTS)}")
-    if is_object and (chosen.to or chosen.approximate):
-        raise UsageError("--to and --approximate are of arrays; an object file holds the network as it is")
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
-        if is_object:
-            print(f"{_export(network, chosen.target, machine)}: what compilers of C and C++ are told of it")
-        else:
-            layer = chosen.layer if len(network.layers) > 1 else None
-            convert.save(network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate)
+        layer = chosen.layer if len(network.layers) > 1 else None
+        files = convert.save(
+            network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate, machine=machine
+        )
     except InexactError as error:
         raise UsageError(str(error).replace("approximate=True", "--approximate")) from error
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
-    print(f"{chosen.target}: {Path(chosen.target).stat().st_size:,} bytes written")
+    for file in files:
+        print(f"{file}: {file.stat().st_size:,} bytes written")
     if not chosen.check:
         return 0
     found = _compared(convert.parity, chosen.source, network)
@@ -290,12 +287,6 @@ def _convert(chosen: argparse.Namespace) -> int:
         written = _compared(convert.parity_of_written, chosen.target, network)
         return 0 if written and found is not False else FAILED
     return 0 if found else FAILED
-
-
-def _export(network: Any, target: str, machine: dict[str, Any]) -> Path:
-    from anyrnn import aot
-
-    return aot.export(network, target, **machine)
 
 
 def _compared(parity: Callable[..., Any], file: str, network: Any) -> bool | None:

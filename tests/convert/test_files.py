@@ -327,7 +327,7 @@ def test_what_a_system_cannot_hold_is_refused(tmp_path):
         ValueError, match=r"the network has 6 layers; name the recurrent one whose arrays are written .--layer.: rnn"
     ):
         convert.save(small("lstm"), tmp_path / "a.pt")
-    with pytest.raises(ValueError, match=r"a.txt: cannot be written; what can be are .onnx, .npz"):
+    with pytest.raises(ValueError, match=r"a.txt: cannot be written; what can be are .onnx, .o, .obj, .npz"):
         convert.save(network, tmp_path / "a.txt")
     with pytest.raises(ValueError, match=r"a.npz: name the system whose arrays are written"):
         convert.save(network, tmp_path / "a.npz")

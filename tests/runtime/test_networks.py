@@ -351,7 +351,7 @@ def test_both_directions_give_their_own_last_step():
     ends = runtime.Network(5, [rnn]).run(x, lengths=[6, 3, 1])[0]
     assert np.array_equal(ends, layer(x, lengths=[6, 3, 1], return_outputs="last")[0])
     assert network.run(x)[0].shape == (3, 2)
-    with pytest.raises(ValueError, match="rnn needs whole sequences, as it gives the last step alone"):
+    with pytest.raises(ValueError, match="rnn needs whole sequences, as it reads backwards"):
         network.stream()
 
 
@@ -422,7 +422,30 @@ def test_what_cannot_go_step_after_step_is_named():
         with pytest.raises(ValueError, match="rnn needs whole sequences, as it reads backwards: it cannot be called step after"):
             call()
     with pytest.raises(ValueError, match="end needs whole sequences, as it looks at all steps"):
-        runtime.Network(5, [recurrent("gru"), runtime.Last("end", ["rnn"])]).stream()
+        runtime.Network(5, [recurrent("gru"), runtime.Mean("end", ["rnn"])]).stream()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("outputs", [["d"], ["d", "rnn"]])
+@pytest.mark.parametrize("last", [False, True])
+def test_step_after_step_the_last_one_is_the_last_so_far(last, outputs, batch_first):
+    rnn = recurrent("gru")
+    rnn = runtime.Recurrent("rnn", ["x"], rnn.network, rnn.arrays, last=last)
+    ends = [] if last else [runtime.Last("end", ["rnn"])]
+    dense = runtime.Dense("d", ["rnn" if last else "end"], draw(2, 7))
+    network = runtime.Network(5, [rnn, *ends, dense], outputs, batch_first=batch_first)
+    x, stream, state = draw(6, 3, 5), network.stream(3), None
+    for t in range(6):
+        so_far = x[: t + 1].swapaxes(0, 1) if batch_first else x[: t + 1]
+        whole, by_step = network.run(so_far)[0], stream.step(x[t])
+        single, state = network.step(x[t], state)
+        if len(outputs) == 1:
+            whole, by_step, single = {"d": whole}, {"d": by_step}, {"d": single}
+        elif not last:
+            whole["rnn"] = whole["rnn"][:, -1] if batch_first else whole["rnn"][-1]
+        for name in outputs:
+            assert np.array_equal(by_step[name], whole[name])
+            assert np.array_equal(single[name], whole[name])
 
 
 def test_a_network_is_written_as_its_layers():

@@ -6,6 +6,7 @@ a module calls one after the other (`module`), and a header tells compilers of C
 
 from __future__ import annotations
 
+from anyrnn.aot.writing import SUFFIXES as SUFFIXES
 from anyrnn.aot.writing import export as export
 
-__all__ = ["export"]
+__all__ = ["SUFFIXES", "export"]

@@ -1,13 +1,13 @@
-"""The module of an object file: constants, and the two functions that are called from outside.
+"""The module of an object file: constants, and the functions that are called from outside.
 
 `NAME_begin(ptr stream)` writes the first states. `NAME_step(ptr stream, inputs, outputs)` makes a step, and returns 0; or 1 for
-an integer that is no class, before it does anything. A stream is the states, which are all that lasts from step to step, and
-behind them room to work in.
+an integer that is no class, before it does anything. `NAME_stream_bytes()` is how large a stream is: the states, which are all
+that lasts from step to step, and behind them room to work in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,80 +15,72 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn._memory import ALIGNMENT
-from anyrnn.aot.lowering import Gather, Join, Kernel, Largest, Operation
+from anyrnn.aot.lowering import Gather, Join, Kernel, Largest, Lowered
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.memory import Arena
 from anyrnn.backends.llvm.platforms import Platform
 from anyrnn.backends.llvm.static import StaticStep, static_step
+from anyrnn.runtime.network import Network
 
 Array = npt.NDArray[Any]
 I32 = "i32"
+RETURNED = f"signext {I32}"
+"""As an `int` is in C."""
 
 
 @dataclass(frozen=True)
 class StateArray:
-    """A state in a stream: whose it is, and its first values [layers, N, size]."""
+    """A state in a stream: whose it is, its first values [layers, N, size], and where it begins."""
 
     layer: str
     name: str
     first: Array
+    offset: int
 
 
 class ObjectModule:
-    """Of operations on so many samples.
+    """Of a network, for so many samples and a machine. `name` is what the names of functions begin with."""
 
-    Args:
-        name: what the names of functions begin with.
-        inputs: the features of each by name; None for integers.
-        outputs: the names of those that the caller gets.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        operations: Sequence[Operation],
-        inputs: Mapping[str, int | None],
-        outputs: Sequence[str],
-        dtype: np.dtype[Any],
-        rows: int,
-        platform: Platform,
-    ) -> None:
-        self.name, self.operations, self.inputs, self.outputs = name, operations, inputs, outputs
-        self.dtype, self.rows, self.platform = dtype, rows, platform
-        self.sizes = {**{name: size or 1 for name, size in inputs.items()}, **{o.name: o.size for o in operations}}
+    def __init__(self, name: str, network: Network, rows: int, platform: Platform) -> None:
+        lowered = Lowered(network)
+        self.name, self.rows, self.platform, self.operations = name, rows, platform, lowered.operations
+        self.inputs, self.outputs, self.dtype = network.inputs, network.outputs, network.dtype
+        self.sizes = {given.name: given.size or 1 for given in self.inputs} | {o.name: o.size for o in self.operations}
         """features of each value"""
-        kernels = [operation for operation in operations if isinstance(operation, Kernel)]
-        self.states = [
-            StateArray(kernel.name, state.name, np.repeat(first, rows, 1))
-            for kernel in kernels
-            for state, first in zip(kernel.network.graph.states, kernel.first or (), strict=False)
-        ]
+        self.states: list[StateArray] = []
         """in the order in which they stand in a stream"""
-        self.state_bytes = sum(state.first.nbytes for state in self.states)
-        machine = platform.machine
-        self._steps = [static_step(k.network, dtype.name, rows, k.sources, machine, k.first is not None) for k in kernels]
+        self.state_bytes = 0
+        for layer, states in lowered.states.items():
+            for state, first in states.items():
+                self.states.append(StateArray(layer, state, np.repeat(first, rows, 1), self.state_bytes))
+                self.state_bytes += self.states[-1].first.nbytes
+        kernels = [operation for operation in self.operations if isinstance(operation, Kernel)]
+        machine, dtype = platform.machine, self.dtype.name
+        self._steps = [static_step(k.network, dtype, rows, k.sources, machine, k.states_of is not None) for k in kernels]
         self._numbers = {kernel.name: number for number, kernel in enumerate(kernels)}
         arena = Arena()
-        self._places = {o.name: arena.take(self._bytes(o.name)) for o in operations if o.name not in outputs}
+        self._places = {o.name: arena.take(self._bytes(o.name)) for o in self.operations if o.name not in self.outputs}
         """of what is made on the way, where it stands in the room to work in"""
         self._rooms = [_Room.of(step, arena.bytes) for step in self._steps]
         self.work_bytes = max([arena.bytes, *(room.end for room in self._rooms)]) + ALIGNMENT
         """of the room, wherever it begins"""
+        self.stream_bytes = self.state_bytes + self.work_bytes
+        self.stream_bytes += -self.stream_bytes % self.dtype.itemsize
+        """as C has them"""
         self.module = Module(fused=machine.fused)
-
-    def texts(self) -> list[str]:
-        """Of the modules that make one: that which is called from outside, and those of kernels."""
         for number in range(len(self._steps)):
             self._emit_kernel(number)
         self._emit_begin()
+        self._emit_bytes()
         self._emit_step()
-        kernels = [step.text.replace("@stack(", f"@{name}(") for step, name in zip(self._steps, self.hidden, strict=True)]
-        return [str(self.module), *kernels]
 
-    @property
-    def hidden(self) -> list[str]:
-        """The functions that these modules know of each other, and nobody else should."""
-        return [f"{self.name}.kernel.{number}" for number in range(len(self._steps))]
+    def object_code(self) -> bytes:
+        programs = {self._program(number): step.text for number, step in enumerate(self._steps)}
+        return self.platform.object_code(str(self.module), programs)
+
+    def _program(self, number: int) -> str:
+        """What a kernel's program is called."""
+        return f"kernel.{number}"
 
     def _bytes(self, name: str) -> int:
         """Of a value's features, of all samples."""
@@ -102,11 +94,11 @@ class ObjectModule:
         return Value(f'@"{name}"', PTR)
 
     def _emit_kernel(self, number: int) -> None:
-        """`NAME.layer.K(ptr room, arrays of the caller)`: a step, see `StaticStep`."""
-        module, step, room, kernel = self.module, self._steps[number], self._rooms[number], self.hidden[number]
+        """`layer.K(ptr room, arrays of the caller)`: a step, see `StaticStep`."""
+        module, step, room, kernel = self.module, self._steps[number], self._rooms[number], self._program(number)
         module.declare(kernel, "void", [PTR])
         given = [("ptr", f"array{k}") for k in range(step.arrays)]
-        b = module.function(f"{self.name}.layer.{number}", [("ptr", "work"), *given])
+        b = module.function(f"layer.{number}", [("ptr", "work"), *given])
         work, *arrays = b.arguments
         words, bases, scratch = (b.at(work, getattr(room, name), "i8", name) for name in ("words", "bases", "scratch"))
         _copy(b, words, self._constant(f"words.{number}", step.words), step.words.nbytes)
@@ -128,22 +120,26 @@ class ObjectModule:
             _copy(b, b.arguments[0], self._constant("first", first), self.state_bytes)
         b.ret()
 
+    def _emit_bytes(self) -> None:
+        b = self.module.function(f"{self.name}_stream_bytes", [], internal=False, returns=RETURNED)
+        b.ret(const(I32, self.stream_bytes))
+
     def _emit_step(self) -> None:
-        given = [("ptr", f"input.{name}") for name in self.inputs] + [("ptr", f"output.{name}") for name in self.outputs]
-        b = self.module.function(f"{self.name}_step", [("ptr", "stream"), *given], internal=False, returns=f"signext {I32}")
+        names = [*(given.name for given in self.inputs), *self.outputs]
+        given = [("ptr", _shown(name)) for name in names]
+        b = self.module.function(f"{self.name}_step", [("ptr", "stream"), *given], internal=False, returns=RETURNED)
         stream, *arrays = b.arguments
-        values: dict[str, Value] = dict(zip([*self.inputs, *self.outputs], arrays, strict=True))
+        values: dict[str, Value] = dict(zip(names, arrays, strict=True))
         for gather in (operation for operation in self.operations if isinstance(operation, Gather)):
             self._check_classes(b, gather, values[gather.inputs[0]])
         behind = b.add(_address(b, b.at(stream, self.state_bytes, "i8")), ALIGNMENT - 1)
         work = b.cast("inttoptr", b.binary("and", behind, i64(-ALIGNMENT), "aligned"), PTR, "work")
-        values |= {name: b.at(work, place, "i8", name) for name, place in self._places.items()}
-        at = np.cumsum([0, *(state.first.nbytes for state in self.states)]).tolist()
+        values |= {name: b.at(work, place, "i8", _shown(name)) for name, place in self._places.items()}
         for operation in self.operations:
             inputs, made = [values[name] for name in operation.inputs], values[operation.name]
             if isinstance(operation, Kernel):
-                own = [b.at(stream, at[k], "i8", s.name) for k, s in enumerate(self.states) if s.layer == operation.name]
-                b.call(f"{self.name}.layer.{self._numbers[operation.name]}", [work, *inputs, made, *own, *own])
+                own = [b.at(stream, offset, "i8", "state") for offset in self._states_of(operation)]
+                b.call(f"layer.{self._numbers[operation.name]}", [work, *inputs, made, *own, *own])
             elif isinstance(operation, Gather):
                 self._gather(b, operation, inputs[0], made)
             elif isinstance(operation, Largest):
@@ -151,6 +147,11 @@ class ObjectModule:
             elif isinstance(operation, Join):
                 self._join(b, operation, inputs, made)
         b.ret(const(I32, 0))
+
+    def _states_of(self, kernel: Kernel) -> list[int]:
+        """Where its states begin in a stream."""
+        layer, first = kernel.states_of or ("", 0)
+        return [s.offset + first * s.first[0].nbytes for s in self.states if s.layer == layer]
 
     def _check_classes(self, b: Function, gather: Gather, classes: Value) -> None:
         """Leave the function for a number that is no class."""
@@ -164,7 +165,7 @@ class ObjectModule:
         b.end(sample)
 
     def _gather(self, b: Function, gather: Gather, classes: Value, made: Value) -> None:
-        table = self._constant(f"table.{gather.name}", np.asarray(gather.table, self.dtype))
+        table = self._constant(f"table.{len(self.module.verbatim)}", np.asarray(gather.table, self.dtype))
         bytes = gather.size * self.dtype.itemsize
         sample = b.loop("sample", 0, i64(self.rows), once=True)
         number = b.cast("zext", b.load(I32, b.at(classes, sample.index, I32), "class"), I64, "class")
@@ -177,7 +178,7 @@ class ObjectModule:
         row = b.at(made, b.mul(sample.index, join.size * item), "i8", "row")
         for name, array in zip(join.inputs, inputs, strict=True):
             bytes = self.sizes[name] * item
-            _copy(b, b.at(row, offset, "i8", "part"), b.at(array, b.mul(sample.index, bytes), "i8", name), bytes)
+            _copy(b, b.at(row, offset, "i8", "part"), b.at(array, b.mul(sample.index, bytes), "i8", _shown(name)), bytes)
             offset += bytes
         b.end(sample)
 
@@ -206,6 +207,11 @@ class _Room:
         arena = Arena(begin)
         bases = (step.arrays + len(step.sources) + 2) * 8
         return cls(arena.take(step.words.nbytes), arena.take(bases), arena.take(step.scratch_bytes), arena.bytes)
+
+
+def _shown(name: str) -> str:
+    """A value's name as a part of names in the text, which have an end."""
+    return f"value.{name[:64]}"
 
 
 _ESCAPED = [f"\\{byte:02X}" for byte in range(256)]

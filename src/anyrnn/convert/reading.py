@@ -125,7 +125,10 @@ def _check_lengths(path: Path, model: Imported) -> None:
     how = "anyrnn.onnx.read runs it as it is"
     if len(model.lengths) > 1:
         raise ValueError(f"{path}: its layers have lengths of their own ({', '.join(model.lengths)}); {how}")
-    looking = [layer.name for layer in model.network.layers if layer.why_whole or layer.name in model.network.recurrent]
+    network = model.network
+    steps = {name for name, spec in network.specs.items() if spec.steps}
+    ending = [layer.name for layer in network.layers if layer.name not in steps and steps.intersection(layer.inputs)]
+    looking = [layer.name for layer in network.layers if layer.name in ending or layer.name in network.recurrent]
     without = [name for name in looking if name not in model.with_lengths]
     if without:
         raise ValueError(f"{path}: layer {without[0]!r} looks at all steps, whatever the lengths in {model.lengths[0]!r}; {how}")

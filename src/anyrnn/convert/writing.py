@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyrnn import cells, weights
+from anyrnn import aot, cells, weights
 from anyrnn._files import written_aside
 from anyrnn.convert.recurrent import cell_of
 from anyrnn.errors import InexactError, MissingExtraError
@@ -23,10 +23,17 @@ Path_ = str | os.PathLike[str]
 
 
 def save(
-    network: Network, target: Path_, *, system: str | None = None, layer: str | None = None, approximate: bool = False
-) -> None:
-    """Write a network to a file: whole, as `.safetensors` with its equations or as `.onnx`; or the arrays of one recurrent layer
-    as another system has them, in `.npz`, `.safetensors`, `.params` (MXNet's by default) or `.pt` (torch's).
+    network: Network,
+    target: Path_,
+    *,
+    system: str | None = None,
+    layer: str | None = None,
+    approximate: bool = False,
+    machine: Mapping[str, Any] | None = None,
+) -> tuple[Path, ...]:
+    """Write a network to a file: whole, as `.safetensors` with its equations, as `.onnx`, or as `.o` with a header for C; or the
+    arrays of one recurrent layer as another system has them, in `.npz`, `.safetensors`, `.params` (MXNet's by default) or `.pt`
+    (torch's).
 
     Args:
         network: a network at run time.
@@ -34,18 +41,26 @@ def save(
         system: whose arrays are written, one of `anyrnn.weights.systems()`.
         layer: the recurrent layer whose arrays are written, where the network is more than that; a whole network has none.
         approximate: leave out numbers that the system has no place for.
+        machine: of object files what `anyrnn.aot.export` is told beside: target, cpu, batch_size, name.
+
+    Returns: the files that were written.
 
     Raises: OSError; ValueError for suffixes and systems that cannot hold the network; InexactError for numbers that the system
         has no place for; MissingExtraError where a library is needed to write the file.
     """
-    suffix = Path(target).suffix.lower()
-    whole = {".onnx": "onnx", ".safetensors": weights.OURS}
+    path = Path(target)
+    suffix = path.suffix.lower()
+    whole = {".onnx": "onnx", ".safetensors": weights.OURS} | dict.fromkeys(aot.SUFFIXES)
+    if machine and suffix not in aot.SUFFIXES:
+        raise ValueError(f"{target}: a machine is for object files, which end in {' or '.join(aot.SUFFIXES)}")
     if layer is not None and suffix in whole and system in (None, whole[suffix]):
         raise ValueError(f"{target}: a network is written whole; a layer's arrays are for a system (--to) or a file of arrays")
     if suffix == ".onnx" and system in (None, "onnx"):
         from anyrnn import onnx
 
         onnx.export(network, target)
+    elif suffix in aot.SUFFIXES and system is None:
+        return path, aot.export(network, target, **(machine or {}))
     elif suffix == ".safetensors" and system in (None, weights.OURS):
         network.save(target)
     elif suffix in CONTAINERS:
@@ -55,8 +70,9 @@ def save(
             raise ValueError(f"{target}: name the system whose arrays are written (--to), one of {', '.join(weights.systems())}")
         write(target, arrays(_chosen(network, layer), system, approximate))
     else:
-        known = ", ".join([".onnx", *CONTAINERS])
+        known = ", ".join([".onnx", *aot.SUFFIXES, *CONTAINERS])
         raise ValueError(f"{target}: cannot be written{f' for {system}' if system else ''}; what can be are {known}")
+    return (path,)
 
 
 def arrays(layer: Recurrent, system: str, approximate: bool = False) -> dict[str, Array]:

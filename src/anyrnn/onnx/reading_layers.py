@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.symbol import Symbol
+from anyrnn.runtime.formulas import pairwise
 from anyrnn.runtime.layers import Formula, Layer, Recurrent, elementwise
 from anyrnn.sequence.network import Network
-from anyrnn.trace import Scalar, State, Step, Vec, cell
+from anyrnn.trace import State, Vec, cell
 from anyrnn.trace.language import apply, concat, exp, where
 from anyrnn.trace.tracer import current
 
@@ -32,16 +33,7 @@ def of_one(name: str, source: str, size: int, function: Arithmetic, dtype: str, 
 
 def of_two(name: str, sources: Sequence[str], size: int, function: Arithmetic, dtype: str, single: bool = False) -> Formula:
     """A function of the features of two layers, of which the second has as many as the first, or a single one."""
-
-    @cell
-    def formula(x, unused: Scalar(), other: Step("input")):  # type: ignore[no-untyped-def, valid-type]
-        return function(x, other), State(unused=unused)
-
-    @cell
-    def with_single(x, unused: Scalar(), other: Step(1)):  # type: ignore[no-untyped-def, valid-type]
-        return function(x, other), State(unused=unused)
-
-    return _typed(Formula(name, sources, _network(with_single if single else formula, size), {}), dtype)
+    return _typed(pairwise(name, tuple(sources), size, function, single), dtype)
 
 
 def chosen(name: str, source: str, size: int, runs: Sequence[tuple[int, int]], dtype: str) -> Formula:

@@ -179,10 +179,13 @@ class Network:
         given = {name: array[:, None] if self.batch_first else array[None] for name, array in self.named(x, 0).items()}
         output, after = self.run(given, state)
         found = output if isinstance(output, dict) else dict.fromkeys(self.outputs, output)
-        return self.given_back({name: array[:, 0] if self.batch_first else array[0] for name, array in found.items()}), after
+        for name in (name for name in found if self.specs[name].steps):
+            found[name] = found[name][:, 0] if self.batch_first else found[name][0]
+        return self.given_back(found), after
 
     def stream(self, batch_size: int = 1) -> Stream:
         """The network with its parameters as they are now, to be called step after step. It keeps the states between the calls.
+        Each result is that of the steps so far, also of layers that give the last step alone.
 
         Args: batch_size: how many sequences go on side by side, N.
 

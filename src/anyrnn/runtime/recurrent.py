@@ -27,7 +27,8 @@ class Recurrent(Layer):
     Args:
         network: what runs, see `anyrnn.sequence.network`; that of a layer is its `network`.
         parameters: by the names that the layer has, `weight_ih_l0` and so on.
-        last: give the output of the last step that each direction takes of a sample, [N, features], and not all.
+        last: give the output of the last step that each direction takes of a sample, [N, features], and not all. Called step
+            after step it is the last so far, each.
         backend: as of `anyrnn.Recurrent`.
     """
 
@@ -93,8 +94,6 @@ class Recurrent(Layer):
 
     @property
     def why_whole(self) -> str:
-        if self.last:
-            return "it gives the last step alone (without last=True it gives each)"
         return "" if self.network.ways == (0,) else "it reads backwards"
 
     def streamed(self, batch_size: int) -> Callable[..., Array]:

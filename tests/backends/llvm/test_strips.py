@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from anyrnn.backends.llvm import outer, products, run, target, tile_kinds
+from anyrnn.backends.llvm import outer, products, run, shapes, target
 from tests.networks import Results, fitting, on_llvm
 
 # 60 rows are more than a strip; 4 (with more registers 7) are a tall tile, and so is what 52 and 55 leave behind a strip
@@ -56,7 +56,7 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
         monkeypatch.setattr(target, "STRIPS_OF_A_BLOCK", {target.machine().cpu} if of_a_block else set())
         monkeypatch.setattr(products, "LARGE_BYTES", large)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
-        monkeypatch.setattr(tile_kinds, "STRIP_ROWS", most)
+        monkeypatch.setattr(shapes, "STRIP_ROWS", most)
         monkeypatch.setattr(outer, "BUNDLE", piece)
         monkeypatch.setattr(outer, "GROUPS_TOGETHER", groups)
         monkeypatch.setattr(outer, "PANELS_TOGETHER", panels)

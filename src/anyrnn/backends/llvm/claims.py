@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.builder import FALSE, I64, Value, i64
-from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
 
 Range = tuple[Value, Value]
@@ -40,12 +39,12 @@ class Round:
 
 
 class Claims:
-    """Of one program."""
+    """Of one program; `alone`: there is one thread, and nothing to claim."""
 
-    def __init__(self, thread: ThreadCode, machine: Machine) -> None:
+    def __init__(self, thread: ThreadCode, alone: bool) -> None:
         self.thread, b = thread, thread.b
         self.stages = 0
-        self.alone = machine.one_thread
+        self.alone = alone
         several = b.compare("sgt", thread.count, i64(1), "several")
         some = b.binary("and", several, b.compare("sle", thread.count, i64(MOST_THREADS), "some"), "some")
         wanted = [thread.is_set(name, "wanted") for name in ("shared", "shared_chunks")]

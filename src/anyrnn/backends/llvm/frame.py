@@ -131,6 +131,17 @@ class Frame(Words):
         self.used = threads
         self.stack("threads", threads)
 
+    def whole(self) -> None:
+        """Ask for the whole call in one piece, on one thread, after calls in pieces too."""
+        self.use(1)
+        for name, value in (
+            ("group_from", 0),
+            ("group_to", len(self.units)),
+            ("chunk_from", 0),
+            ("chunk_to", self.shape.extent.steps),
+        ):
+            self.stack(name, value)
+
     def call_again(self, threads: int) -> None:
         """The last call once more, at the same addresses, on at most as many threads as it had."""
         if threads != self.used:

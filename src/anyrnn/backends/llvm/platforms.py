@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyrnn.backends.llvm import target
-from anyrnn.backends.llvm.target import LOCK, OPTIMISATION, Machine
+from anyrnn.backends.llvm.target import LOCK, Machine
 
 
 @dataclass(frozen=True)
@@ -17,25 +16,29 @@ class Platform:
     """A machine, and how LLVM is told of it: a triple (which says the ABI and the kind of object file), a processor, features."""
 
     triple: str
+    processor: str
+    """for people"""
     cpu: str
     flags: str
     abi: str
     machine: Machine
 
-    def object_code(self, texts: Sequence[str], hidden: Sequence[str]) -> bytes:
-        """Modules as one object file whose code may stand anywhere; functions that are `hidden` are known inside alone."""
+    def object_code(self, text: str, programs: Mapping[str, str]) -> bytes:
+        """A module as an object file whose code may stand anywhere, and in it programs whose `stack` it calls by their names."""
         import llvmlite.binding as llvm
 
         with LOCK.now, target.addresses_as_written():
             made = llvm.Target.from_triple(self.triple).create_target_machine(
-                cpu=self.cpu, features=self.flags, opt=OPTIMISATION, reloc="pic", codemodel="default", abiname=self.abi
+                cpu=self.cpu, features=self.flags, opt=target.OPTIMISATION, reloc="pic", codemodel="default", abiname=self.abi
             )
-            first, *others = [self._parsed(text, str(made.target_data)) for text in texts]
-            for other in others:
-                first.link_in(other)
-            for name in hidden:
-                first.get_function(name).linkage = "internal"
-            return bytes(made.emit_object(first))
+            layout = str(made.target_data)
+            whole = self._parsed(text, layout)
+            for name, program in programs.items():
+                parsed = self._parsed(program, layout)
+                parsed.get_function("stack").name = name
+                whole.link_in(parsed)
+                whole.get_function(name).linkage = "internal"
+            return bytes(made.emit_object(whole))
 
     def _parsed(self, text: str, layout: str) -> Any:
         parsed = target.parse(text)
@@ -45,75 +48,111 @@ class Platform:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Of processors: what kernels are shaped for, and what LLVM is told of the least of them, or of any that has no name.
-
-    `levels` are the processors that can be named where there are such; else LLVM's names of them, `cpu` being the usual one.
+    """Of processors: what kernels are shaped for, and what LLVM is told of the least of them; `others` may be named, some of
+    which want other `shapes`.
     """
 
     machine: Machine
     cpu: str = ""
     flags: str = ""
     abi: str = ""
-    levels: Mapping[str, Machine] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    shapes: Mapping[str, Machine] = field(default_factory=dict)
 
 
-_X86 = Machine(frozenset({"sse2"}), vector_bytes=16, registers=16, fused=False)
-_X86_LEVELS = {
-    "x86-64": _X86,
-    "x86-64-v3": replace(_X86, vector_bytes=32, fused=True),
-    "x86-64-v4": replace(_X86, vector_bytes=64, registers=32, fused=True),
-}
-_NEON = Architecture(Machine(frozenset({"neon"}), vector_bytes=16, registers=32, fused=True), flags="+neon")
-_ARM = Architecture(Machine(frozenset(), vector_bytes=16, registers=16, fused=False), flags="+neon")
-_CORTEX_M = Machine(frozenset(), vector_bytes=16, registers=8, fused=False)  # which has single numbers, 32 of them
-_RISCV = Machine(frozenset(), vector_bytes=16, registers=8, fused=True)  # likewise
-_WASM = Machine(frozenset(), vector_bytes=16, registers=16, fused=False)
+_SSE2 = Machine(frozenset({"sse2"}), vector_bytes=16, registers=16, fused=False)
+_AVX2 = replace(_SSE2, vector_bytes=32, fused=True)
+_X86 = {"x86-64-v3": _AVX2, "x86-64-v4": replace(_AVX2, vector_bytes=64, registers=32)}
+_AARCH64 = Architecture(
+    Machine(frozenset({"neon"}), vector_bytes=16, registers=32, fused=True),
+    flags="+neon",
+    others=(
+        *("apple-m1", "apple-m2", "apple-m3", "apple-m4", "cortex-a53", "cortex-a55", "cortex-a72", "cortex-a76", "cortex-a78"),
+        *("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"),
+    ),
+)
+_ARMV7 = Architecture(
+    Machine(frozenset(), vector_bytes=16, registers=16, fused=False),
+    flags="+neon",
+    others=("cortex-a7", "cortex-a9", "cortex-a15"),
+)
+_SINGLE = Machine(frozenset(), vector_bytes=16, registers=8, fused=False)  # of numbers by themselves, 32 of them
 ARCHITECTURES = {
-    "x86_64": Architecture(_X86, "x86-64", "-prefer-256-bit", levels=_X86_LEVELS),
-    "aarch64": _NEON,
-    "arm64": _NEON,
-    "armv7": _ARM,
-    "armv7a": _ARM,
-    "thumbv7em": Architecture(_CORTEX_M, cpu="cortex-m4"),
-    "thumbv8m.main": Architecture(_CORTEX_M, cpu="cortex-m33"),
-    "riscv64": Architecture(_RISCV, flags="+m,+a,+f,+d,+c", abi="lp64d"),
-    "wasm32": Architecture(_WASM, flags="+simd128,+bulk-memory"),
+    "x86_64": Architecture(_SSE2, "x86-64", "-prefer-256-bit", others=tuple(_X86), shapes=_X86),
+    "aarch64": _AARCH64,
+    "arm64": _AARCH64,
+    "armv7": _ARMV7,
+    "armv7a": _ARMV7,
+    "thumbv6m": Architecture(_SINGLE, "cortex-m0", others=("cortex-m0plus",)),
+    "thumbv7m": Architecture(_SINGLE, "cortex-m3"),
+    "thumbv7em": Architecture(_SINGLE, "cortex-m4", others=("cortex-m7",)),
+    "thumbv8m.main": Architecture(_SINGLE, "cortex-m33", others=("cortex-m35p",)),
+    "riscv32": Architecture(_SINGLE, flags="+m,+c", abi="ilp32"),
+    "riscv64": Architecture(replace(_SINGLE, fused=True), flags="+m,+a,+f,+d,+c", abi="lp64d", others=("sifive-u74",)),
+    "wasm32": Architecture(replace(_SINGLE, registers=16), flags="+simd128,+bulk-memory"),
 }
 """By the first part of a triple."""
-VENDORS = ("unknown", "pc", "apple")
+NATIVE = "native"
 
 
 def platform(triple: str | None = None, cpu: str | None = None) -> Platform:
-    """That of a triple such as `aarch64-linux-gnu` and of a processor, by default this machine with all that its processor has.
+    """That of a triple such as `aarch64-linux-gnu`, by default this system's, and of a processor, by default the least of its
+    architecture. `native` is this very processor.
 
-    Raises: ImportError where llvmlite is missing; ValueError for architectures and processors that are not known.
+    Raises: ImportError where llvmlite is missing; ValueError for systems and processors that are not known.
     """
     import llvmlite.binding as llvm
 
     here = target.machine()
-    if triple is None and cpu is None:
-        return Platform(llvm.get_default_triple(), "", target.host_flags(), "", replace(here, one_thread=True))
-    first, *others = (triple or llvm.get_default_triple()).split("-")
-    if first not in ARCHITECTURES:
-        raise ValueError(f"target {triple!r}: the first part should be one of {', '.join(ARCHITECTURES)}")
-    found = ARCHITECTURES[first]
-    if found.levels and cpu and cpu not in found.levels:
-        raise ValueError(f"cpu {cpu!r}: of {first} it should be one of {', '.join(found.levels)}")
-    # compilers let one leave out the vendor; LLVM would take what is next for one
-    whole = "-".join([first, *([] if others and others[0] in VENDORS else ["unknown"]), *others])
     with LOCK.now:
+        own, flags = str(llvm.get_default_triple()), target.host_flags()
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-    if cpu and not found.levels:
-        _check_processor(whole, cpu)
-    machine = found.levels.get(cpu or "", found.machine)
-    return Platform(whole, cpu or found.cpu, found.flags, found.abi, replace(machine, one_thread=True))
+    if cpu == NATIVE:
+        if triple not in (None, own):
+            raise ValueError(f"cpu {cpu!r} is this processor, for {own} alone; got target {triple!r}")
+        told = f"{here.cpu}, which others may not be like"
+        return Platform(own, told, "", flags, "", replace(here, one_thread=True))
+    if triple is not None and not re.fullmatch(r"[A-Za-z0-9_.]+(-[A-Za-z0-9_.]+)*", triple):
+        raise ValueError(f"target {triple!r}: expected words with hyphens between them, such as aarch64-linux-gnu")
+    first = (triple or own).split("-")[0]
+    if first not in ARCHITECTURES:
+        hint = "; a Cortex-M4 is thumbv7em-none-eabihf, and Linux armv7-linux-gnueabihf" if first.startswith("arm") else ""
+        raise ValueError(f"target {triple or own!r}: the first part should be one of {', '.join(ARCHITECTURES)}{hint}")
+    found = ARCHITECTURES[first]
+    known = tuple(filter(None, (found.cpu, *found.others, NATIVE)))
+    if cpu is not None and cpu not in known:
+        raise ValueError(f"cpu {cpu!r}: of {first} it should be one of {', '.join(known)}")
+    machine = replace(found.shapes.get(cpu or "", found.machine), one_thread=True)
+    cpu = cpu or found.cpu
+    return Platform(_whole(triple or own), cpu or f"any {first}", cpu, found.flags, found.abi, machine)
 
 
-def _check_processor(triple: str, cpu: str) -> None:
-    """Raises ValueError for names that LLVM does not know: it would tell a terminal, and then end the process or go on."""
-    code = "import sys, llvmlite.binding as llvm; llvm.initialize_all_targets(); llvm.initialize_all_asmprinters(); "
-    code += "llvm.Target.from_triple(sys.argv[1]).create_target_machine(cpu=sys.argv[2]).emit_object(llvm.parse_assembly(''))"
-    asked = subprocess.run([sys.executable, "-c", code, triple, cpu], capture_output=True, text=True, check=False)
-    if asked.returncode or "is not a recognized processor" in asked.stderr:
-        raise ValueError(f"cpu {cpu!r}: LLVM knows no such processor of {triple}")
+_COMPUTERS = ("x86_64", "aarch64", "arm64")
+SYSTEMS = {
+    "linux": (*_COMPUTERS, "armv7", "armv7a", "riscv32", "riscv64"),
+    "windows": _COMPUTERS,
+    "macosx": _COMPUTERS,
+    "darwin": _COMPUTERS,
+    "wasi": ("wasm32",),
+    "unknown": tuple(ARCHITECTURES),
+}
+"""As LLVM calls them, and what they run on; `unknown` is a machine without one."""
+SPELLED = ("linux", "windows", "mingw32", "macos", "darwin", "wasi", "unknown", "none", "elf", "pc")
+"""What the parts of triples begin with that name systems, or none; `pc` is a vendor whatever the system."""
+
+
+def _whole(triple: str) -> str:
+    """A triple with all its parts. Raises: ValueError for what LLVM does not know, and would take for another system."""
+    import llvmlite.binding as llvm
+
+    first, *others = triple.split("-")
+    with LOCK.now:
+        parts = llvm.get_triple_parts(triple)
+    vendor = others[:1] if parts.OS != "unknown" else []  # which is any word
+    known = all(part.startswith(SPELLED) or part in (parts.Env, *vendor) for part in others)
+    if not known or parts.Env == "gnux32" or first not in SYSTEMS.get(parts.OS, ()):
+        raise ValueError(f"target {triple!r}: LLVM has no such system; such are linux-gnu, windows-msvc, apple-macos and none")
+    if parts.Vendor == "apple":
+        return triple  # with the version of the system, which the parts have not
+    return "-".join([first, parts.Vendor, parts.OS, *([] if parts.Env == "unknown" else [parts.Env])])

@@ -24,7 +24,7 @@ from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, 
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
-from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block, strip_rows
+from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block
 from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
 LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
@@ -85,7 +85,7 @@ class Products:
         """The buffers of `shaped` have been located."""
         self.kernel, self.shaped, self.hoisting, self.fetches, self.tiles = kernel, shaped, hoisting, fetches, tiles
         self.b, self.element = kernel.b, kernel.element
-        self.most_rows = strip_rows(shaped.heights)
+        self.most_rows = shaped.strip_rows
         vectors = len(shaped.accumulators) * shaped.width * self.most_rows
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
@@ -149,7 +149,7 @@ class Products:
             accumulators, stands = shaped.operands[some[0]].accumulators, shaped.operands[some[0]].stands
             ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
             sums = tuple(a - accumulators[0] for a in accumulators)
-            kind = TileKind(sums, shaped.width, shaped.heights, stands, ours)
+            kind = TileKind(sums, shaped.width, shaped.heights, shaped.strip_rows, stands, ours)
             table = self.b.value(PTR, f"alloca [{(len(some) + 1) * kind.words} x i64], align 64", "operands")
             starts = self.b.value(PTR, f"alloca [{kind.count * kind.start_words} x i64], align 64", "starts")
             found.append(Alike(some, accumulators, kind, table, starts))

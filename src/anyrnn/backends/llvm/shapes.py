@@ -24,6 +24,10 @@ TILE_VECTORS = 4
 """Vectors of weights that a tile multiplies, at the most. With more it has few rows, and weights come too slowly from the second
 cache; with fewer a single row's sums wait for each other.
 """
+HIGHEST = 8
+"""Rows of a tile at the most."""
+STRIP_ROWS = 48
+"""Of a strip at the most, in whole tiles."""
 INIT = "sums."
 """Begins the names of init buffers; no cell's value can have it in its name."""
 
@@ -36,9 +40,11 @@ def tile_heights(machine: Machine, vectors: int) -> tuple[int, ...]:
     """Rows of a tile of so many vectors: as many as the registers hold beside all weights and a factor, or all factors and a
     weight, then less for what is left.
     """
+    most = machine.most_rows or HIGHEST
     if not vectors:
-        return (4, 1)
-    highest = next((h for h in range(8, 1, -1) if h * vectors + min(h, vectors) + 1 <= machine.multiplying), 1)
+        return (4, 1) if most >= 4 else (1,)
+    fitting = (h for h in range(min(most, HIGHEST), 1, -1) if h * vectors + min(h, vectors) + 1 <= machine.multiplying)
+    highest = next(fitting, 1)
     return tuple(dict.fromkeys([highest, *(h for h in (4, 2, 1) if 3 * h <= 2 * highest), 1]))
 
 
@@ -155,6 +161,8 @@ class Shaped:
     width: int
     heights: tuple[int, ...]
     """rows of the tile, the highest first, one last"""
+    strip_rows: int
+    """of a strip at the most, in whole tiles"""
 
     @property
     def inits(self) -> tuple[tuple[str, int], ...]:
@@ -229,7 +237,10 @@ class Shaper:
             where = key.buffer, key.later, depth, key.early
             operands.append(Operand(*where, accumulators_of, pack.name, zeros, weights, pack.stands, pack.heads))
         vectors = width * max((len(operand.accumulators) for operand in operands), default=0)
-        return Shaped(kernel, tuple(accumulators), tuple(operands), width, tile_heights(self.machine, vectors))
+        heights = tile_heights(self.machine, vectors)
+        most = min(STRIP_ROWS, -(-(self.machine.most_rows or STRIP_ROWS) // heights[0]) * heights[0])
+        strip = most // heights[0] * heights[0]
+        return Shaped(kernel, tuple(accumulators), tuple(operands), width, heights, strip)
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
         size = kernel.nodes[node].shape[0]

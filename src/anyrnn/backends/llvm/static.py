@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,9 +60,9 @@ def static_step(
     of_output = output.nbytes, output.strides[0]
     shape = CallShape("inference", dtype, Extent(1, rows), of_inputs, of_output, of_states, of_states, packed=True)
     arrays = [*inputs, output, *(states * 2 if remembers else [])]
+    machine = replace(machine, most_rows=rows)
     code = write_code(network.plan, "inference", dtype, replace(machine, features=target.machine().features))
-    (address,) = target.load(target.object_code(code.text), "stack")
-    entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+    entry = _entry(code) if code.matrices else _nothing_to_pack
     frame = Frame(network, shape, code, entry, entry)
     randomness = network.randomness(0, None)
     if randomness is not None:  # with probabilities, which steps compute with
@@ -71,7 +71,7 @@ def static_step(
     addresses = [array.ctypes.data for array in (*arrays, *sources)]
     frame.call(addresses, scratch, packed)
     frame.prepare(addresses, scratch, packed, trusting=True)
-    frame.use(1)
+    frame.whole()
     for unit in range(len(frame.units)):
         frame.header(unit, "turn", 0)
     again = write_code(network.plan, "inference", dtype, machine, packs=False)
@@ -92,6 +92,15 @@ def static_step(
         scratch_bytes=frame.own_bytes,
         packed=packed.memory.view(np.uint8),
     )
+
+
+def _entry(code: Code) -> Callable[[int], None]:
+    (address,) = target.load(target.object_code(code.text), "stack")
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+def _nothing_to_pack(words: int) -> None:
+    """In the place of a program."""
 
 
 def _read(network: Network, code: Code, sources: Sequence[Array]) -> tuple[Array | None, ...]:

@@ -48,6 +48,8 @@ class Machine:
     """LLVM's name of the processor, which can be wrong in a virtual machine: good for nothing but speed."""
     one_thread: bool = False
     """calls are made on one thread, always: nothing waits, and nothing of the system is called"""
+    most_rows: int | None = None
+    """samples of a step at the most, where that is known: no tile is higher, and no strip longer"""
 
     @property
     def low_tiles(self) -> bool:

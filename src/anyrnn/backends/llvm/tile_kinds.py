@@ -14,24 +14,19 @@ OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_by
 """The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
 squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
 """
-STRIP_ROWS = 48
-"""Of a strip at the most, in whole tiles."""
-
-
-def strip_rows(heights: tuple[int, ...]) -> int:
-    """Of a strip at the most."""
-    return STRIP_ROWS // heights[0] * heights[0]
 
 
 @dataclass(frozen=True)
 class TileKind:
     """What tiles have in common that are the same code: which sums products go to, counted from the first of them; how many
-    panels each has; how high tiles may be; how weights can be read where they stand, and whether all rows of operands are ours.
+    panels each has; how high tiles may be, and the rows of a strip; how weights can be read where they stand, and whether all
+    rows of operands are ours.
     """
 
     sums: tuple[int, ...]
     width: int
     heights: tuple[int, ...]
+    strip_rows: int
     stands: str | None
     ours: bool
 
@@ -61,7 +56,9 @@ class TileKind:
         """Rows of a tile that is a row higher than the others, or 0: all rows of a strip, multiplied by half of a group's weights
         and then by the other half. Two low tiles would read all weights twice.
         """
-        return self.heights[0] + 1 if machine.low_tiles and self.count * self.width == TILE_VECTORS else 0
+        height = self.heights[0] + 1
+        there_are = machine.most_rows is None or machine.most_rows >= height
+        return height if machine.low_tiles and there_are and self.count * self.width == TILE_VECTORS else 0
 
     def feature_bytes(self, e: Element) -> int:
         """Of the weights of one feature of an operand, in a group."""
@@ -69,7 +66,7 @@ class TileKind:
 
     def sum_at(self, e: Element, a: int, panel: int) -> int:
         """How far behind the sums of a tile's first row one of them is: [sum][panel][row of the strip][lane]."""
-        return (self.sums[a] * self.width + panel) * strip_rows(self.heights) * e.panel_row
+        return (self.sums[a] * self.width + panel) * self.strip_rows * e.panel_row
 
 
 class SumPlace(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Any
 
 from anyrnn.ir.serial import Record
 from anyrnn.ir.symbol import Symbol
-from anyrnn.trace.language import apply, exp, maximum, minimum, relu, sigmoid, softplus, tanh, where
+from anyrnn.runtime.formulas import ELEMENTWISE, bounded
+from anyrnn.trace.language import exp, minimum, relu, sigmoid, softplus, tanh, where
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,6 @@ class Function:
 
     formula: Callable[[Symbol], Symbol] | None
     name: str = ""
-
-
-def _bounded(v: Symbol, low: float, high: float) -> Symbol:
-    return minimum(maximum(v, low), high)
 
 
 def _leaky(slope: float) -> Function:
@@ -47,10 +44,10 @@ def _relu(most: float | None, slope: float, threshold: float) -> Function:
 
 
 LINEAR = Function(lambda v: v)
-_HARD_SIGMOID = Function(lambda v: _bounded(v / 6 + 0.5, 0, 1), "hard_sigmoid")
-_KERAS2_HARD_SIGMOID = Function(lambda v: _bounded(0.2 * v + 0.5, 0, 1))
-_SILU = Function(lambda v: v * sigmoid(v), "silu")
-_HARD_SILU = Function(lambda v: v * _bounded(v / 6 + 0.5, 0, 1))
+_HARD_SIGMOID = Function(ELEMENTWISE["hard_sigmoid"], "hard_sigmoid")
+_KERAS2_HARD_SIGMOID = Function(lambda v: bounded(0.2 * v + 0.5, 0, 1))
+_SILU = Function(ELEMENTWISE["silu"], "silu")
+_HARD_SILU = Function(lambda v: v * bounded(v / 6 + 0.5, 0, 1))
 _SELU = (1.6732632423543772, 1.0507009873554805)
 """alpha and scale, Klambauer et al. 2017, Self-Normalizing Neural Networks."""
 
@@ -60,7 +57,7 @@ FUNCTIONS = {
     "hard_sigmoid": _HARD_SIGMOID,
     "hard_silu": _HARD_SILU,
     "hard_swish": _HARD_SILU,
-    "hard_tanh": Function(lambda v: _bounded(v, -1, 1)),
+    "hard_tanh": Function(lambda v: bounded(v, -1, 1)),
     "leaky_relu": _leaky(0.2),
     "linear": LINEAR,
     "log_softmax": Function(None, "log_softmax"),
@@ -72,7 +69,7 @@ FUNCTIONS = {
     "silu": _SILU,
     "softmax": Function(None, "softmax"),
     "softplus": Function(softplus, "softplus"),
-    "softsign": Function(lambda v: v / (1 + apply("abs", v)), "softsign"),
+    "softsign": Function(ELEMENTWISE["softsign"], "softsign"),
     "swish": _SILU,
     "tanh": Function(tanh, "tanh"),
 }
