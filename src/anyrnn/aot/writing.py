@@ -49,8 +49,8 @@ def export(
         target: the machine, as an LLVM triple: `aarch64-linux-gnu`, `arm64-apple-macos`, `x86_64-pc-windows-msvc`,
             `thumbv7em-none-eabihf`, `riscv64-linux-gnu`, `wasm32-unknown-unknown`. By default this system.
         cpu: LLVM's name of the processor, by default the least of that architecture; or `native`, this one with all that it has.
-            Of x86-64 it is one of `x86-64`, `x86-64-v3` (with AVX2) and `x86-64-v4` (with AVX-512), which are two to eight times
-            as quick.
+            Of x86-64 it is one of `x86-64`, `x86-64-v3` (with AVX2) and `x86-64-v4` (with AVX-512), where a step takes about
+            half the time.
         name: what the names of the functions begin with; by default the file's name.
 
     Returns: the header's path.
