@@ -396,7 +396,9 @@ def test_residual_layers_have_the_states_of_a_stream(tmp_path):
 
 
 def test_room_is_for_one_step(tmp_path):
-    assert loaded(around(recurrent("lstm", 7)), tmp_path).bytes < 6000
+    """Also of layers whose work is all done for a chunk of steps at once."""
+    scores = runtime.Dense("d", ["rnn"], draw(3, 7))
+    assert loaded(around(recurrent("lstm", 7), scores, runtime.Activation("s", ["d"], "softmax")), tmp_path).bytes < 6000
 
 
 def test_the_command_line(tmp_path, capsys):

@@ -238,9 +238,8 @@ class Shaper:
             operands.append(Operand(*where, accumulators_of, pack.name, zeros, weights, pack.stands, pack.heads))
         vectors = width * max((len(operand.accumulators) for operand in operands), default=0)
         heights = tile_heights(self.machine, vectors)
-        most = min(STRIP_ROWS, -(-(self.machine.most_rows or STRIP_ROWS) // heights[0]) * heights[0])
-        strip = most // heights[0] * heights[0]
-        return Shaped(kernel, tuple(accumulators), tuple(operands), width, heights, strip)
+        tiles = min(STRIP_ROWS // heights[0], -(-(self.machine.most_rows or STRIP_ROWS) // heights[0]))
+        return Shaped(kernel, tuple(accumulators), tuple(operands), width, heights, tiles * heights[0])
 
     def _begin(self, kernel: Kernel, node: int, early: list[tuple[str, bool, str, int]], biases: tuple[str, ...]) -> Accumulator:
         size = kernel.nodes[node].shape[0]
