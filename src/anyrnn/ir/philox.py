@@ -52,7 +52,7 @@ def stream_of(layer: int, direction: int, choice: str) -> int:
 
 
 def philox(counter: Sequence[Any], key: tuple[Any, Any]) -> list[Any]:
-    """Four words from four, as integer arrays (of at least 64 bits) of any namespace or Python integers."""
+    """Four words from four, as integer arrays of any namespace, of 64 bits or of 32 without a sign, or Python integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -63,12 +63,14 @@ def philox(counter: Sequence[Any], key: tuple[Any, Any]) -> list[Any]:
 
 
 def _product(word: Any, multiplier: int) -> tuple[Any, Any]:
-    """The upper and the lower word of a product of two. In one piece it would overflow signed integers of 64 bits, of which C's
-    compilers, and so torch's, assume that they never do.
+    """The upper and the lower word of a product of two, by halves: nothing on the way has more than 32 bits, as JAX's integers
+    have no more, and of signed ones C's compilers, and so torch's, assume that they never overflow.
     """
-    lower = (word & 0xFFFF) * multiplier
-    upper = (word >> 16) * multiplier + (lower >> 16)
-    return upper >> 16, (upper & 0xFFFF) << 16 | lower & 0xFFFF
+    low, high, of_low, of_high = word & 0xFFFF, word >> 16, multiplier & 0xFFFF, multiplier >> 16
+    lowest = low * of_low
+    one = high * of_low + (lowest >> 16)
+    other = low * of_high + (one & 0xFFFF)
+    return high * of_high + (one >> 16) + (other >> 16), (other & 0xFFFF) << 16 | lowest & 0xFFFF
 
 
 def threshold(probability: float) -> int:
@@ -137,4 +139,5 @@ class Chances:
             steps = 0
         words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)
         interleaved = xp.stack(words, -1).reshape(rows, 4 * groups.shape[1])[:, :features]
-        return interleaved >= threshold(self.probability(choice))
+        limit = threshold(self.probability(choice))
+        return interleaved > limit - 1 if limit else interleaved >= 0  # the highest limit has 33 bits

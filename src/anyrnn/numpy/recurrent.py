@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Literal, SupportsIndex
@@ -15,8 +15,8 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
-from anyrnn.numpy import parts
 from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
+from anyrnn.numpy import calls, parts
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
@@ -113,12 +113,14 @@ class Recurrent(Layer):
         batch_first: bool = False,
         backend: str = "auto",
         constant: bool = False,
+        checked: bool = True,
     ) -> Recurrent:
         """A layer of a network that is there already, as one read from a file; its `cell` is None.
 
         Args:
             parameters: arrays of one dtype, by name; they are the layer's from now on.
             constant: nobody will write to them, or put others in their place.
+            checked: whether to look, before a call does, that all parameters are there.
 
         Raises: ValueError, TypeError for parameters that do not fit; UnsupportedError as the constructor does.
         """
@@ -131,7 +133,8 @@ class Recurrent(Layer):
         dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
         layer._set_up(partial(_unchanged, network), dtype, batch_first, backend, 0.0, None, None)
         layer._kept = Kept() if constant else None
-        layer.sources()  # which looks whether all parameters are there
+        if checked:
+            layer.sources()  # which looks whether all parameters are there
         return layer
 
     def _set_up(
@@ -378,6 +381,35 @@ class Recurrent(Layer):
             return 0
         return bytes_kept(self.training_network, self.dtype.name, steps * batch_size, batch_size, self.memory_budget)
 
+    def reserve_in(
+        self,
+        memory: Array,
+        x: Array,
+        state: States | None = None,
+        *,
+        seed: int = 0,
+        lengths: Any = None,
+        cu_seqlens: Any = None,
+        mask: Array | None = None,
+        mask_value: float | None = None,
+        reset: Array | None = None,
+        padding: float | Literal["last"] = 0.0,
+        return_outputs: Literal["all", "last", "none"] = "all",
+        return_states: Literal["last", "all"] = "last",
+        **steps: Array,
+    ) -> Reserve:
+        """The reserve that `forward_training` gave for the same arguments, of the memory that it filled: for who can keep arrays
+        alone. Not of residual and merged layers, and not where no kernels run, which keep other arrays.
+
+        Raises: as `forward_training` does; UnsupportedError where a memory is not all that there is.
+        """
+        if not self.network.is_one_call or self._why_not_native():
+            raise UnsupportedError("reserve_in is for layers whose reserve is one block of memory: run by kernels, in one call")
+        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        reserve, *_ = self._begun(x, steps, state, which, return_outputs, return_states, keep=True, seed=seed)
+        reserve.memory = calls.checked(memory, reserve.bytes_kept)
+        return reserve
+
     def _arguments(self) -> Arguments:
         return Arguments(self.network, self.dtype, self.batch_first)
 
@@ -396,11 +428,47 @@ class Recurrent(Layer):
         memory: Array | None = None,
         seed: int = 0,
     ) -> tuple[Array, Any, Any]:
+        if out is not None and return_outputs == "none":
+            raise ValueError("out is for the output, and return_outputs='none' asks for none")
+        reserve, inputs, first = self._begun(x, further, state, which, return_outputs, return_states, keep, seed)
+        arguments, all_states, batched, several = self._arguments(), return_states == "all", reserve.batched, reserve.several
+        read = [*inputs, *(first or ()), *self.parameters.values()]
+        if isinstance(memory, np.ndarray):
+            _check_apart(memory, read)
+            read.append(memory)
+        of_ends = return_outputs != "all"
+        sides = several if of_ends else batched, read, reserve.samples if of_ends else None
+        output = arguments.output(out, inputs[0], *sides)
+        last, more = self._fill(reserve, output, first, all_states, keep, memory)
+        shown = self._shown(reserve, output) if out is None else out
+        if return_outputs == "none":
+            shown = None
+        elif self.network.merge == "separate":
+            shown = tuple(np.split(shown, 2, -1))
+        if all_states:
+            return shown, arguments.all_given_back(more, batched), reserve
+        states = given_back(last, several)
+        if isinstance(state, RecurrentState):
+            states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
+        return shown, states, reserve
+
+    def _begun(
+        self,
+        x: Array,
+        further: Mapping[str, Array],
+        state: States | None,
+        which: StepsGiven | None,
+        return_outputs: str,
+        return_states: str,
+        keep: bool,
+        seed: int,
+    ) -> tuple[Reserve, list[Array], list[Array] | None]:
+        """What a call reads and what its backward call will, checked, before anything is computed; the inputs [T, N, features]
+        and the first states as the caller gave them, or as they were learned.
+        """
         check_wanted(self.network, "", return_outputs, return_states)
         if keep and self.memory_budget is not None and (reason := self._why_not_native()):
             raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
-        if out is not None and return_outputs == "none":
-            raise ValueError("out is for the output, and return_outputs='none' asks for none")
         arguments, all_states = self._arguments(), return_states == "all"
         network = self.training_network if keep else self.network
         network = network.with_all_states if all_states else network
@@ -418,13 +486,6 @@ class Recurrent(Layer):
         learned = first is None and network.learned_state
         if learned:
             first = [np.repeat(array, samples, 1) for array in own]
-        read = [*inputs, *(first or ()), *self.parameters.values()]
-        if isinstance(memory, np.ndarray):
-            if any(share(memory, a) for a in read):
-                raise ValueError("memory should not share memory with x, the initial states or the parameters")
-            read.append(memory)
-        of_ends = return_outputs != "all"
-        output = arguments.output(out, view, several if of_ends else batched, read, samples if of_ends else None)
         packed = [readable(a) if batch is None else batch.rows(a) for a in inputs]
         kept = first if batch is None else batch.entering(first)
         if keep and batch is None and kept:
@@ -434,18 +495,7 @@ class Recurrent(Layer):
         read_again = packed, kept, now, dict(self.parameters)
         reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
         reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
-        last, more = self._fill(reserve, output, first, all_states, keep, memory)
-        shown = self._shown(reserve, output) if out is None else out
-        if return_outputs == "none":
-            shown = None
-        elif network.merge == "separate":
-            shown = tuple(np.split(shown, 2, -1))
-        if all_states:
-            return shown, arguments.all_given_back(more, batched), reserve
-        states = given_back(last, several)
-        if isinstance(state, RecurrentState):
-            states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
-        return shown, states, reserve
+        return reserve, inputs, first
 
     def _fill(
         self, reserve: Reserve, output: Array, first: list[Array] | None, all_states: bool, keep: bool, memory: Array | None
@@ -632,6 +682,11 @@ class Recurrent(Layer):
         of_layer = reserve.network in (self.training_network, self.training_network.with_all_states)
         if not of_layer or reserve.inputs[0].dtype != self.dtype or not kept:
             raise ValueError("reserve should be what forward_training of this layer, or of one like it, gave; not a copy of it")
+
+
+def _check_apart(memory: Array, read: Sequence[Array]) -> None:
+    if any(share(memory, a) for a in read):
+        raise ValueError("memory should not share memory with x, the initial states or the parameters")
 
 
 def _joined(pair: Any, dtype: np.dtype[Any]) -> Any:

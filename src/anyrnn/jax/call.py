@@ -1,0 +1,122 @@
+"""What a call of the primitives is, beside its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from anyrnn.sequence.network import Network
+
+
+class Operands(NamedTuple):
+    """Of a call. Sequences and masks are in the layout of the caller, states [units, N, size]."""
+
+    inputs: Sequence[Any]
+    first: Sequence[Any]
+    """the states before the first step; none where they are the cell's own"""
+    parameters: Sequence[Any]
+    seed: Any
+    """two words of 32 bits, the lower first; None where nothing is drawn"""
+    there: Any
+    """the steps that each sample has; None where all have all"""
+    reset: Any
+    """those before which states begin anew; None where there are none"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a network that is one call (see `Network.parts`), by any array sizes.
+
+    Args:
+        network: that is run, as it trains or as it does not.
+        batch_first: sequences are [N, T, features], not [T, N, features].
+        ends: the output has only the last step that each direction takes, [N, width].
+        all_states: it gives the states after all steps, not the last ones.
+        given: there are first states.
+        masked: samples have different steps.
+        resets: states begin anew at some steps.
+        backend: that was asked for.
+        budget: bytes that native kernels may keep.
+    """
+
+    network: Network
+    batch_first: bool = False
+    ends: bool = False
+    all_states: bool = False
+    given: bool = False
+    masked: bool = False
+    resets: bool = False
+    backend: str = "auto"
+    budget: int | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """Alike for equal calls, in all processes: compiled programs name the calls that they make by it."""
+        network = [f"{f.name}={getattr(self.network, f.name)}" for f in fields(self.network) if f.name != "graph"]
+        own = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "network"]
+        return hashlib.sha256(" ".join([self.network.graph.identity, *network, *own]).encode()).hexdigest()
+
+    @property
+    def draws(self) -> bool:
+        return bool(self.network.probabilities)
+
+    @property
+    def is_uneven(self) -> bool:
+        return self.masked or self.resets
+
+    @cached_property
+    def counts(self) -> tuple[int, int, int]:
+        """Of inputs, first states and parameters."""
+        network = self.network
+        return (
+            len(network.graph.inputs),
+            len(network.state_sizes) if self.given else 0,
+            len(network.parameter_names),
+        )
+
+    @property
+    def floats(self) -> int:
+        """Of operands, those that have gradients: they come first."""
+        return sum(self.counts)
+
+    @property
+    def operands(self) -> int:
+        return self.floats + self.draws + self.masked + self.resets
+
+    def split(self, operands: Sequence[Any]) -> Operands:
+        inputs, first, _ = self.counts
+        rest = iter(operands[self.floats :])
+        optional = [next(rest) if there else None for there in (self.draws, self.masked, self.resets)]
+        return Operands(
+            operands[:inputs], operands[inputs : inputs + first], operands[inputs + first : self.floats], *optional
+        )  # fmt: skip
+
+    def named(self, parameters: Sequence[Any]) -> Mapping[str, Any]:
+        return dict(zip(self.network.parameter_names, parameters, strict=True))
+
+    def sides(self, x: Any) -> tuple[int, int]:
+        """Steps and samples."""
+        one, other = x.shape[:2]
+        return (other, one) if self.batch_first else (one, other)
+
+    def results(self, x: Any) -> list[tuple[int, ...]]:
+        """The shapes of the output and of the states."""
+        network, (steps, rows) = self.network, self.sides(x)
+        units = len(network.units)
+        y = (rows, network.width) if self.ends else (*x.shape[:2], network.width)
+        sides = x.shape[:2] if self.all_states else (rows,)
+        return [y, *((units, *sides, size) for size in network.state_sizes)]
+
+
+def own_states(network: Network, parameters: Mapping[str, Any], dtype: Any) -> list[Any]:
+    """First values of states where none are given, [units, 1, size]."""
+    if network.learned_state:
+        return [jnp.stack([parameters[n] for n in names]).reshape(len(names), 1, -1) for names in network.first_names]
+    states = zip(network.graph.states, network.state_sizes, strict=True)
+    return [jnp.full((len(network.units), 1, size), np.dtype(dtype).type(s.init), dtype) for s, size in states]

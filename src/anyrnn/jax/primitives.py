@@ -1,0 +1,257 @@
+"""The primitives that JAX's programs have for a call, and what its transformations make of them.
+
+`forward` gives the output and the states. Differentiated it becomes `training`, which gives a reserve besides, and `tangent`, which
+is linear; transposed, that is `backward`. On the CPU all but `tangent` are calls of kernels; elsewhere, and wherever those are
+differentiated again, the interpreter on JAX's own operators stands in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from anyrnn import backends
+from anyrnn.errors import UnsupportedError
+from anyrnn.jax import interpreted, native
+from anyrnn.jax.call import Call
+
+forward_p, training_p, tangent_p, backward_p = map(
+    Primitive, ("anyrnn_forward", "anyrnn_training", "anyrnn_tangent", "anyrnn_backward")
+)
+
+
+def runs_natively(call: Call, dtype: Any) -> bool:
+    return call.backend != "reference" and backends.why_not_native(call.network, np.dtype(dtype).name) is None
+
+
+# What they give
+
+
+def _results(call: Call, x: Any) -> list[ShapedArray]:
+    return [ShapedArray(shape, x.dtype) for shape in call.results(x)]
+
+
+def _reserve(call: Call, x: Any) -> jax.ShapeDtypeStruct:
+    bytes = native.reserve_bytes(call, x) if runs_natively(call, x.dtype) else 0
+    return jax.ShapeDtypeStruct((bytes,), np.uint8)
+
+
+@forward_p.def_abstract_eval
+def _forward_results(x: Any, *others: Any, call: Call) -> list[ShapedArray]:
+    return _results(call, x)
+
+
+@training_p.def_abstract_eval
+def _training_results(x: Any, *others: Any, call: Call) -> list[ShapedArray]:
+    reserve = _reserve(call, x)
+    return [*_results(call, x), ShapedArray(reserve.shape, reserve.dtype)]
+
+
+@tangent_p.def_abstract_eval
+def _tangent_results(x: Any, *others: Any, call: Call, active: tuple[bool, ...]) -> list[ShapedArray]:
+    return _results(call, x)
+
+
+@backward_p.def_abstract_eval
+def _backward_results(x: Any, *others: Any, call: Call, present: tuple[bool, ...], weights: bool) -> list[ShapedArray]:
+    of = (x, *others)[: call.floats if weights else sum(call.counts[:2])]
+    return [ShapedArray(a.shape, a.dtype) for a in of]
+
+
+# How they run
+
+
+def _forward(*operands: Array, call: Call) -> Sequence[Array]:
+    if not runs_natively(call, operands[0].dtype):
+        return interpreted.forward(*operands, call=call)
+    results = [jax.ShapeDtypeStruct(shape, operands[0].dtype) for shape in call.results(operands[0])]
+    return native.run(native.Site(call, "inference"), results, *operands)
+
+
+def _training(*operands: Array, call: Call) -> Sequence[Array]:
+    x = operands[0]
+    if not runs_natively(call, x.dtype):
+        return _interpreted_training(*operands, call=call)
+    results = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in call.results(x)]
+    return native.run(native.Site(call, "training"), [*results, _reserve(call, x)], *operands)
+
+
+def _interpreted_training(*operands: Array, call: Call) -> Sequence[Array]:
+    reserve = _reserve(call, operands[0])
+    return [*interpreted.forward(*operands, call=call), jnp.zeros(reserve.shape, reserve.dtype)]
+
+
+def _backward(*arrays: Array, call: Call, present: tuple[bool, ...], weights: bool) -> Sequence[Array]:
+    if not runs_natively(call, arrays[0].dtype):
+        return interpreted.backward(*arrays, call=call, present=present, weights=weights)
+    of = arrays[: call.floats if weights else sum(call.counts[:2])]
+    results = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in of]
+    return native.run(native.Site(call, "backward", present, weights), results, *arrays)
+
+
+def _elsewhere(run: Callable[..., Sequence[Array]]) -> Callable[..., Sequence[Array]]:
+    """On devices other than CPUs."""
+
+    def checked(*arrays: Array, call: Call, **more: Any) -> Sequence[Array]:
+        if call.backend == "llvm":
+            raise UnsupportedError("backend 'llvm' cannot run this: its kernels are for CPUs, and the program is for another device")
+        return run(*arrays, call=call, **more)
+
+    return checked
+
+
+for _p, _here, _there in (
+    (forward_p, _forward, interpreted.forward),
+    (training_p, _training, _interpreted_training),
+    (tangent_p, interpreted.tangent, interpreted.tangent),
+    (backward_p, _backward, interpreted.backward),
+):
+    _p.multiple_results = True
+    mlir.register_lowering(_p, mlir.lower_fun(_here, multiple_results=True), platform="cpu")
+    mlir.register_lowering(_p, mlir.lower_fun(_elsewhere(_there), multiple_results=True))
+
+
+@lru_cache(maxsize=1024)
+def _alone(primitive: Primitive, **parameters: Any) -> Callable[..., Sequence[Array]]:
+    """A program of one call."""
+    return jax.jit(partial(primitive.bind, **parameters))
+
+
+def _run_alone(primitive: Primitive, *arrays: Array, **parameters: Any) -> Sequence[Array]:
+    return _alone(primitive, **parameters)(*arrays)
+
+
+for _p in (forward_p, training_p, tangent_p, backward_p):
+    _p.def_impl(partial(_run_alone, _p))
+
+
+# Derivatives
+
+
+def _tangents(primals: Sequence[Any], tangents: Sequence[Any], reserve: Any, call: Call) -> list[Any]:
+    active = tuple(not isinstance(t, ad.Zero) for t in tangents[: call.floats])
+    given = [t for t, is_active in zip(tangents, active, strict=False) if is_active]
+    return list(tangent_p.bind(*primals, reserve, *given, call=call, active=active))
+
+
+def _forward_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
+    *results, reserve = training_p.bind(*primals, call=call)
+    return results, _tangents(primals, tangents, reserve, call)
+
+
+def _training_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
+    *results, reserve = training_p.bind(*primals, call=call)
+    return [*results, reserve], [*_tangents(primals, tangents, reserve, call), ad.Zero.from_primal_value(reserve)]
+
+
+def _again(primitive: Primitive, by_interpreter: Callable[..., Sequence[Array]]) -> Callable[..., Any]:
+    """The derivative of a derivative: that of what the interpreter makes."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
+        changing = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
+
+        def of(*some: Any) -> Sequence[Any]:
+            every = list(primals)
+            for k, array in zip(changing, some, strict=True):
+                every[k] = array
+            return by_interpreter(*every, **parameters)
+
+        _, found = jax.jvp(of, [primals[k] for k in changing], [tangents[k] for k in changing])
+        return primitive.bind(*primals, **parameters), found
+
+    return jvp
+
+
+def _transpose(cotangents: Sequence[Any], *arrays: Any, call: Call, active: tuple[bool, ...]) -> list[Any]:
+    known = arrays[: call.operands + 1]
+    nothing = [None] * len(known)
+    has = [not isinstance(c, ad.Zero) for c in cotangents]
+    present = (has[0], *([True] * (len(has) - 1) if call.all_states or any(has[1:]) else has[1:]))
+    if not any(has):
+        return [*nothing, *(None for _ in arrays[len(known) :])]
+    given = [ad.instantiate_zeros(c) for c, there in zip(cotangents, present, strict=True) if there]
+    data = sum(call.counts[:2])
+    weights = any(active[data:])
+    gradients = backward_p.bind(*known, *given, call=call, present=present, weights=weights)
+    wanted = [gradients[k] for k, is_active in enumerate(active) if is_active]
+    linear = map(ad.is_undefined_primal, arrays[len(known) :])
+    return [*nothing, *(d if is_linear else None for d, is_linear in zip(wanted, linear, strict=True))]
+
+
+ad.primitive_jvps[forward_p] = _forward_jvp
+ad.primitive_jvps[training_p] = _training_jvp
+ad.primitive_jvps[tangent_p] = _again(tangent_p, interpreted.tangent)
+ad.primitive_jvps[backward_p] = _again(backward_p, interpreted.backward)
+ad.primitive_transposes[tangent_p] = _transpose
+
+
+# Batches
+
+
+def _one_by_one(primitive: Primitive) -> Callable[..., Any]:
+    """A call for each."""
+
+    def rule(arrays: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Sequence[Any], Sequence[int]]:
+        mapped = [k for k, d in enumerate(dims) if d is not batching.not_mapped]
+
+        def one(some: Sequence[Any]) -> Sequence[Any]:
+            every = list(arrays)
+            for k, array in zip(mapped, some, strict=True):
+                every[k] = array
+            return primitive.bind(*every, **parameters)
+
+        results = jax.lax.map(one, [jnp.moveaxis(arrays[k], dims[k], 0) for k in mapped])
+        return results, [0] * len(results)
+
+    return rule
+
+
+def _forward_batched(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[Sequence[Any], Sequence[int]]:
+    """One call, of all samples of all batches, where they have their parameters in common and draw nothing."""
+    of_samples = [*range(sum(call.counts[:2])), *range(call.floats, call.operands)]
+    if call.draws or any(d is not batching.not_mapped for k, d in enumerate(dims) if k not in of_samples):
+        return _one_by_one(forward_p)(arrays, dims, call=call)
+    count = next(a.shape[d] for a, d in zip(arrays, dims, strict=True) if d is not batching.not_mapped)
+    inputs, given = list(arrays), call.counts[0]
+    for k in of_samples:
+        axis = 1 if given <= k < call.floats else _samples_axis(call)
+        inputs[k] = _joined(arrays[k], dims[k], axis, count)
+    results = forward_p.bind(*inputs, call=call)
+    axis = _samples_axis(call)
+    axes = [0 if call.ends else axis, *([1 + axis if call.all_states else 1] * (len(results) - 1))]
+    return [r.reshape(*r.shape[:axis], count, -1, *r.shape[axis + 1 :]) for r, axis in zip(results, axes, strict=True)], axes
+
+
+def _samples_axis(call: Call) -> int:
+    """Of a sequence."""
+    return 0 if call.batch_first else 1
+
+
+def _joined(array: Any, dim: Any, axis: int, count: int) -> Any:
+    """With the samples of all batches in one axis, batch after batch."""
+    if dim is batching.not_mapped:
+        moved = jnp.broadcast_to(jnp.expand_dims(array, axis), (*array.shape[:axis], count, *array.shape[axis:]))
+    else:
+        moved = jnp.moveaxis(array, dim, axis)
+    return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + 2 :])
+
+
+def _tangent_batched(arrays: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Sequence[Any], Sequence[int]]:
+    axes = [None if d is batching.not_mapped else d for d in dims]
+    results = jax.vmap(partial(interpreted.tangent, **parameters), in_axes=axes)(*arrays)
+    return results, [0] * len(results)
+
+
+batching.primitive_batchers[forward_p] = _forward_batched
+batching.primitive_batchers[training_p] = _one_by_one(training_p)
+batching.primitive_batchers[tangent_p] = _tangent_batched
+batching.primitive_batchers[backward_p] = _one_by_one(backward_p)
