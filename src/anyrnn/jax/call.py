@@ -63,6 +63,11 @@ class Call:
         return hashlib.sha256(" ".join([self.network.graph.identity, *network, *own]).encode()).hexdigest()
 
     @property
+    def of_kernels(self) -> Network:
+        """The network that kernels run."""
+        return self.network.with_all_states if self.all_states else self.network
+
+    @property
     def draws(self) -> bool:
         return bool(self.network.probabilities)
 

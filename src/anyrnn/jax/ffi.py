@@ -44,7 +44,7 @@ class _Text(ctypes.Structure):
 class _Buffers(ctypes.Structure):
     _fields_ = (
         ("struct_size", _SIZE), ("extensions", _POINTER),
-        ("count", _LONG), ("kinds", _POINTER), ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
+        ("count", _LONG), ("kinds", _POINTER), ("buffers", _LONG),
     )  # fmt: skip
 
 
@@ -82,8 +82,15 @@ BYTES = {11: 4, 12: 8}
 """Of a number, by XLA's numbers of dtypes."""
 
 
-def _addresses(buffers: _Buffers) -> list[int]:
-    return [buffers.buffers[k].contents.data or 0 for k in range(buffers.count)]
+def _of_buffers(buffers: _Buffers) -> list[int]:
+    """The addresses of the structures."""
+    found: list[int] = (_LONG * buffers.count).from_address(buffers.buffers)[:] if buffers.count else []
+    return found
+
+
+def _of_arrays(buffers: list[int]) -> list[int]:
+    """Those of what they hold."""
+    return [_LONG.from_address(at + _Buffer.data.offset).value for at in buffers]
 
 
 def _handler(run: Run) -> Callable[[int], int | None]:
@@ -95,10 +102,11 @@ def _handler(run: Run) -> Callable[[int], int | None]:
             return None
         try:
             text = frame.attributes.texts[0].contents
-            first = frame.arguments.buffers[0].contents
+            given, made = _of_buffers(frame.arguments), _of_buffers(frame.results)
+            first = _Buffer.from_address(given[0])
             which = ctypes.string_at(text.data, text.length).decode()
             sizes = tuple(first.dims[: first.rank])
-            run(which, sizes, BYTES[first.dtype], _addresses(frame.arguments), _addresses(frame.results))
+            run(which, sizes, BYTES[first.dtype], _of_arrays(given), _of_arrays(made))
         except BaseException as error:  # noqa: BLE001  # it cannot be raised through XLA, which raises it again
             told = f"{type(error).__name__}: {error}".encode()
             made = _Error(ctypes.sizeof(_Error), None, told, INTERNAL)

@@ -126,10 +126,10 @@ class _Unit:
             shown = [jnp.where(is_there, a, 0) if is_there is not None else a for a in after] if all_states else []
             return (after, last_y, started, pending), (y, shown)
 
-        flags = jnp.zeros((rows, 1), bool)
-        nothing = jnp.zeros((rows, self.network.output_size), streams[0].dtype)
+        flags = jnp.zeros_like(streams[0], bool, shape=(rows, 1))  # which vary over devices as x does
+        nothing = jnp.zeros_like(streams[0], shape=(rows, self.network.output_size))
         each = jnp.arange(steps, dtype=jnp.uint32), list(streams), there, reset
-        carry = list(first), nothing, flags, flags
+        carry = [jnp.where(flags, 0, a) for a in first], nothing, flags, flags
         (last, last_y, *_), (output, all_of_them) = jax.lax.scan(body, carry, each, reverse=bool(self.direction))
         return output, last_y, all_of_them if all_states else last
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jax import Array
 
 import anyrnn.numpy
 from anyrnn import backends
-from anyrnn._memory import ALIGNMENT, aligned
+from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages, keep_what_is_freed
 from anyrnn.ir.philox import Randomness
 from anyrnn.jax import ffi
 from anyrnn.jax.call import Call
@@ -42,7 +43,7 @@ class Site:
     present: tuple[bool, ...] = ()
     weights: bool = True
 
-    @property
+    @cached_property
     def key(self) -> str:
         own = f"{self.call.key} {self.which} {self.present} {self.weights}"
         return hashlib.sha256(own.encode()).hexdigest()
@@ -57,7 +58,7 @@ def reserve_bytes(call: Call, x: Any) -> int:
     steps, rows = call.sides(x)
     total = steps * rows
     bytes: int = backends.native().kept_by_parts(
-        call.network, np.dtype(x.dtype).name, total, total if call.resets else rows, call.budget
+        call.of_kernels, np.dtype(x.dtype).name, total, total if call.resets else rows, call.budget
     )
     return bytes
 
@@ -72,16 +73,12 @@ def run(site: Site, results: Sequence[jax.ShapeDtypeStruct], *arrays: Array) -> 
 
 
 def _run(key: str, sizes: tuple[int, ...], bytes: int, arguments: Sequence[int], results: Sequence[int]) -> None:
-    site = _sites.get(key)
-    if site is None:
-        raise RuntimeError("a program that another process compiled: make the layer here and trace the call again")
-    kernels = _kernels(site, sizes, DTYPES[bytes])
-    kernels.run(arguments, results)
+    _kernels(key, sizes, bytes).run(arguments, results)
 
 
 def _array(address: int, shape: tuple[int, ...], dtype: Any) -> NumPyArray:
     """Of XLA's memory."""
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    count = math.prod(shape) * np.dtype(dtype).itemsize
     if not count:
         return np.empty(shape, dtype)
     return np.frombuffer((ctypes.c_char * count).from_address(address), dtype).reshape(shape)
@@ -104,10 +101,33 @@ class _Kernels:
         self.parameters = [shape for layer, _ in network.units for _, shape in network.parameters(layer)]
         self.results = self.call.results(self.x)
         self.reserve = reserve_bytes(self.call, self.x)
+        made = self.floats if site.which == "backward" else self.results
+        bytes = [math.prod(shape) * dtype.itemsize for shape in made] + [self.reserve] * (site.which == "training")
+        self.large = [(k, n) for k, n in enumerate(bytes) if n >= LARGE]
+        """results whose memory is asked for in large pages"""
 
     @property
     def floats(self) -> list[tuple[int, ...]]:
         return [*self.inputs, *self.first, *self.parameters]
+
+    def run(self, arguments: Sequence[int], results: Sequence[int]) -> None:
+        """Fill the results; of each argument and result the address."""
+        for k, bytes in self.large:
+            if k < len(results):
+                in_large_pages(results[k], bytes)
+        self.fill(arguments, results)
+
+    def fill(self, arguments: Sequence[int], results: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def kept(self, address: int) -> NumPyArray:
+        """A reserve; a copy where it was moved to another place within a line of cache."""
+        memory = _array(address, (self.reserve,), np.uint8)
+        if not address % ALIGNMENT:
+            return memory
+        copy = aligned(self.reserve)
+        copy[...] = memory
+        return copy
 
     def views(self, addresses: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> list[NumPyArray]:
         return [_array(at, shape, self.dtype) for at, shape in zip(addresses, shapes, strict=True)]
@@ -118,7 +138,7 @@ class _Dense(_Kernels):
 
     def __init__(self, site: Site, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         super().__init__(site, sizes, dtype)
-        native, network, call = backends.native(), self.network, self.call
+        native, network, call = backends.native(), self.call.of_kernels, self.call
         self.phase = bool(network.plan.phase.computed)
         names = network.parameter_names
         self.direct = [names.index(s + network.suffix(*u)) for u in network.units for s in network.sources] if not self.phase else []
@@ -154,7 +174,7 @@ class _Dense(_Kernels):
                 ends=call.ends,
             )  # fmt: skip
         self.shape = shape
-        self.place = "jax", site, sizes, dtype.name
+        self.place = "jax", site.key, sizes, dtype.name
 
     @property
     def has_last(self) -> bool:
@@ -175,7 +195,7 @@ class _Dense(_Kernels):
     def _of_all(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         return (shape[1] * shape[2] * shape[3] * self.dtype.itemsize, *self._strides(shape[1:]))
 
-    def run(self, arguments: Sequence[int], results: Sequence[int]) -> None:
+    def fill(self, arguments: Sequence[int], results: Sequence[int]) -> None:
         call, native = self.call, backends.native()
         inputs, first, count = call.counts
         parameters = arguments[inputs + first : call.floats]
@@ -184,11 +204,11 @@ class _Dense(_Kernels):
         named: dict[str, NumPyArray] = {}
         if self.phase:
             named = dict(zip(self.network.parameter_names, self.views(parameters, self.parameters), strict=True))
-            read = sources(self.network, named, self.dtype, randomness)
+            read = sources(call.of_kernels, named, self.dtype, randomness)
             at = [a.ctypes.data for a in read]
         else:
             at = [parameters[k] for k in self.direct]
-        pool = native.POOLS.get(self.place) or native.POOLS.add(self.place, self.network, self.shape)
+        pool = native.POOLS.get(self.place) or native.POOLS.add(self.place, call.of_kernels, self.shape)
         if self.site.which != "backward":
             reserve = results[-1:] if self.site.which == "training" else ()
             made = results[: len(self.results)]
@@ -200,36 +220,33 @@ class _Dense(_Kernels):
         if not self.site.weights:
             into = []
         elif self.phase:
-            d_sources = new_gradients(self.network, read)
+            d_sources = new_gradients(call.of_kernels, read)
             into = [d.ctypes.data for d in d_sources]
         else:
             for k in self.zeroed:
-                ctypes.memset(d_parameters[k], 0, int(np.prod(self.parameters[k])) * self.dtype.itemsize)
+                ctypes.memset(d_parameters[k], 0, math.prod(self.parameters[k]) * self.dtype.itemsize)
             into = [d_parameters[k] for k in self.direct]
         if call.all_states:
             given, more = cotangents[: self.site.present[0]], cotangents[self.site.present[0] :]
         else:
             given, more = cotangents, []
-        copy = aligned(0)
-        if reserve_at % ALIGNMENT:
-            copy = aligned(self.reserve)
-            copy[...] = _array(reserve_at, (self.reserve,), np.uint8)
-            reserve_at = copy.ctypes.data
+        reserve = self.kept(reserve_at) if reserve_at % ALIGNMENT else None
+        reserve_at = reserve_at if reserve is None else reserve.ctypes.data
         pool.call([*arguments[:inputs], *given, *d_first, *more, *d_inputs, *at, *into, reserve_at], randomness)
         if self.site.weights and self.phase:
-            made_gradients = gradients_by_name(self.network, named, d_sources, self.dtype, randomness)
+            made_gradients = gradients_by_name(call.of_kernels, named, d_sources, self.dtype, randomness)
             for view, name in zip(self.views(d_parameters, self.parameters), named, strict=True):
                 view[...] = made_gradients[name]
 
     def _randomness(self, at: int) -> Randomness | None:
         low, high = _array(at, (2,), np.uint32).tolist()
-        return self.network.randomness(low | high << 32, None, backends.native().draw)
+        return self.call.of_kernels.randomness(low | high << 32, None, backends.native().draw)
 
 
 class _Packed(_Kernels):
     """Where samples have different steps, or not everything is kept: by a layer on NumPy arrays, which packs them."""
 
-    def run(self, arguments: Sequence[int], results: Sequence[int]) -> None:
+    def fill(self, arguments: Sequence[int], results: Sequence[int]) -> None:
         call, site = self.call, self.site
         floats = self.views(arguments[: call.floats], self.floats)
         rest = iter(arguments[call.floats : call.operands])
@@ -245,11 +262,7 @@ class _Packed(_Kernels):
         given: dict[str, Any] = {"mask": masks[0], "reset": masks[1], **steps}
         given |= {"return_outputs": "last" if call.ends else "all", "return_states": "all" if call.all_states else "last"}
         if site.which == "backward":
-            memory = _array(arguments[call.operands], (self.reserve,), np.uint8)
-            if memory.ctypes.data % ALIGNMENT:
-                memory = aligned(self.reserve)
-                memory[...] = _array(arguments[call.operands], (self.reserve,), np.uint8)
-            reserve = layer.reserve_in(memory, x, state, seed=seed, **given)
+            reserve = layer.reserve_in(self.kept(arguments[call.operands]), x, state, seed=seed, **given)
             shapes = [shape for shape, there in zip(self.results, site.present, strict=True) if there]
             cotangents = self.views(arguments[call.operands + 1 :], shapes)
             d_y = cotangents.pop(0) if site.present[0] else None
@@ -274,5 +287,9 @@ def _several(states: Any) -> list[NumPyArray]:
 
 
 @lru_cache(maxsize=1024)
-def _kernels(site: Site, sizes: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    return (_Packed if site.call.is_uneven or site.call.budget else _Dense)(site, sizes, dtype)
+def _kernels(key: str, sizes: tuple[int, ...], bytes: int) -> _Kernels:
+    site = _sites.get(key)
+    if site is None:
+        raise RuntimeError("a program that another process compiled: make the layer here and trace the call again")
+    keep_what_is_freed()
+    return (_Packed if site.call.is_uneven or site.call.budget else _Dense)(site, sizes, DTYPES[bytes])

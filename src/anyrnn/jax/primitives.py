@@ -18,6 +18,7 @@ from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from anyrnn import backends
 from anyrnn.errors import UnsupportedError
@@ -30,14 +31,33 @@ forward_p, training_p, tangent_p, backward_p = map(
 
 
 def runs_natively(call: Call, dtype: Any) -> bool:
-    return call.backend != "reference" and backends.why_not_native(call.network, np.dtype(dtype).name) is None
+    return call.backend != "reference" and backends.why_not_native(call.of_kernels, np.dtype(dtype).name) is None
 
 
 # What they give
 
 
+def _array(like: Any, shape: tuple[int, ...], dtype: Any) -> ShapedArray:
+    """Of a shape and dtype; within `shard_map` one that varies over the devices as another does."""
+    if not like.mat.varying:
+        return ShapedArray(shape, dtype)
+    whole = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec(*[None] * len(shape)))
+    return ShapedArray(shape, dtype, sharding=whole, manual_axis_type=like.mat)
+
+
+def alike(operands: Sequence[Any]) -> list[Any]:
+    """Within `shard_map`, operands that all vary over the devices that any of them does: the gradients of those that did not are
+    added up.
+    """
+    varying = [jax.typeof(a).mat.varying for a in operands]
+    every = frozenset().union(*varying)
+    if not every:
+        return list(operands)
+    return [jax.lax.pcast(a, tuple(every - own), to="varying") for a, own in zip(operands, varying, strict=True)]
+
+
 def _results(call: Call, x: Any) -> list[ShapedArray]:
-    return [ShapedArray(shape, x.dtype) for shape in call.results(x)]
+    return [_array(x, shape, x.dtype) for shape in call.results(x)]
 
 
 def _reserve(call: Call, x: Any) -> jax.ShapeDtypeStruct:
@@ -53,7 +73,7 @@ def _forward_results(x: Any, *others: Any, call: Call) -> list[ShapedArray]:
 @training_p.def_abstract_eval
 def _training_results(x: Any, *others: Any, call: Call) -> list[ShapedArray]:
     reserve = _reserve(call, x)
-    return [*_results(call, x), ShapedArray(reserve.shape, reserve.dtype)]
+    return [*_results(call, x), _array(x, reserve.shape, reserve.dtype)]
 
 
 @tangent_p.def_abstract_eval
@@ -64,7 +84,7 @@ def _tangent_results(x: Any, *others: Any, call: Call, active: tuple[bool, ...])
 @backward_p.def_abstract_eval
 def _backward_results(x: Any, *others: Any, call: Call, present: tuple[bool, ...], weights: bool) -> list[ShapedArray]:
     of = (x, *others)[: call.floats if weights else sum(call.counts[:2])]
-    return [ShapedArray(a.shape, a.dtype) for a in of]
+    return [_array(x, a.shape, a.dtype) for a in of]
 
 
 # How they run
@@ -150,7 +170,7 @@ def _forward_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call)
 
 def _training_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
     *results, reserve = training_p.bind(*primals, call=call)
-    return [*results, reserve], [*_tangents(primals, tangents, reserve, call), ad.Zero.from_primal_value(reserve)]
+    return [*results, reserve], [*_tangents(primals, tangents, reserve, call), ad.Zero(ShapedArray(reserve.shape, jax.dtypes.float0))]
 
 
 def _again(primitive: Primitive, by_interpreter: Callable[..., Sequence[Array]]) -> Callable[..., Any]:
@@ -201,7 +221,7 @@ def _one_by_one(primitive: Primitive) -> Callable[..., Any]:
     """A call for each."""
 
     def rule(arrays: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Sequence[Any], Sequence[int]]:
-        mapped = [k for k, d in enumerate(dims) if d is not batching.not_mapped]
+        mapped = [k for k, d in enumerate(dims) if isinstance(d, int)]
 
         def one(some: Sequence[Any]) -> Sequence[Any]:
             every = list(arrays)
@@ -218,9 +238,9 @@ def _one_by_one(primitive: Primitive) -> Callable[..., Any]:
 def _forward_batched(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[Sequence[Any], Sequence[int]]:
     """One call, of all samples of all batches, where they have their parameters in common and draw nothing."""
     of_samples = [*range(sum(call.counts[:2])), *range(call.floats, call.operands)]
-    if call.draws or any(d is not batching.not_mapped for k, d in enumerate(dims) if k not in of_samples):
+    if call.draws or any(isinstance(d, int) for k, d in enumerate(dims) if k not in of_samples):
         return _one_by_one(forward_p)(arrays, dims, call=call)
-    count = next(a.shape[d] for a, d in zip(arrays, dims, strict=True) if d is not batching.not_mapped)
+    count = next(a.shape[d] for a, d in zip(arrays, dims, strict=True) if isinstance(d, int))
     inputs, given = list(arrays), call.counts[0]
     for k in of_samples:
         axis = 1 if given <= k < call.floats else _samples_axis(call)
@@ -238,7 +258,7 @@ def _samples_axis(call: Call) -> int:
 
 def _joined(array: Any, dim: Any, axis: int, count: int) -> Any:
     """With the samples of all batches in one axis, batch after batch."""
-    if dim is batching.not_mapped:
+    if not isinstance(dim, int):
         moved = jnp.broadcast_to(jnp.expand_dims(array, axis), (*array.shape[:axis], count, *array.shape[axis:]))
     else:
         moved = jnp.moveaxis(array, dim, axis)
@@ -246,7 +266,7 @@ def _joined(array: Any, dim: Any, axis: int, count: int) -> Any:
 
 
 def _tangent_batched(arrays: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Sequence[Any], Sequence[int]]:
-    axes = [None if d is batching.not_mapped else d for d in dims]
+    axes = [d if isinstance(d, int) else None for d in dims]
     results = jax.vmap(partial(interpreted.tangent, **parameters), in_axes=axes)(*arrays)
     return results, [0] * len(results)
 

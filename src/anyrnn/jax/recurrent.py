@@ -19,7 +19,7 @@ from anyrnn.errors import UnsupportedError, meant
 from anyrnn.explanation import Seen
 from anyrnn.jax import interpreted
 from anyrnn.jax.call import Call, Operands, own_states
-from anyrnn.jax.primitives import forward_p, runs_natively
+from anyrnn.jax.primitives import alike, forward_p, runs_natively
 from anyrnn.jax.steps import Steps, padded, steps_of
 from anyrnn.numpy.parameters import own_initial_values
 from anyrnn.sequence.layer import described
@@ -275,7 +275,7 @@ class Recurrent:
         for layer, part in enumerate(network.parts):
             one_call, top = network.is_one_call, layer == len(network.parts) - 1
             call = Call(
-                part.with_all_states if all_states else part,
+                part,
                 batch_first,
                 ends=ends and top,
                 all_states=all_states,
@@ -402,8 +402,8 @@ def _platform() -> str:
 
 def _run(call: Call, given: Operands) -> Sequence[Array]:
     """A call, on the CPU by kernels where they can; elsewhere there is nothing between JAX and the operators of the scan."""
-    operands = interpreted.operands_of(given)
-    if call.backend == "llvm" and (reason := backends.why_not_native(call.network, operands[0].dtype.name)):
+    operands = alike(interpreted.operands_of(given))
+    if call.backend == "llvm" and (reason := backends.why_not_native(call.of_kernels, operands[0].dtype.name)):
         raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
     if not runs_natively(call, operands[0].dtype) or (call.backend == "auto" and _platform() != "cpu"):
         return interpreted.forward(*operands, call=call)
