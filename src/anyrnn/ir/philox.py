@@ -51,14 +51,16 @@ def stream_of(layer: int, direction: int, choice: str) -> int:
     return (2 * layer + direction * kind.each_direction) << 16 | state << 8 | kind.number
 
 
-def philox(counter: Sequence[Any], key: tuple[Any, Any]) -> list[Any]:
-    """Four words from four, as integer arrays of any namespace, of 64 bits or of 32 without a sign, or Python integers."""
+def philox(counter: Sequence[Any], key: tuple[Any, Any], word: Callable[[int], Any] = int) -> list[Any]:
+    """Four words from four, as integer arrays of any namespace, of 64 bits or of 32 without a sign, or Python integers. `word`
+    makes such an integer.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
         (high0, low0), (high1, low1) = _product(c0, MULTIPLIERS[0]), _product(c2, MULTIPLIERS[1])
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
+        k0, k1 = ((k + word(constant)) & word(WORD) for k, constant in zip((k0, k1), WEYL, strict=True))
     return [c0, c1, c2, c3]
 
 
@@ -97,6 +99,10 @@ class Randomness:
     def key(self) -> tuple[Any, Any]:
         return self.seed & WORD, self.seed >> 32 & WORD
 
+    def word(self, value: int) -> Any:
+        """An integer of 32 bits among those of the arrays."""
+        return value
+
     def at(self, layer: int, direction: int, step: int, before: int = 0) -> Chances:
         """The choices of one step of a layer in one direction. In a packed batch so many rows are `before` those of the step."""
         return Chances(self, layer, direction, step, before)
@@ -134,10 +140,10 @@ class Chances:
         if self.randomness.places is not None and not kind.of_weights:
             here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]
             samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
-        zero, stream = samples * 0 + groups * 0, self.stream(choice)
+        zero, stream, word = samples * 0 + groups * 0, self.stream(choice), self.randomness.word
         if not kind.each_step:
             steps = 0
-        words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key)
+        words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key, word)
         interleaved = xp.stack(words, -1).reshape(rows, 4 * groups.shape[1])[:, :features]
         limit = threshold(self.probability(choice))
-        return interleaved > limit - 1 if limit else interleaved >= 0  # the highest limit has 33 bits
+        return interleaved > word(limit - 1) if limit else interleaved >= 0  # the highest limit has 33 bits

@@ -28,6 +28,11 @@ class Operands(NamedTuple):
     reset: Any
     """those before which states begin anew; None where there are none"""
 
+    def in_order(self) -> list[Any]:
+        """As primitives have them."""
+        optional = [a for a in (self.seed, self.there, self.reset) if a is not None]
+        return [*self.inputs, *self.first, *self.parameters, *optional]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -39,6 +44,7 @@ class Call:
         ends: the output has only the last step that each direction takes, [N, width].
         all_states: it gives the states after all steps, not the last ones.
         given: there are first states.
+        draws: there is a seed; without one a network with random choices has their means.
         masked: samples have different steps.
         resets: states begin anew at some steps.
         backend: that was asked for.
@@ -50,6 +56,7 @@ class Call:
     ends: bool = False
     all_states: bool = False
     given: bool = False
+    draws: bool = False
     masked: bool = False
     resets: bool = False
     backend: str = "auto"
@@ -66,10 +73,6 @@ class Call:
     def of_kernels(self) -> Network:
         """The network that kernels run."""
         return self.network.with_all_states if self.all_states else self.network
-
-    @property
-    def draws(self) -> bool:
-        return bool(self.network.probabilities)
 
     @property
     def is_uneven(self) -> bool:

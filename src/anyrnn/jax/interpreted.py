@@ -4,17 +4,19 @@ kernels run. JAX differentiates it as often as asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter, evaluation_order
-from anyrnn.ir.philox import Randomness
-from anyrnn.jax.call import Call, Operands, own_states
+from anyrnn.ir.philox import Chances, Randomness, kind_of
+from anyrnn.jax.call import Call, own_states
 from anyrnn.jax.namespace import NAMESPACE
 from anyrnn.sequence.network import Network
 
@@ -27,7 +29,8 @@ def forward(*operands: Array, call: Call) -> list[Array]:
     parameters = call.named(given.parameters)
     own = own_states(network, parameters, dtype)
     first = given.first or [jnp.broadcast_to(a, (len(a), rows, a.shape[2])) for a in own]
-    randomness = None if given.seed is None else _InWords(given.seed, dict(network.probabilities), None, network.first_layer)
+    seed = jnp.zeros(2, jnp.uint32) if given.seed is None else given.seed
+    randomness = _InWords(seed, dict(network.probabilities), None, network.first_layer) if network.probabilities else None
     there, reset = (None if m is None else _turned(m, call.batch_first)[..., None] for m in (given.there, given.reset))
     output, found = by_step[0], []
     ends: list[Array] = []
@@ -73,18 +76,33 @@ class _Unit:
         known = {*self.once, *(i for i, _, _ in self.leaves)}
         self.order = evaluation_order(graph.nodes, known, [i for _, i in graph.outputs])
 
-    def _interpreter(self, step: Any) -> Interpreter:
-        chances = None if self.randomness is None else self.randomness.at(self.layer, self.direction, step)
+    def _interpreter(self, step: Any, masks: Mapping[tuple[str, int], Array] | None = None) -> Interpreter:
+        chances = None
+        if self.randomness is not None:
+            chances = _Lasting(self.randomness, self.layer, self.direction, step, 0, masks or {})
         return Interpreter(NAMESPACE, self.number, self.network.layer_sizes(self.layer), chances)
 
-    def step(self, streams: Sequence[Array], states: Sequence[Array], t: Array) -> tuple[Array, list[Array]]:
+    def masks(self, rows: int) -> Mapping[tuple[str, int], Array]:
+        """Of random choices that are alike in all steps."""
+        nodes, found = self.network.plan.graph.nodes, {}
+        for node in (nodes[i] for i in self.order if nodes[i].op == "choose"):
+            choice, features = node.attributes[0], node.shape[0].evaluate(self.network.layer_sizes(self.layer)) if node.shape else 1
+            if not kind_of(choice).each_step:
+                chances = self._interpreter(0).chances
+                assert chances is not None
+                found[choice, features] = chances.kept(NAMESPACE, NAMESPACE.arange, choice, rows, features)
+        return found
+
+    def step(
+        self, streams: Sequence[Array], states: Sequence[Array], t: Array, masks: Mapping[tuple[str, int], Array]
+    ) -> tuple[Array, list[Array]]:
         graph = self.network.plan.graph
         given = {
             "input": {name: a for (name, _), a in zip(graph.inputs, streams, strict=True)},
             "state": {s.name: a for s, a in zip(graph.states, states, strict=True)},
         }
         leaves = {i: given[op][name] for i, op, name in self.leaves}
-        values = self._interpreter(t).run_in(self.order, graph.nodes, {**self.once, **leaves})
+        values = self._interpreter(t, masks).run_in(self.order, graph.nodes, {**self.once, **leaves})
         after = [values[graph.output(s.name)] for s in graph.states]
         y = values[graph.output("y")]
         return jnp.broadcast_to(y, (len(streams[0]), self.network.output_size)), [
@@ -102,6 +120,7 @@ class _Unit:
     ) -> tuple[Array, Array, list[Array]]:
         """The output, zero where a sample has no step; what its last step was; the states, last or after all steps."""
         steps, rows = streams[0].shape[:2]
+        masks = self.masks(rows)
 
         def body(carry: Any, at: Any) -> Any:
             states, last_y, started, pending = carry
@@ -111,7 +130,7 @@ class _Unit:
             before = states
             if resets is not None:
                 before = [jnp.where(pending, new, old) for new, old in zip(anew, states, strict=True)]
-            y, after = self.step(streams, before, t)
+            y, after = self.step(streams, before, t, masks)
             if is_there is not None:
                 after = [jnp.where(is_there, new, old) for new, old in zip(after, states, strict=True)]
                 last_y = jnp.where(is_there, y, last_y)
@@ -139,11 +158,26 @@ def _turned(sequence: Array, batch_first: bool) -> Array:
 
 
 class _InWords(Randomness):
-    """Of a seed that is two words."""
+    """Of a seed that is two words, in arrays of words."""
+
+    def word(self, value: int) -> np.uint32:
+        return np.uint32(value)
 
     @property
     def key(self) -> tuple[Array, Array]:
         return self.seed[0], self.seed[1]
+
+
+@dataclass(frozen=True)
+class _Lasting(Chances):
+    """Whose masks that are alike in all steps are made once."""
+
+    known: Mapping[tuple[str, int], Array]
+    """by choice and features"""
+
+    def kept(self, xp: Any, integers: Any, choice: str, rows: int, features: int) -> Any:
+        mask = self.known.get((choice, features))
+        return super().kept(xp, integers, choice, rows, features) if mask is None else mask
 
 
 def tangent(*arrays: Array, call: Call, active: tuple[bool, ...]) -> list[Array]:
@@ -171,9 +205,3 @@ def backward(*arrays: Array, call: Call, present: tuple[bool, ...], weights: boo
     results, pull = jax.vjp(lambda *some: forward(*some, *operands[wanted:], call=call), *operands[:wanted])
     cotangents = [next(given) if there else jnp.zeros_like(r) for r, there in zip(results, present, strict=True)]
     return list(pull(cotangents))
-
-
-def operands_of(given: Operands) -> list[Array]:
-    """In order."""
-    optional = [a for a in (given.seed, given.there, given.reset) if a is not None]
-    return [*given.inputs, *given.first, *given.parameters, *optional]

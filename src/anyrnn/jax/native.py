@@ -19,7 +19,6 @@ from jax import Array
 import anyrnn.numpy
 from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages, keep_what_is_freed
-from anyrnn.ir.philox import Randomness
 from anyrnn.jax import ffi
 from anyrnn.jax.call import Call
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, sources
@@ -54,12 +53,13 @@ _sites: dict[str, Site] = {}
 
 
 def reserve_bytes(call: Call, x: Any) -> int:
-    """What a training call keeps, of an input like `x`."""
-    steps, rows = call.sides(x)
-    total = steps * rows
-    bytes: int = backends.native().kept_by_parts(
-        call.of_kernels, np.dtype(x.dtype).name, total, total if call.resets else rows, call.budget
-    )
+    """What a training call keeps, of an input like `x`; with resets each step may begin a segment. Raises: UnsupportedError when
+    a budget is too small.
+    """
+    native, (steps, rows) = backends.native(), call.sides(x)
+    given, total = (call.of_kernels, np.dtype(x.dtype).name), steps * rows
+    native.windows(*given, native.Extent(steps, rows), call.budget)
+    bytes: int = native.kept_by_parts(*given, total, total if call.resets else rows, call.budget)
     return bytes
 
 
@@ -199,7 +199,8 @@ class _Dense(_Kernels):
         call, native = self.call, backends.native()
         inputs, first, count = call.counts
         parameters = arguments[inputs + first : call.floats]
-        randomness = self._randomness(arguments[call.floats]) if call.draws else None
+        seed = _seed(arguments[call.floats]) if call.draws else 0
+        randomness = call.of_kernels.randomness(seed, None, native.draw)
         read: list[NumPyArray] = []
         named: dict[str, NumPyArray] = {}
         if self.phase:
@@ -238,9 +239,10 @@ class _Dense(_Kernels):
             for view, name in zip(self.views(d_parameters, self.parameters), named, strict=True):
                 view[...] = made_gradients[name]
 
-    def _randomness(self, at: int) -> Randomness | None:
-        low, high = _array(at, (2,), np.uint32).tolist()
-        return self.call.of_kernels.randomness(low | high << 32, None, backends.native().draw)
+
+def _seed(address: int) -> int:
+    low, high = _array(address, (2,), np.uint32).tolist()
+    return int(low | high << 32)
 
 
 class _Packed(_Kernels):
@@ -252,7 +254,7 @@ class _Packed(_Kernels):
         rest = iter(arguments[call.floats : call.operands])
         inputs, first, _ = call.counts
         (x, *further), state = floats[:inputs], floats[inputs : inputs + first] or None
-        seed = int.from_bytes(_array(next(rest), (8,), np.uint8).tobytes(), "little") if call.draws else 0
+        seed = _seed(next(rest)) if call.draws else 0
         masks = [_array(next(rest), x.shape[:2], np.bool_) if there else None for there in (call.masked, call.resets)]
         layer = anyrnn.numpy.Recurrent.of_network(
             self.network, call.named(floats[inputs + first :]), batch_first=call.batch_first, checked=False

@@ -147,7 +147,8 @@ def _alone(primitive: Primitive, **parameters: Any) -> Callable[..., Sequence[Ar
 
 
 def _run_alone(primitive: Primitive, *arrays: Array, **parameters: Any) -> Sequence[Array]:
-    return _alone(primitive, **parameters)(*arrays)
+    with jax.disable_jit(False):  # or the program would be this call again
+        return _alone(primitive, **parameters)(*arrays)
 
 
 for _p in (forward_p, training_p, tangent_p, backward_p):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -17,9 +18,8 @@ import anyrnn.numpy
 from anyrnn import backends, cells
 from anyrnn.errors import UnsupportedError, meant
 from anyrnn.explanation import Seen
-from anyrnn.jax import interpreted
+from anyrnn.jax import parts
 from anyrnn.jax.call import Call, Operands, own_states
-from anyrnn.jax.primitives import alike, forward_p, runs_natively
 from anyrnn.jax.steps import Steps, padded, steps_of
 from anyrnn.numpy.parameters import own_initial_values
 from anyrnn.sequence.layer import described
@@ -30,7 +30,6 @@ from anyrnn.sequence.network import (
     check_size,
     check_wanted,
     make_networks,
-    merged,
 )
 from anyrnn.sequence.options import copied
 from anyrnn.trace import Cell
@@ -96,10 +95,11 @@ class Recurrent:
         self.hidden_size, self.batch_first = hidden_size, batch_first
         self.backend, self.memory_budget = backend, memory_budget
         self.networks = make_networks(self.cell, *given)
-        self._of_numpy = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": float(dropout)}
-        self._of_numpy |= {"bidirectional": bidirectional, "backend": backend, "memory_budget": memory_budget, **options}
         if backend not in backends.NAMES:
             raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
+        of_numpy = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": float(dropout)}
+        of_numpy |= {"bidirectional": bidirectional, "backend": backend, "memory_budget": memory_budget, **options}
+        self._of_numpy = of_numpy
 
     @property
     def network(self) -> Network:
@@ -269,33 +269,21 @@ class Recurrent:
         arrays = {name: _wide(array) for name, array in arrays.items()}
         if not first and network.learned_state:
             first = [jnp.repeat(a, rows, 1) for a in own_states(network, arrays, inputs[0].dtype)]
-        seed = jax.random.bits(key, (2,), jnp.uint32) if key is not None and network.probabilities else None
         ends, all_states = return_outputs != "all", return_states == "all"
-        y, found, per_layer = inputs[0], [], network.directions
-        for layer, part in enumerate(network.parts):
-            one_call, top = network.is_one_call, layer == len(network.parts) - 1
-            call = Call(
-                part,
-                batch_first,
-                ends=ends and top,
-                all_states=all_states,
-                given=bool(first),
-                masked=there is not None,
-                resets=reset_at is not None,
-                backend=self.backend,
-                budget=self.memory_budget if one_call else _share(self.memory_budget, network),
-            )
-            begin = first if one_call else [a[layer * per_layer : (layer + 1) * per_layer] for a in first]
-            of_part = [arrays[name] for name in part.parameter_names]
-            drawn = seed if part.probabilities else None
-            made, *states = _run(call, Operands([y, *inputs[1:]], begin, of_part, drawn, there, reset_at))
-            adds = network.residual and layer > 0
-            if adds and top and ends:
-                adds, y = network.adds_ends, _ends(network, y, there, batch_first)
-            made = made if one_call else merged(made, network.merge)
-            y = y + made if adds else made
-            found.append(states)
-        states = [jnp.concatenate(of_state) if len(found) > 1 else of_state[0] for of_state in zip(*found, strict=True)]
+        call = Call(
+            network,
+            batch_first,
+            ends=ends,
+            all_states=all_states,
+            given=bool(first),
+            draws=key is not None,
+            masked=there is not None,
+            resets=reset_at is not None,
+            backend=self.backend,
+            budget=self.memory_budget,
+        )
+        seed = None if key is None else jax.random.bits(key, (2,), jnp.uint32)
+        y, states = parts.run(call, Operands(inputs, first, list(arrays.values()), seed, there, reset_at))
         if there is not None:
             y = padded(y, there, batch_first, padding, ends)
             states = [padded(a, there, batch_first, padding, False) for a in states] if all_states else states
@@ -306,6 +294,8 @@ class Recurrent:
     def _inputs(self, x: Array, steps: Mapping[str, ArrayLike], dtype: Any) -> tuple[list[Array], bool]:
         """Sequences of the same steps and samples, [1, T, features] without a batch, and whether there is one."""
         names = dict(self.network.further_inputs)
+        if "cu_seqlens" in steps:
+            raise TypeError("cu_seqlens: a program of JAX has fixed sizes; give x as [T, N, D] with lengths")
         unknown = sorted(steps.keys() - names.keys())
         if unknown:
             slip, known = meant(unknown[0], (*names, *CALL_KEYWORDS)), ", ".join(names) or "none"
@@ -361,13 +351,13 @@ class Recurrent:
         given = None if state is None else tuple(np.asarray(a) for a in state) if isinstance(state, tuple) else np.asarray(state)
         call = {name: np.asarray(a) if isinstance(a, jax.Array) else a for name, a in call.items()}
         seen = layer._seen(np.asarray(_wide(jnp.asarray(x))), given, **call)
-        platform = _platform()
-        why = seen.why_not_native
-        if why is None and platform != "cpu":
-            why = f"device {platform} has no kernels (cpu has)"
-        from dataclasses import replace
-
+        why = seen.why_not_native or parts.why_elsewhere()
         return replace(seen, layer=repr(self), why_not_native=why, interpreter="the interpreter on JAX, in a scan")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_of_numpy" in self.__dict__:
+            raise AttributeError(f"{name}: a layer cannot be changed once it is made; make another one")
+        super().__setattr__(name, value)
 
 
 def _given_back(states: list[Array]) -> Any:
@@ -386,41 +376,3 @@ def _check_counters(network: Network, dtype: Any) -> None:
     if state is not None:
         sides = f"state {state!r} counts steps, in {dtype} to {limit} only; use float32"
         raise UnsupportedError(f"cell {network.graph.name!r}: {sides}")
-
-
-def _share(budget: int | None, network: Network) -> int | None:
-    return None if budget is None else budget // len(network.parts)
-
-
-def _platform() -> str:
-    """That programs run on by default."""
-    device = jax.config.jax_default_device
-    if device is None:
-        return jax.default_backend()
-    return device if isinstance(device, str) else str(device.platform)
-
-
-def _run(call: Call, given: Operands) -> Sequence[Array]:
-    """A call, on the CPU by kernels where they can; elsewhere there is nothing between JAX and the operators of the scan."""
-    operands = alike(interpreted.operands_of(given))
-    if call.backend == "llvm" and (reason := backends.why_not_native(call.of_kernels, operands[0].dtype.name)):
-        raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
-    if not runs_natively(call, operands[0].dtype) or (call.backend == "auto" and _platform() != "cpu"):
-        return interpreted.forward(*operands, call=call)
-    results: Sequence[Array] = forward_p.bind(*operands, call=call)
-    return results
-
-
-def _ends(network: Network, sequence: Array, there: Array | None, batch_first: bool) -> Array:
-    """Of a sequence, the last step that each direction takes, [N, width]; zero for a sample without steps."""
-    by_step = sequence.swapaxes(0, 1) if batch_first else sequence
-    if there is None:
-        return jnp.concatenate([features[step] for step, features in network.by_way(by_step)], -1)
-    has = (there.T if batch_first else there)[..., None]
-    steps = jnp.arange(len(by_step))[:, None, None]
-    size, found = by_step.shape[-1] // network.directions, []
-    for k, way in enumerate(network.ways):
-        at = jnp.where(has, steps, len(by_step)).min(0) if way else jnp.where(has, steps, -1).max(0)
-        of_way = by_step[..., k * size : (k + 1) * size]
-        found.append(jnp.where(has & (steps == at), of_way, 0).sum(0))
-    return jnp.concatenate(found, -1)

@@ -1,0 +1,239 @@
+"""A layer's own methods, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+import anyrnn  # noqa: E402
+import anyrnn.jax  # noqa: E402
+from anyrnn import State, UnsupportedError, affine, cell, tanh  # noqa: E402
+from anyrnn.sequence.options import OPTIONS  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+LAYER = anyrnn.jax.Recurrent("lstm", 3, 5, 2, dropout=0.25)
+P = LAYER.init(jax.random.key(0))
+X = np.ones((7, 2, 3), np.float32)
+
+
+def test_every_option_is_taken() -> None:
+    assert set(OPTIONS) <= set(anyrnn.Recurrent("lstm", 3, 5)._given) | set(OPTIONS)
+    for name in ("anyrnn.LayerOptions", "memory_budget", "backend"):
+        assert name in str(anyrnn.jax.Recurrent.__doc__)
+
+
+def test_first_parameters() -> None:
+    assert {n: a.shape for n, a in P.items()} == {n: a.shape for n, a in anyrnn.Recurrent("lstm", 3, 5, 2).parameters.items()}
+    everything = np.concatenate([np.ravel(a) for a in P.values()])
+    bound = 1 / np.sqrt(5)
+    assert np.all(np.abs(everything) <= bound)
+    assert 0.9 * bound < np.abs(everything).max()
+    assert len(np.unique(everything)) > 0.99 * everything.size  # each parameter by a key of its own
+    again = jax.jit(LAYER.init)(jax.random.key(0))
+    assert all(np.array_equal(a, again[n]) for n, a in P.items())
+    assert LAYER.init(jax.random.key(0), jnp.float16)["weight_hh_l0"].dtype == jnp.float16
+    with pytest.raises(TypeError, match="dtype should be float32"):
+        LAYER.init(jax.random.key(0), int)
+
+
+def test_first_values_that_a_cell_names() -> None:
+    layer = anyrnn.jax.Recurrent("rnn_identity", 3, 5)
+    assert np.array_equal(layer.init(jax.random.key(0))["weight_hh_l0"], np.eye(5))
+    assert jax.vmap(layer.init)(jax.random.split(jax.random.key(0), 4))["weight_hh_l0"].shape == (4, 5, 5)
+    drawn = anyrnn.jax.Recurrent("echo_state", 3, 5)
+    one, other, same = (drawn.init(jax.random.key(k)) for k in (0, 1, 0))
+    assert any(not np.array_equal(a, other[n]) for n, a in one.items())
+    assert all(np.array_equal(a, same[n]) for n, a in one.items())
+
+
+def test_a_layer_is_equal_to_one_that_was_made_alike() -> None:
+    alike = anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25)
+    assert LAYER == alike
+    assert hash(LAYER) == hash(alike) == hash(copy.deepcopy(LAYER)) == hash(pickle.loads(pickle.dumps(LAYER)))
+    assert LAYER != anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.5)
+    assert LAYER != anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25, batch_first=True)
+    traced = []
+
+    def call(layer: Any, parameters: Any) -> Any:
+        traced.append(layer)
+        return layer.apply(parameters, X)[0]
+
+    program = jax.jit(call, static_argnums=0)
+    assert np.array_equal(program(LAYER, P), program(alike, P))
+    assert len(traced) == 1
+    assert repr(LAYER) == "Recurrent(lstm, 3, 5, num_layers=2, dropout=0.25)"
+    with pytest.raises(AttributeError, match="batch_first: a layer cannot be changed"):
+        LAYER.batch_first = True
+
+
+def test_first_states() -> None:
+    h, c = LAYER.initial_state(P, 4)
+    assert h.shape == c.shape == (2, 4, 5)
+    assert LAYER.initial_state(P)[0].shape == (2, 5)
+    learned = anyrnn.jax.Recurrent("gru", 3, 5, learned_state=True)
+    parameters = learned.init(jax.random.key(0)) | {"h0_l0": jnp.arange(5.0)}
+    state = learned.initial_state(parameters, 2)
+    assert np.array_equal(state, np.arange(5.0) * np.ones((1, 2, 5)))
+    assert np.array_equal(learned.apply(parameters, X)[0], learned.apply(parameters, X, state)[0])
+    gradient = jax.grad(lambda p: learned.apply(p, X)[0].sum())(parameters)["h0_l0"]
+    given = jax.grad(lambda h: learned.apply(parameters, X, h)[0].sum())(state)
+    np.testing.assert_allclose(gradient, given.sum((0, 1)), rtol=1e-5)
+
+
+def test_on_numpy() -> None:
+    layer = LAYER.on_numpy(P)
+    assert np.array_equal(layer(X)[0], LAYER.apply(P, X)[0])
+    assert layer.dropout == 0.25
+    half = LAYER.on_numpy({n: a.astype(jnp.bfloat16) for n, a in P.items()})
+    assert half.dtype == np.float32
+
+
+def test_explain() -> None:
+    told = str(anyrnn.explain(LAYER, P, X, lengths=[7, 3]))
+    assert told.startswith("Recurrent(lstm, 3, 5, num_layers=2, dropout=0.25), 7 steps of up to 2 samples, float32")
+    assert "llvm: native kernels" in told
+    scan = anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference")
+    assert "reference: the interpreter on JAX, in a scan, because backend='reference' was asked for" in str(
+        anyrnn.explain(scan, P, X)
+    )
+
+
+def test_a_cell_of_ones_own() -> None:
+    @cell
+    def own(x, h):  # type: ignore[no-untyped-def]
+        h = h + 0.1 * tanh(affine("f", x, h))
+        return h, State(h=h)
+
+    layer = anyrnn.jax.Recurrent(own, 3, 5)
+    parameters = layer.init(jax.random.key(0))
+    _, h = layer.apply(parameters, X)
+    expected = jnp.zeros((2, 5))
+    for x in X:
+        product = x @ parameters["weight_ih_l0"].T + expected @ parameters["weight_hh_l0"].T
+        expected = expected + 0.1 * jnp.tanh(product + parameters["bias_ih_l0"] + parameters["bias_hh_l0"])
+    np.testing.assert_allclose(h[0], expected, rtol=1e-5)
+
+
+def test_no_samples() -> None:
+    y, (h, _) = LAYER.apply(P, X[:, :0])
+    assert y.shape == (7, 0, 5)
+    assert h.shape == (2, 0, 5)
+    gradients = jax.grad(lambda p: LAYER.apply(p, X[:, :0])[0].sum())(P)
+    assert all(not np.any(a) for a in gradients.values())
+
+
+def test_lengths_that_are_traced() -> None:
+    call = jax.jit(lambda n: LAYER.apply(P, X, lengths=n)[0])
+    assert np.array_equal(call(jnp.array([3, 7])), LAYER.apply(P, X, lengths=[3, 7])[0])
+    with pytest.raises(ValueError, match="lengths should be 2 integers, one for each sample, got float32"):
+        call(jnp.array([3.0, 7.0]))
+
+
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "no steps": (lambda: LAYER.apply(P, X[:0]), ValueError, "x has no steps"),
+    "features": (lambda: LAYER.apply(P, X[..., :2]), ValueError, "x should have 3 features, got 2"),
+    "dimensions": (lambda: LAYER.apply(P, X[0, 0]), ValueError, r"x should be 2-D \[T, 3\] or 3-D, got 1-D"),
+    "integers": (lambda: LAYER.apply(P, X.astype(int)), TypeError, "x should be floating-point numbers"),
+    "another dtype": (lambda: LAYER.apply(P, X.astype(jnp.bfloat16)), TypeError, "parameters' dtype, float32, got bfloat16"),
+    "no parameters": (lambda: LAYER.apply({}, X), ValueError, "unknown or missing: bias_hh_l0"),
+    "a list": (lambda: LAYER.apply([], X), TypeError, "parameters should be a dict of arrays by name, got list"),
+    "two dtypes": (
+        lambda: LAYER.apply(P | {"bias_hh_l0": P["bias_hh_l0"].astype(jnp.float16)}, X),
+        TypeError,
+        "parameters should have one dtype, got float16, float32",
+    ),
+    "a parameter's shape": (
+        lambda: LAYER.apply(P | {"weight_hh_l0": P["weight_ih_l0"]}, X),
+        ValueError,
+        r"parameter weight_hh_l0 should have shape \(20, 5\), got \(20, 3\)",
+    ),
+    "states": (lambda: LAYER.apply(P, X, X), ValueError, r"state should be 2 arrays \(h, c\), got 1"),
+    "a state's shape": (lambda: LAYER.apply(P, X, (X, X)), ValueError, r"state h should have shape \(2, 2, 5\)"),
+    "a state's dtype": (
+        lambda: LAYER.apply(P, X, (jnp.zeros((2, 2, 5), int),) * 2),
+        TypeError,
+        "state h should be float32, got int32",
+    ),
+    "a length": (lambda: LAYER.apply(P, X, lengths=[8, 1]), ValueError, "lengths should be from 0 to the 7 steps"),
+    "lengths": (lambda: LAYER.apply(P, X, lengths=[8]), ValueError, "one length for each of the 2 samples, got 1"),
+    "a mask": (lambda: LAYER.apply(P, X, mask=X[..., 0]), TypeError, r"mask should be an array of bool, got float32"),
+    "a mask's shape": (
+        lambda: LAYER.apply(P, X, mask=np.ones((2, 7), bool)),
+        ValueError,
+        r"mask should have shape \(7, 2\), one for each step of the input, got \(2, 7\)",
+    ),
+    "padding": (lambda: LAYER.apply(P, X, padding="first"), TypeError, "padding should be a number or 'last', got 'first'"),
+    "padding of nothing": (lambda: LAYER.apply(P, X, padding=3.0), ValueError, "there are no lengths and no mask"),
+    "an argument": (lambda: LAYER.apply(P, X, lenghts=[1, 2]), TypeError, r"did you mean 'lengths'\?"),
+    "rows of samples": (lambda: LAYER.apply(P, X, cu_seqlens=[0, 2]), TypeError, "a program of JAX has fixed sizes"),
+    "a further input": (
+        lambda: anyrnn.jax.Recurrent("augru", 3, 5).apply(anyrnn.jax.Recurrent("augru", 3, 5).init(jax.random.key(0)), X),
+        TypeError,
+        "cell 'augru' needs the per-step input",
+    ),
+    "outputs": (lambda: LAYER.apply(P, X, return_outputs="some"), ValueError, "return_outputs should be 'all', 'last' or 'none'"),
+    "a backend": (lambda: anyrnn.jax.Recurrent("lstm", 3, 5, backend="triton"), ValueError, "backend should be one of auto, llvm"),
+    "a budget of the scan": (
+        lambda: anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference", memory_budget=9).apply(P, X),
+        UnsupportedError,
+        "memory_budget is for native kernels",
+    ),
+    "a counter in 16 bits": (
+        lambda: anyrnn.jax.Recurrent("lstm_phased", 3, 5).apply(
+            anyrnn.jax.Recurrent("lstm_phased", 3, 5).init(jax.random.key(0), jnp.bfloat16), X.astype(jnp.bfloat16)
+        ),
+        UnsupportedError,
+        "state 't' counts steps, in bfloat16 to 256 only",
+    ),
+    "clipped gradients twice": (
+        lambda: jax.grad(
+            lambda x: jax.grad(lambda x: anyrnn.jax.Recurrent("lstm", 3, 5, 2, clip_gradient=0.1).apply(P, x)[0].sum())(x).sum()
+        )(X),
+        TypeError,
+        "a clipped gradient has no derivative",
+    ),
+    "clipped gradients forward": (
+        lambda: jax.jvp(lambda x: anyrnn.jax.Recurrent("lstm", 3, 5, 2, clip_gradient=0.1).apply(P, x)[0], (X,), (X,)),
+        TypeError,
+        "forward-mode",
+    ),
+    "export": (
+        lambda: jax.export.export(jax.jit(lambda x: LAYER.apply(P, x)))(X),
+        ValueError,
+        "Cannot serialize code with custom calls",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_errors_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is raised where XLA calls is told by XLA."""
+    from anyrnn.jax import native
+
+    def fail(*given: Any) -> None:
+        raise MemoryError("of a test")
+
+    monkeypatch.setattr(native, "_kernels", fail)
+    with pytest.raises(RuntimeError, match="MemoryError: of a test"):
+        anyrnn.jax.Recurrent("gru", 3, 5).apply(anyrnn.jax.Recurrent("gru", 3, 5).init(jax.random.key(0)), X)
+
+
+def test_the_scan_may_be_exported() -> None:
+    scan = anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference")
+    saved = jax.export.export(jax.jit(lambda x: scan.apply(P, x)[0]))(X).serialize()
+    np.testing.assert_allclose(jax.export.deserialize(saved).call(X), LAYER.apply(P, X)[0], atol=1e-6)
