@@ -5,6 +5,8 @@ import runpy
 import shutil
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -22,6 +24,12 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
 
 def test_a_cell_of_ones_own_trains(tmp_path):
     script = shutil.copy(ROOT / "examples" / "my_cell.py", tmp_path)
+    assert runpy.run_path(str(script))["main"]() < 0.02
+
+
+def test_a_cell_of_ones_own_trains_in_jax(tmp_path):
+    pytest.importorskip("jax")
+    script = shutil.copy(ROOT / "examples" / "in_jax.py", tmp_path)
     assert runpy.run_path(str(script))["main"]() < 0.02
 
 

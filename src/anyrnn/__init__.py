@@ -2,7 +2,8 @@
 
 `cell` makes a cell of a function; its equations are written with `affine`, `vector`, `tanh` and the other functions; `Vec`,
 `Scalar`, `Several` and `Step` annotate its arguments. `Recurrent` makes a layer of a cell for NumPy arrays,
-`anyrnn.torch.Recurrent` a module for torch. `cells` holds the built-in ones. Every name has a docstring: `help(anyrnn.affine)`.
+`anyrnn.torch.Recurrent` a module for torch, `anyrnn.jax.Recurrent` functions for JAX. `cells` holds the built-in ones. Every name
+has a docstring: `help(anyrnn.affine)`.
 """
 
 from importlib import import_module as _import_module
@@ -47,7 +48,7 @@ from anyrnn.trace.language import (
 __version__ = "0.1.0"
 
 
-_LATER = ("aot", "cells", "convert", "files", "onnx", "runtime", "torch", "weights", "workbench")
+_LATER = ("aot", "cells", "convert", "files", "jax", "onnx", "runtime", "torch", "weights", "workbench")
 """Modules that a program may do without: without them the import is quick."""
 _OF_THREADS = ("get_num_threads", "set_num_threads")
 

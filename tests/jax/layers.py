@@ -50,9 +50,7 @@ def on_numpy(given: Given, seed: int | None = None) -> Results:
     """By NumPy's layer; with a seed as it trains."""
     layer, trains = given.layer, seed is not None
     if not trains:  # the evaluation network's gradients
-        layer = anyrnn.Recurrent.of_network(
-            layer.network, layer.parameters, batch_first=layer.batch_first, backend=layer.backend
-        )
+        layer = anyrnn.Recurrent.of_network(layer.network, layer.parameters, batch_first=layer.batch_first, backend=layer.backend)
     y, states, reserve = layer.forward_training(given.x, given.state, seed=seed or 0, **given.steps, **given.call)
     shown, states = several(y), several(states)
     d_y, d_states = given.cotangents(shown), given.cotangents(states)

@@ -57,10 +57,10 @@ def test_first_values_that_a_cell_names() -> None:
 
 def test_a_layer_is_equal_to_one_that_was_made_alike() -> None:
     alike = anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25)
-    assert LAYER == alike
+    assert alike == LAYER
     assert hash(LAYER) == hash(alike) == hash(copy.deepcopy(LAYER)) == hash(pickle.loads(pickle.dumps(LAYER)))
-    assert LAYER != anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.5)
-    assert LAYER != anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25, batch_first=True)
+    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.5) != LAYER
+    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25, batch_first=True) != LAYER
     traced = []
 
     def call(layer: Any, parameters: Any) -> Any:
@@ -181,7 +181,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         "cell 'augru' needs the per-step input",
     ),
     "outputs": (lambda: LAYER.apply(P, X, return_outputs="some"), ValueError, "return_outputs should be 'all', 'last' or 'none'"),
-    "a backend": (lambda: anyrnn.jax.Recurrent("lstm", 3, 5, backend="triton"), ValueError, "backend should be one of auto, llvm"),
+    "a backend": (
+        lambda: anyrnn.jax.Recurrent("lstm", 3, 5, backend="triton"),
+        ValueError,
+        "backend should be one of auto, llvm",
+    ),
     "a budget of the scan": (
         lambda: anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference", memory_budget=9).apply(P, X),
         UnsupportedError,

@@ -104,7 +104,9 @@ def test_a_mask_value() -> None:
 def test_a_key_draws_and_none_does_not() -> None:
     layer = anyrnn.jax.Recurrent("gru", 3, 5, num_layers=2, dropout=0.5)
     parameters, x = layer.init(jax.random.key(0)), np.ones((4, 2, 3), np.float32)
-    plain, *drawn = (layer.apply(parameters, x, key=k)[0] for k in (None, jax.random.key(1), jax.random.key(1), jax.random.key(2)))
+    plain, *drawn = (
+        layer.apply(parameters, x, key=k)[0] for k in (None, jax.random.key(1), jax.random.key(1), jax.random.key(2))
+    )
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
     assert not np.array_equal(drawn[0], plain)

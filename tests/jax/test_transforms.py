@@ -13,8 +13,6 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
-import jax.numpy as jnp  # noqa: E402
-
 import anyrnn.jax  # noqa: E402
 from tests.jax.layers import pair  # noqa: E402
 
@@ -42,6 +40,11 @@ def one_after_the_other(layer: Layer, parameters: Any) -> Any:
     return jax.lax.scan(step, layer.initial_state(parameters, 2), X)
 
 
+def pulled_twice(layer: Layer) -> Any:
+    y, pull = jax.vjp(lambda p: layer.apply(p, X[0])[0], P)
+    return pull(y), pull(2 * y)
+
+
 FORWARD: dict[str, Callable[[Layer], Any]] = {
     "vmap": lambda layer: jax.vmap(lambda x: layer.apply(P, x))(X),
     "vmap over samples": lambda layer: jax.vmap(lambda x: layer.apply(P, x)[0], in_axes=2, out_axes=1)(X[0][None]),
@@ -49,26 +52,30 @@ FORWARD: dict[str, Callable[[Layer], Any]] = {
     "vmap of lengths": lambda layer: jax.vmap(lambda x, n: layer.apply(P, x, lengths=n, padding="last"))(X, LENGTHS),
     "vmap of lengths alone": lambda layer: jax.vmap(lambda n: layer.apply(P, X[0], lengths=n))(LENGTHS),
     "vmap of all states": lambda layer: jax.vmap(lambda x: layer.apply(P, x, return_states="all", return_outputs="last"))(X),
-    "vmap of states": lambda layer: jax.vmap(lambda h: layer.apply(P, X[0], (h, 2 * h)))(X[:, :2, :, :1] * np.ones(5, np.float32)),
+    "vmap of states": lambda layer: jax.vmap(lambda h: layer.apply(P, X[0], (h, 2 * h)))(
+        X[:, :2, :, :1] * np.ones(5, np.float32)
+    ),
     "vmap of parameters": lambda layer: jax.vmap(lambda k: layer.apply({n: k * a for n, a in P.items()}, X[0]))(X[:2, 0, 0, 0]),
     "vmap of keys": lambda layer: jax.vmap(
         lambda k: Layer("gru", 3, 5, recurrent_dropout=0.5, backend=layer.backend).apply(
             Layer("gru", 3, 5).init(jax.random.key(0)), X[0], key=k
         )
     )(jax.random.split(jax.random.key(1), 3)),
-    "conditions": lambda layer: jax.jit(lambda b: jax.lax.cond(b, lambda: layer.apply(P, X[0]), lambda: layer.apply(P, X[1])))(True),
+    "conditions": lambda layer: jax.jit(lambda b: jax.lax.cond(b, lambda: layer.apply(P, X[0]), lambda: layer.apply(P, X[1])))(
+        True
+    ),
     "scan": lambda layer: jax.jit(partial(one_after_the_other, layer))(P),
 }
 FIRST: dict[str, Callable[[Layer], Any]] = {
     "grad of vmap": lambda layer: jax.grad(lambda p: jax.vmap(partial(loss, layer, p))(X).sum())(P),
     "vmap of grad": lambda layer: jax.vmap(lambda x: jax.grad(partial(loss, layer), (0, 1))(P, x))(X),
-    "vmap of grad of lengths": lambda layer: jax.jit(
-        jax.vmap(lambda x, n: jax.grad(lambda p: loss(layer, p, x, lengths=n))(P))
-    )(X, LENGTHS),
+    "vmap of grad of lengths": lambda layer: jax.jit(jax.vmap(lambda x, n: jax.grad(lambda p: loss(layer, p, x, lengths=n))(P)))(
+        X, LENGTHS
+    ),
     "checkpoint": lambda layer: jax.grad(jax.checkpoint(partial(loss, layer)), (0, 1))(P, X[0]),
     "grad of scan": lambda layer: jax.jit(jax.grad(lambda p: (one_after_the_other(layer, p)[1] ** 2).sum()))(P),
     "grad of x alone": lambda layer: jax.grad(lambda x: loss(layer, P, x))(X[0]),
-    "a pullback twice": lambda layer: (lambda y, pull: (pull(y), pull(2 * y)))(*jax.vjp(lambda p: layer.apply(p, X[0])[0], P)),
+    "a pullback twice": pulled_twice,
     "jacrev": lambda layer: jax.jacrev(lambda x: layer.apply(P, x)[1][0])(X[0, :2]),
 }
 HIGHER: dict[str, Callable[[Layer], Any]] = {

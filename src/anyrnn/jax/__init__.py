@@ -1,14 +1,14 @@
 """The JAX front-end: `Recurrent` for any cell with all options, as pure functions of its parameters.
 
-    >>> import jax, jax.numpy as jnp, anyrnn.jax
-    >>> layer = anyrnn.jax.Recurrent("lstm", 3, 5)
-    >>> parameters = layer.init(jax.random.key(0))
-    >>> def loss(parameters, x):
-    ...     output, (h, c) = layer.apply(parameters, x)
-    ...     return (output**2).mean()
-    >>> gradients = jax.jit(jax.grad(loss))(parameters, jnp.ones((7, 2, 3)))
-    >>> gradients["weight_hh_l0"].shape
-    (20, 5)
+>>> import jax, jax.numpy as jnp, anyrnn.jax
+>>> layer = anyrnn.jax.Recurrent("lstm", 3, 5)
+>>> parameters = layer.init(jax.random.key(0))
+>>> def loss(parameters, x):
+...     output, (h, c) = layer.apply(parameters, x)
+...     return (output**2).mean()
+>>> gradients = jax.jit(jax.grad(loss))(parameters, jnp.ones((7, 2, 3)))
+>>> gradients["weight_hh_l0"].shape
+(20, 5)
 """
 
 try:

@@ -13,6 +13,8 @@ import numpy as np
 
 from anyrnn.sequence.network import Network
 
+Shape = tuple[int, ...]
+
 
 class Operands(NamedTuple):
     """Of a call. Sequences and masks are in the layout of the caller, states [units, N, size]."""
@@ -108,18 +110,23 @@ class Call:
     def named(self, parameters: Sequence[Any]) -> Mapping[str, Any]:
         return dict(zip(self.network.parameter_names, parameters, strict=True))
 
-    def sides(self, x: Any) -> tuple[int, int]:
-        """Steps and samples."""
-        one, other = x.shape[:2]
-        return (other, one) if self.batch_first else (one, other)
+    def sides(self, x: Shape) -> tuple[int, int]:
+        """Steps and samples, of an input of this shape."""
+        return (x[1], x[0]) if self.batch_first else (x[0], x[1])
 
-    def results(self, x: Any) -> list[tuple[int, ...]]:
+    def operand_shapes(self, x: Shape) -> list[Shape]:
+        """Of those that have gradients."""
+        network, rows = self.network, self.sides(x)[1]
+        inputs = [(*x[:2], size) for size in (network.input_size, *(size for _, size in network.further_inputs))]
+        first = [(len(network.units), rows, size) for size in network.state_sizes] if self.given else []
+        return [*inputs, *first, *(shape for layer, _ in network.units for _, shape in network.parameters(layer))]
+
+    def results(self, x: Shape) -> list[Shape]:
         """The shapes of the output and of the states."""
-        network, (steps, rows) = self.network, self.sides(x)
-        units = len(network.units)
-        y = (rows, network.width) if self.ends else (*x.shape[:2], network.width)
-        sides = x.shape[:2] if self.all_states else (rows,)
-        return [y, *((units, *sides, size) for size in network.state_sizes)]
+        network, rows = self.network, self.sides(x)[1]
+        y = (rows, network.width) if self.ends else (*x[:2], network.width)
+        sides = x[:2] if self.all_states else (rows,)
+        return [y, *((len(network.units), *sides, size) for size in network.state_sizes)]
 
 
 def own_states(network: Network, parameters: Mapping[str, Any], dtype: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""XLA's foreign functions, by its C interface: structures as in its header `xla/ffi/api/c_api.h`, and one handler for all calls."""
+"""XLA's foreign functions, by its C interface: structures as in its header `xla/ffi/api/c_api.h`, and the handler of calls."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _handler(run: Run) -> Callable[[int], int | None]:
             run(which, sizes, BYTES[first.dtype], _of_arrays(given), _of_arrays(made))
         except BaseException as error:  # noqa: BLE001  # it cannot be raised through XLA, which raises it again
             told = f"{type(error).__name__}: {error}".encode()
-            made = _Error(ctypes.sizeof(_Error), None, told, INTERNAL)
-            failed: int = frame.interface.contents.make_error(ctypes.byref(made))
+            failure = _Error(ctypes.sizeof(_Error), None, told, INTERNAL)
+            failed: int = frame.interface.contents.make_error(ctypes.byref(failure))
             return failed
         return None
 

@@ -86,7 +86,10 @@ class _Unit:
         """Of random choices that are alike in all steps."""
         nodes, found = self.network.plan.graph.nodes, {}
         for node in (nodes[i] for i in self.order if nodes[i].op == "choose"):
-            choice, features = node.attributes[0], node.shape[0].evaluate(self.network.layer_sizes(self.layer)) if node.shape else 1
+            choice, features = (
+                node.attributes[0],
+                node.shape[0].evaluate(self.network.layer_sizes(self.layer)) if node.shape else 1,
+            )
             if not kind_of(choice).each_step:
                 chances = self._interpreter(0).chances
                 assert chances is not None

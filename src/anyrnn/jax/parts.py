@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,14 +48,16 @@ def _budgets(call: Call, x: Array) -> list[int | None]:
     if call.budget is None:
         return [None] * len(call.network.parts)
     if not runs_natively(call, x.dtype):
-        raise UnsupportedError("memory_budget is for native kernels, and none run this; jax.checkpoint does the same for programs")
+        raise UnsupportedError(
+            "memory_budget is for native kernels, and none run this; jax.checkpoint does the same for programs"
+        )
     shares: list[int | None] = backends.native().shares(call.network.parts, call.budget)
     return shares
 
 
 def why_elsewhere() -> str | None:
     """Why no kernels run on the device that programs are for by default, or None."""
-    device = jax.config.jax_default_device
+    device: Any = jax.config.values["jax_default_device"]
     platform = jax.default_backend() if device is None else device if isinstance(device, str) else str(device.platform)
     return None if platform == "cpu" else f"device {platform} has no kernels (cpu has)"
 

@@ -1,8 +1,8 @@
 """The primitives that JAX's programs have for a call, and what its transformations make of them.
 
-`forward` gives the output and the states. Differentiated it becomes `training`, which gives a reserve besides, and `tangent`, which
-is linear; transposed, that is `backward`. On the CPU all but `tangent` are calls of kernels; elsewhere, and wherever those are
-differentiated again, the interpreter on JAX's own operators stands in their place.
+`forward` gives the output and the states. Differentiated it becomes `training`, which gives a reserve besides, and `tangent`,
+which is linear; transposed, that is `backward`. On the CPU all but `tangent` are calls of kernels; elsewhere, and wherever those
+are differentiated again, the interpreter on JAX's own operators stands in their place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def alike(operands: Sequence[Any]) -> list[Any]:
 
 
 def _results(call: Call, x: Any) -> list[ShapedArray]:
-    return [_array(x, shape, x.dtype) for shape in call.results(x)]
+    return [_array(x, shape, x.dtype) for shape in call.results(x.shape)]
 
 
 def _reserve(call: Call, x: Any) -> jax.ShapeDtypeStruct:
@@ -93,7 +93,7 @@ def _backward_results(x: Any, *others: Any, call: Call, present: tuple[bool, ...
 def _forward(*operands: Array, call: Call) -> Sequence[Array]:
     if not runs_natively(call, operands[0].dtype):
         return interpreted.forward(*operands, call=call)
-    results = [jax.ShapeDtypeStruct(shape, operands[0].dtype) for shape in call.results(operands[0])]
+    results = [jax.ShapeDtypeStruct(shape, operands[0].dtype) for shape in call.results(operands[0].shape)]
     return native.run(native.Site(call, "inference"), results, *operands)
 
 
@@ -101,7 +101,7 @@ def _training(*operands: Array, call: Call) -> Sequence[Array]:
     x = operands[0]
     if not runs_natively(call, x.dtype):
         return _interpreted_training(*operands, call=call)
-    results = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in call.results(x)]
+    results = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in call.results(x.shape)]
     return native.run(native.Site(call, "training"), [*results, _reserve(call, x)], *operands)
 
 
@@ -123,7 +123,9 @@ def _elsewhere(run: Callable[..., Sequence[Array]]) -> Callable[..., Sequence[Ar
 
     def checked(*arrays: Array, call: Call, **more: Any) -> Sequence[Array]:
         if call.backend == "llvm":
-            raise UnsupportedError("backend 'llvm' cannot run this: its kernels are for CPUs, and the program is for another device")
+            raise UnsupportedError(
+                "backend 'llvm' cannot run this: its kernels are for CPUs, and the program is for another device"
+            )
         return run(*arrays, call=call, **more)
 
     return checked
@@ -171,7 +173,10 @@ def _forward_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call)
 
 def _training_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
     *results, reserve = training_p.bind(*primals, call=call)
-    return [*results, reserve], [*_tangents(primals, tangents, reserve, call), ad.Zero(ShapedArray(reserve.shape, jax.dtypes.float0))]
+    return [*results, reserve], [
+        *_tangents(primals, tangents, reserve, call),
+        ad.Zero(ShapedArray(reserve.shape, jax.dtypes.float0)),
+    ]
 
 
 def _again(primitive: Primitive, by_interpreter: Callable[..., Sequence[Array]]) -> Callable[..., Any]:
@@ -228,7 +233,8 @@ def _one_by_one(primitive: Primitive) -> Callable[..., Any]:
             every = list(arrays)
             for k, array in zip(mapped, some, strict=True):
                 every[k] = array
-            return primitive.bind(*every, **parameters)
+            results: Sequence[Any] = primitive.bind(*every, **parameters)
+            return results
 
         results = jax.lax.map(one, [jnp.moveaxis(arrays[k], dims[k], 0) for k in mapped])
         return results, [0] * len(results)
@@ -240,7 +246,8 @@ def _forward_batched(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) 
     """One call, of all samples of all batches, where they have their parameters in common and draw nothing."""
     of_samples = [*range(sum(call.counts[:2])), *range(call.floats, call.operands)]
     if call.draws or any(isinstance(d, int) for k, d in enumerate(dims) if k not in of_samples):
-        return _one_by_one(forward_p)(arrays, dims, call=call)
+        one_by_one: tuple[Sequence[Any], Sequence[int]] = _one_by_one(forward_p)(arrays, dims, call=call)
+        return one_by_one
     count = next(a.shape[d] for a, d in zip(arrays, dims, strict=True) if isinstance(d, int))
     inputs, given = list(arrays), call.counts[0]
     for k in of_samples:

@@ -97,7 +97,7 @@ class Recurrent:
         self.networks = make_networks(self.cell, *given)
         if backend not in backends.NAMES:
             raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
-        of_numpy = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": float(dropout)}
+        of_numpy: dict[str, Any] = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": float(dropout)}
         of_numpy |= {"bidirectional": bidirectional, "backend": backend, "memory_budget": memory_budget, **options}
         self._of_numpy = of_numpy
 
@@ -152,9 +152,7 @@ class Recurrent:
                     return made
 
                 seed = jax.random.bits(own, (4,), jnp.uint32)
-                value = jax.pure_callback(
-                    filled, jax.ShapeDtypeStruct(shape, value.dtype), value, seed, vmap_method="sequential"
-                )
+                value = jax.pure_callback(filled, jax.ShapeDtypeStruct(shape, value.dtype), value, seed, vmap_method="sequential")
             found[name] = value
         return found
 
@@ -183,7 +181,7 @@ class Recurrent:
         arrays = {name: np.array(_wide(array)) for name, array in self._checked_parameters(parameters).items()}
         dtype = next((a.dtype for a in arrays.values()), np.dtype(np.float32))
         sizes = self.network.input_size, self.hidden_size
-        layer = anyrnn.numpy.Recurrent(self.cell, *sizes, **self._of_numpy, dtype=dtype)  # type: ignore[arg-type]
+        layer = anyrnn.numpy.Recurrent(self.cell, *sizes, **self._of_numpy, dtype=dtype)
         layer.parameters = arrays
         return layer
 

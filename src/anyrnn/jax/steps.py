@@ -60,11 +60,12 @@ def _checked_mask(mask: Any, who: str, sides: tuple[int, ...], batched: bool) ->
         raise TypeError(f"{who} should be an array of bool, got {mask.dtype}: {who}.astype(bool)")
     if mask.shape != expected:
         raise ValueError(f"{who} should have shape {expected}, one for each step of the input, got {mask.shape}")
-    return mask if batched else mask[None]
+    checked: Array = mask if batched else mask[None]
+    return checked
 
 
 def padded(sequence: Array, there: Array, batch_first: bool, padding: Any, ends: bool) -> Array:
-    """With what it holds where a sample has no step. Of `ends` [N, features], or [.., T, N, features] in the layout of `there`."""
+    """With what it holds where a sample has no step. Of `ends` [N, features], else [.., T, N, features] laid out as `there`."""
     if ends:
         has = there.any(1 if batch_first else 0)[:, None]
         return jnp.where(has, sequence, 0.0 if padding == LAST else padding)

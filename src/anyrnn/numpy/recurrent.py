@@ -15,8 +15,8 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
-from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy import calls, parts
+from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
