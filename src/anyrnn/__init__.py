@@ -48,7 +48,7 @@ from anyrnn.trace.language import (
 __version__ = "0.1.0"
 
 
-_LATER = ("aot", "cells", "convert", "files", "jax", "onnx", "runtime", "torch", "weights", "workbench")
+_LATER = ("aot", "cells", "convert", "files", "jax", "keras", "onnx", "runtime", "torch", "weights", "workbench")
 """Modules that a program may do without: without them the import is quick."""
 _OF_THREADS = ("get_num_threads", "set_num_threads")
 
