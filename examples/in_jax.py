@@ -1,4 +1,4 @@
-"""A cell of one's own in JAX, on the adding problem of Hochreiter & Schmidhuber 1997: the sum of a sequence's two marked numbers."""
+"""A cell of one's own in JAX, on the adding problem of Hochreiter & Schmidhuber 1997: the sum of two numbers that are marked."""
 
 import jax
 import jax.numpy as jnp
@@ -50,10 +50,10 @@ def step(parameters, moments, i, key):
 
 
 def main(iterations=600):
-    keys = jax.random.split(jax.random.key(0), iterations + 1)
-    parameters = {"layer": layer.init(keys[0]), "head": jax.random.uniform(keys[0], 64, minval=-0.125, maxval=0.125)}
+    of_layer, of_head, *keys = jax.random.split(jax.random.key(0), iterations + 2)
+    parameters = {"layer": layer.init(of_layer), "head": jax.random.uniform(of_head, 64, minval=-0.125, maxval=0.125)}
     moments = (jax.tree.map(jnp.zeros_like, parameters),) * 2
-    for i, key in enumerate(keys[1:], 1):
+    for i, key in enumerate(keys, 1):
         parameters, moments, value = step(parameters, moments, i, key)
         if i % 100 == 0:
             print(f"step {i}: mean squared error {value:.4f}")

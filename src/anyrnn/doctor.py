@@ -17,7 +17,7 @@ Row = tuple[str, str]
 
 CORE = ("numpy", "llvmlite")
 EXTRAS = {"torch": "torch", "safetensors": "torch", "onnx": "onnx"}
-EXTRAS |= {"matplotlib": "plot", "scikit-learn": "all", "tqdm": "all"}
+EXTRAS |= {"jax": "jax", "keras": "keras", "matplotlib": "plot", "scikit-learn": "all", "tqdm": "all"}
 """Optional libraries, and the extra that brings each."""
 PEERS = ("triton", "onnxruntime")
 """Libraries told of only where they are installed."""
@@ -166,6 +166,8 @@ def _front_ends() -> list[Row]:
         ("numpy", "usable: anyrnn.Recurrent, anyrnn.runtime"),
         ("onnx", _usable(("onnx",), "anyrnn.onnx.export, read")),
         ("torch", _usable(("torch",), "anyrnn.torch.Recurrent, RNN, LSTM, GRU")),
+        ("jax", _usable(("jax",), "anyrnn.jax.Recurrent")),
+        ("keras", _usable(("keras",), "anyrnn.keras.LSTM, GRU, SimpleRNN, Recurrent, where KERAS_BACKEND is torch or jax")),
         ("command line", _usable(("torch", "safetensors", "matplotlib", "sklearn", "tqdm"), COMMANDS, "train, compare ")),
     ]
 

@@ -198,8 +198,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     """How a call of a layer would run now, and why no faster. No step is computed, but kernels are compiled.
 
     Args:
-        layer: a layer or module of anyrnn, for NumPy or torch.
-        given, call: what it would be called with. For torch's modules it matters whether gradients are enabled.
+        layer: a layer or module of anyrnn, for NumPy, torch, JAX or Keras.
+        given, call: what it would be called with; of a layer for JAX what `apply` would be. For torch's modules it matters whether
+            gradients are enabled.
 
     Returns: an Explanation; print it. Raises: what such a call would raise before its first step, and UnsupportedError for a
     memory_budget that is too small to train, whatever the call; TypeError for a layer that is none of ours.

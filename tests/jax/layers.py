@@ -61,7 +61,7 @@ def on_numpy(given: Given, seed: int | None = None) -> Results:
 
 def on_jax(layer: anyrnn.jax.Recurrent, given: Given, key: Any = None) -> Results:
     def results(parameters: Any, x: Any, steps: Any, state: Any) -> Any:
-        y, states = layer.apply(parameters, x, state, key=key, **steps, **given.call)
+        y, states = layer.apply(parameters, x, state, key=key, train=key is not None, **steps, **given.call)
         return several(y), several(states)
 
     arguments = (given.layer.parameters, given.x, given.steps, given.state)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,20 +18,25 @@ import jax.numpy as jnp  # noqa: E402
 
 import anyrnn  # noqa: E402
 import anyrnn.jax  # noqa: E402
-from anyrnn import State, UnsupportedError, affine, cell, tanh  # noqa: E402
-from anyrnn.sequence.options import OPTIONS  # noqa: E402
+from anyrnn import State, UnsupportedError, affine, cell, tanh, vector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-LAYER = anyrnn.jax.Recurrent("lstm", 3, 5, 2, dropout=0.25)
+LAYER = anyrnn.jax.Recurrent("lstm", 3, 5, 2)
+DROPPING = anyrnn.jax.Recurrent("lstm", 3, 5, 2, dropout=0.25)
 P = LAYER.init(jax.random.key(0))
 X = np.ones((7, 2, 3), np.float32)
 
 
-def test_every_option_is_taken() -> None:
-    assert set(OPTIONS) <= set(anyrnn.Recurrent("lstm", 3, 5)._given) | set(OPTIONS)
+def test_options_are_documented() -> None:
     for name in ("anyrnn.LayerOptions", "memory_budget", "backend"):
         assert name in str(anyrnn.jax.Recurrent.__doc__)
+
+
+@cell
+def of_jax(x, h):  # type: ignore[no-untyped-def]
+    h = jnp.tanh(affine("f", x, h))
+    return h, State(h=h)
 
 
 def test_first_parameters() -> None:
@@ -40,9 +48,14 @@ def test_first_parameters() -> None:
     assert len(np.unique(everything)) > 0.99 * everything.size  # each parameter by a key of its own
     again = jax.jit(LAYER.init)(jax.random.key(0))
     assert all(np.array_equal(a, again[n]) for n, a in P.items())
-    assert LAYER.init(jax.random.key(0), jnp.float16)["weight_hh_l0"].dtype == jnp.float16
-    with pytest.raises(TypeError, match="dtype should be float32"):
-        LAYER.init(jax.random.key(0), int)
+    assert LAYER.init(jax.random.key(0), dtype=jnp.float16)["weight_hh_l0"].dtype == jnp.float16
+    for dtype in (int, "float64"):
+        with pytest.raises(TypeError, match="dtype should be float32"):
+            LAYER.init(jax.random.key(0), dtype=dtype)
+    with jax.enable_x64(True):
+        assert LAYER.init(jax.random.key(0), dtype="float64")["weight_hh_l0"].dtype == np.float64
+    with jax.debug_key_reuse(True):
+        anyrnn.jax.Recurrent("echo_state", 3, 5).init(jax.random.key(0))
 
 
 def test_first_values_that_a_cell_names() -> None:
@@ -57,22 +70,62 @@ def test_first_values_that_a_cell_names() -> None:
 
 def test_a_layer_is_equal_to_one_that_was_made_alike() -> None:
     alike = anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25)
-    assert alike == LAYER
-    assert hash(LAYER) == hash(alike) == hash(copy.deepcopy(LAYER)) == hash(pickle.loads(pickle.dumps(LAYER)))
-    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.5) != LAYER
-    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25, batch_first=True) != LAYER
+    assert alike == DROPPING
+    assert hash(DROPPING) == hash(alike) == hash(copy.deepcopy(DROPPING)) == hash(pickle.loads(pickle.dumps(DROPPING)))
+    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.5) != DROPPING
+    assert anyrnn.jax.Recurrent("lstm", 3, 5, num_layers=2, dropout=0.25, batch_first=True) != DROPPING
     traced = []
 
     def call(layer: Any, parameters: Any) -> Any:
         traced.append(layer)
-        return layer.apply(parameters, X)[0]
+        return layer.apply(parameters, X, train=False)[0]
 
-    program = jax.jit(call, static_argnums=0)
-    assert np.array_equal(program(LAYER, P), program(alike, P))
-    assert len(traced) == 1
-    assert repr(LAYER) == "Recurrent(lstm, 3, 5, num_layers=2, dropout=0.25)"
+    for program in (jax.jit(call, static_argnums=0), jax.jit(call)):
+        traced.clear()
+        assert np.array_equal(program(DROPPING, P), program(alike, P))
+        assert len(traced) == 1
+    assert repr(DROPPING) == "Recurrent(lstm, 3, 5, num_layers=2, dropout=0.25)"
     with pytest.raises(AttributeError, match="batch_first: a layer cannot be changed"):
         LAYER.batch_first = True
+
+
+def test_layers_that_begin_otherwise_are_not_equal() -> None:
+    def beginning_with(value: float) -> Any:
+        @cell
+        def own(x, h):  # type: ignore[no-untyped-def]
+            h = tanh(affine("f", x, h) + vector("b", init=value))
+            return h, State(h=h)
+
+        return anyrnn.jax.Recurrent(own, 3, 5)
+
+    init = jax.jit(lambda layer, key: layer.init(key)["b_l0"], static_argnums=0)
+    assert [float(init(beginning_with(value), jax.random.key(0))[0]) for value in (1.0, 2.0)] == [1.0, 2.0]
+
+
+def test_a_layer_in_another_process() -> None:
+    hash(LAYER)
+    code = f"""
+import pickle, anyrnn.jax
+layer = pickle.loads({pickle.dumps(LAYER)!r})
+alike = anyrnn.jax.Recurrent("lstm", 3, 5, 2)
+print(layer == alike, hash(layer) == hash(alike))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": "7"}
+    )
+    assert done.stdout == "True True\n"
+
+
+def test_who_trains() -> None:
+    key = jax.random.key(1)
+    evaluated = LAYER.apply(P, X)[0]
+    assert np.array_equal(DROPPING.apply(P, X, train=False)[0], evaluated)
+    assert np.array_equal(DROPPING.apply(P, X, train=False, key=key)[0], evaluated)
+    dropped = DROPPING.apply(P, X, key=key)[0]
+    assert not np.array_equal(dropped, evaluated)
+    assert np.array_equal(DROPPING.apply(P, X, train=True, key=key)[0], dropped)
+    assert np.array_equal(LAYER.apply(P, X, train=True)[0], evaluated)
+    assert np.array_equal(LAYER.apply(P, X, key=key)[0], evaluated)
 
 
 def test_first_states() -> None:
@@ -90,16 +143,20 @@ def test_first_states() -> None:
 
 
 def test_on_numpy() -> None:
-    layer = LAYER.on_numpy(P)
+    layer = DROPPING.on_numpy(P)
     assert np.array_equal(layer(X)[0], LAYER.apply(P, X)[0])
     assert layer.dropout == 0.25
+    with pytest.raises(TypeError, match=r"layer.on_numpy\(parameters\) is one"):
+        anyrnn.weights.pack(LAYER)
+    with pytest.raises(TypeError, match=r"layer.on_numpy\(parameters\) is one"):
+        anyrnn.onnx.export(LAYER, "layer.onnx")
     half = LAYER.on_numpy({n: a.astype(jnp.bfloat16) for n, a in P.items()})
     assert half.dtype == np.float32
 
 
 def test_explain() -> None:
     told = str(anyrnn.explain(LAYER, P, X, lengths=[7, 3]))
-    assert told.startswith("Recurrent(lstm, 3, 5, num_layers=2, dropout=0.25), 7 steps of up to 2 samples, float32")
+    assert told.startswith("Recurrent(lstm, 3, 5, num_layers=2), 7 steps of up to 2 samples, float32")
     assert "llvm: native kernels" in told
     scan = anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference")
     assert "reference: the interpreter on JAX, in a scan, because backend='reference' was asked for" in str(
@@ -142,9 +199,9 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "no steps": (lambda: LAYER.apply(P, X[:0]), ValueError, "x has no steps"),
     "features": (lambda: LAYER.apply(P, X[..., :2]), ValueError, "x should have 3 features, got 2"),
     "dimensions": (lambda: LAYER.apply(P, X[0, 0]), ValueError, r"x should be 2-D \[T, 3\] or 3-D, got 1-D"),
-    "integers": (lambda: LAYER.apply(P, X.astype(int)), TypeError, "x should be floating-point numbers"),
+    "integers": (lambda: LAYER.apply(P, X.astype(int)), TypeError, "x should be of the parameters' dtype, float32, got int"),
     "another dtype": (lambda: LAYER.apply(P, X.astype(jnp.bfloat16)), TypeError, "parameters' dtype, float32, got bfloat16"),
-    "no parameters": (lambda: LAYER.apply({}, X), ValueError, "unknown or missing: bias_hh_l0"),
+    "no parameters": (lambda: LAYER.apply({}, X), ValueError, "missing: bias_hh_l0"),
     "a list": (lambda: LAYER.apply([], X), TypeError, "parameters should be a dict of arrays by name, got list"),
     "two dtypes": (
         lambda: LAYER.apply(P | {"bias_hh_l0": P["bias_hh_l0"].astype(jnp.float16)}, X),
@@ -174,7 +231,25 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "padding": (lambda: LAYER.apply(P, X, padding="first"), TypeError, "padding should be a number or 'last', got 'first'"),
     "padding of nothing": (lambda: LAYER.apply(P, X, padding=3.0), ValueError, "there are no lengths and no mask"),
     "an argument": (lambda: LAYER.apply(P, X, lenghts=[1, 2]), TypeError, r"did you mean 'lengths'\?"),
-    "rows of samples": (lambda: LAYER.apply(P, X, cu_seqlens=[0, 2]), TypeError, "a program of JAX has fixed sizes"),
+    "rows of samples": (lambda: LAYER.apply(P, X, cu_seqlens=[0, 2]), UnsupportedError, "programs of JAX have fixed sizes"),
+    "no array": (lambda: LAYER.apply(P, object()), TypeError, "x should be an array, got object"),
+    "no state": (lambda: LAYER.apply(P, X, (object(), X)), TypeError, "state h should be an array, got object"),
+    "nobody says who trains": (lambda: DROPPING.apply(P, X), ValueError, "this layer draws random numbers when it trains"),
+    "training without a key": (lambda: DROPPING.apply(P, X, train=True), ValueError, "this layer draws random numbers"),
+    "who trains": (lambda: LAYER.apply(P, X, train="yes"), TypeError, "train should be a bool, got 'yes'"),
+    "other steps": (
+        lambda: anyrnn.jax.Recurrent("augru", 3, 5).apply(
+            anyrnn.jax.Recurrent("augru", 3, 5).init(jax.random.key(0)), X, a=X[:3, :, :1]
+        ),
+        ValueError,
+        "a should have as many steps and samples as x",
+    ),
+    "padding beyond": (
+        lambda: LAYER.apply(P, X, lengths=[7, 7], padding=1e39),
+        ValueError,
+        "should be a number that float32 has",
+    ),
+    "a batch size": (lambda: LAYER.initial_state(P, 0), ValueError, "batch_size must be greater than zero"),
     "a further input": (
         lambda: anyrnn.jax.Recurrent("augru", 3, 5).apply(anyrnn.jax.Recurrent("augru", 3, 5).init(jax.random.key(0)), X),
         TypeError,
@@ -191,9 +266,19 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         UnsupportedError,
         "memory_budget is for native kernels",
     ),
+    "too small a budget": (
+        lambda: jax.grad(lambda p: anyrnn.jax.Recurrent("lstm", 3, 5, 2, memory_budget=9).apply(p, X)[0].sum())(P),
+        UnsupportedError,
+        "memory_budget",
+    ),
+    "a budget of resets": (
+        lambda: anyrnn.jax.Recurrent("lstm", 3, 5, 2, memory_budget=10**9).apply(P, X, reset=np.ones((7, 2), bool)),
+        UnsupportedError,
+        "memory_budget: with resets",
+    ),
     "a counter in 16 bits": (
         lambda: anyrnn.jax.Recurrent("lstm_phased", 3, 5).apply(
-            anyrnn.jax.Recurrent("lstm_phased", 3, 5).init(jax.random.key(0), jnp.bfloat16), X.astype(jnp.bfloat16)
+            anyrnn.jax.Recurrent("lstm_phased", 3, 5).init(jax.random.key(0), dtype=jnp.bfloat16), X.astype(jnp.bfloat16)
         ),
         UnsupportedError,
         "state 't' counts steps, in bfloat16 to 256 only",
@@ -208,7 +293,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "clipped gradients forward": (
         lambda: jax.jvp(lambda x: anyrnn.jax.Recurrent("lstm", 3, 5, 2, clip_gradient=0.1).apply(P, x)[0], (X,), (X,)),
         TypeError,
-        "forward-mode",
+        "clip_gradient: in forward mode there is no gradient to clip",
     ),
     "export": (
         lambda: jax.export.export(jax.jit(lambda x: LAYER.apply(P, x)))(X),
@@ -223,6 +308,34 @@ def test_what_is_refused(name: str) -> None:
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_programs_can_be_read() -> None:
+    assert "call=(lstm 3->5)" in str(jax.make_jaxpr(LAYER.apply)(P, X))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_debugging_finds_nan(jit: bool) -> None:
+    def gradient(p: Any, x: Any) -> Any:
+        return jax.grad(lambda p: LAYER.apply(p, x)[0].sum())(p)
+
+    for function in (lambda p, x: LAYER.apply(p, x)[0], gradient):
+        with jax.debug_nans(True):
+            jax.block_until_ready((jax.jit(function) if jit else function)(P, X))
+            with pytest.raises(FloatingPointError, match="nan"):
+                jax.block_until_ready((jax.jit(function) if jit else function)(P, X * np.nan))
+
+
+def test_lengths_without_a_batch() -> None:
+    expected = LAYER.apply(P, X[:, 0], lengths=[3])[0]
+    assert np.array_equal(LAYER.apply(P, X[:, 0], lengths=3)[0], expected)
+    assert np.array_equal(LAYER.apply(P, X[:, 0], lengths=jnp.int32(3))[0], expected)
+    assert np.array_equal(jax.jit(lambda n: LAYER.apply(P, X[:, 0], lengths=n)[0])(3), expected)
+    with jax.numpy_rank_promotion("raise"):
+        for batch_first in (False, True):
+            layer = anyrnn.jax.Recurrent("lstm", 3, 5, 2, batch_first=batch_first)
+            x = X.swapaxes(0, 1) if batch_first else X
+            jax.grad(lambda p: layer.apply(p, x, lengths=[3, 2], padding="last")[0].sum())(P)  # noqa: B023
 
 
 def test_errors_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import anyrnn.jax  # noqa: E402
-from tests.jax.layers import Given, assert_close, on_jax, on_numpy, pair, seed_of  # noqa: E402
+from tests.jax.layers import Given, assert_close, assert_same, on_jax, on_numpy, pair, seed_of  # noqa: E402
 from tests.options import COMBINATIONS, options_of, shape_of, title  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -104,9 +104,8 @@ def test_a_mask_value() -> None:
 def test_a_key_draws_and_none_does_not() -> None:
     layer = anyrnn.jax.Recurrent("gru", 3, 5, num_layers=2, dropout=0.5)
     parameters, x = layer.init(jax.random.key(0)), np.ones((4, 2, 3), np.float32)
-    plain, *drawn = (
-        layer.apply(parameters, x, key=k)[0] for k in (None, jax.random.key(1), jax.random.key(1), jax.random.key(2))
-    )
+    plain = layer.apply(parameters, x, train=False)[0]
+    drawn = [layer.apply(parameters, x, key=jax.random.key(k))[0] for k in (1, 1, 2)]
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
     assert not np.array_equal(drawn[0], plain)
@@ -115,14 +114,47 @@ def test_a_key_draws_and_none_does_not() -> None:
 
 def test_a_memory_budget() -> None:
     layer, layer_of_numpy = pair("lstm", 64, 64, memory_budget=3_000_000)
-    given = Given(layer_of_numpy, 1500, 3, {})
     whole, _ = pair("lstm", 64, 64)
-    assert_close(on_jax(layer, given), on_jax(whole, given), 0)
+    for call in ({}, {"lengths": [1500, 1400, 1300]}):
+        given = Given(layer_of_numpy, 1500, 3, call)
+        assert_same(on_jax(layer, given), on_jax(whole, given))
+        text = str(jax.make_jaxpr(jax.grad(lambda p: layer.apply(p, given.x, **call)[0].sum()))(layer_of_numpy.parameters))  # noqa: B023
+        assert "u8[3000000]" in text
+    little, _ = pair("lstm", 64, 64, memory_budget=9)
+    assert np.array_equal(little.apply(layer_of_numpy.parameters, given.x)[0], whole.apply(layer_of_numpy.parameters, given.x)[0])
+
+
+@pytest.mark.parametrize("hole", [np.nan, np.inf])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("rwkv4", marks=pytest.mark.slow)])
+def test_steps_that_are_not_there_may_hold_anything(cell: str, backend: str, hole: float) -> None:
+    layer, layer_of_numpy = pair(cell, 5, 5, backend=backend, bidirectional=cell == "lstm")
+    x = np.random.default_rng(0).normal(size=(7, 2, 5)).astype(np.float32)
+    filled = x.copy()
+    filled[5:, 1] = hole
+
+    def loss(p: Any, x: Any) -> Any:
+        return (layer.apply(p, x, lengths=[7, 5])[0] ** 2).sum()
+
+    def of_gradient(p: Any, x: Any) -> Any:
+        return sum((a**2).sum() for a in jax.tree.leaves(jax.grad(loss, (0, 1))(p, x)))
+
+    for function in (loss, of_gradient):
+        found, expected = (jax.jit(jax.value_and_grad(function, (0, 1)))(layer_of_numpy.parameters, a) for a in (filled, x))
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_float64() -> None:
+    with jax.enable_x64(True):
+        layer, layer_of_numpy = pair("gru", 3, 5, dtype=np.float64)
+        given = Given(layer_of_numpy, T, N, {"lengths": [3, 0, 6, 1]})
+        assert_same(on_jax(layer, given), on_numpy(given))
 
 
 def test_sixteen_bits() -> None:
     layer = anyrnn.jax.Recurrent("gru", 3, 5)
-    parameters = layer.init(jax.random.key(0), "bfloat16")
+    parameters = layer.init(jax.random.key(0), dtype="bfloat16")
     x = jax.random.normal(jax.random.key(1), (7, 2, 3), "bfloat16")
     y, h = layer.apply(parameters, x)
     wide = {name: a.astype("float32") for name, a in parameters.items()}

@@ -56,6 +56,7 @@ FORWARD: dict[str, Callable[[Layer], Any]] = {
         X[:, :2, :, :1] * np.ones(5, np.float32)
     ),
     "vmap of parameters": lambda layer: jax.vmap(lambda k: layer.apply({n: k * a for n, a in P.items()}, X[0]))(X[:2, 0, 0, 0]),
+    "vmap over nothing": lambda layer: jax.vmap(lambda x: layer.apply(P, x))(X[:0]),
     "vmap of keys": lambda layer: jax.vmap(
         lambda k: Layer("gru", 3, 5, recurrent_dropout=0.5, backend=layer.backend).apply(
             Layer("gru", 3, 5).init(jax.random.key(0)), X[0], key=k

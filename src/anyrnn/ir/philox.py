@@ -51,28 +51,40 @@ def stream_of(layer: int, direction: int, choice: str) -> int:
     return (2 * layer + direction * kind.each_direction) << 16 | state << 8 | kind.number
 
 
-def philox(counter: Sequence[Any], key: tuple[Any, Any], word: Callable[[int], Any] = int) -> list[Any]:
-    """Four words from four, as integer arrays of any namespace, of 64 bits or of 32 without a sign, or Python integers. `word`
-    makes such an integer.
+def product(word: Any, multiplier: int) -> tuple[Any, Any]:
+    """The upper and the lower word of a product of two. In one piece it would overflow signed integers of 64 bits, of which C's
+    compilers, and so torch's, assume that they never do.
     """
+    lower = (word & 0xFFFF) * multiplier
+    upper = (word >> 16) * multiplier + (lower >> 16)
+    return upper >> 16, (upper & 0xFFFF) << 16 | lower & 0xFFFF
+
+
+@dataclass(frozen=True)
+class Words:
+    """What words of 32 bits are: by default integers of at least 64 bits, arrays of any namespace or Python's.
+
+    Args:
+        of: makes one of a Python integer.
+        product: gives the upper and the lower word of a product of two.
+    """
+
+    of: Callable[[int], Any] = int
+    product: Callable[[Any, int], tuple[Any, Any]] = product
+
+
+IN_64_BITS = Words()
+
+
+def philox(counter: Sequence[Any], key: tuple[Any, Any], words: Words = IN_64_BITS) -> list[Any]:
+    """Four words from four."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
-        (high0, low0), (high1, low1) = _product(c0, MULTIPLIERS[0]), _product(c2, MULTIPLIERS[1])
+        (high0, low0), (high1, low1) = words.product(c0, MULTIPLIERS[0]), words.product(c2, MULTIPLIERS[1])
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = ((k + word(constant)) & word(WORD) for k, constant in zip((k0, k1), WEYL, strict=True))
+        k0, k1 = (k0 + words.of(WEYL[0])) & words.of(WORD), (k1 + words.of(WEYL[1])) & words.of(WORD)
     return [c0, c1, c2, c3]
-
-
-def _product(word: Any, multiplier: int) -> tuple[Any, Any]:
-    """The upper and the lower word of a product of two, by halves: nothing on the way has more than 32 bits, as JAX's integers
-    have no more, and of signed ones C's compilers, and so torch's, assume that they never overflow.
-    """
-    low, high, of_low, of_high = word & 0xFFFF, word >> 16, multiplier & 0xFFFF, multiplier >> 16
-    lowest = low * of_low
-    one = high * of_low + (lowest >> 16)
-    other = low * of_high + (one & 0xFFFF)
-    return high * of_high + (one >> 16) + (other >> 16), (other & 0xFFFF) << 16 | lowest & 0xFFFF
 
 
 def threshold(probability: float) -> int:
@@ -99,9 +111,10 @@ class Randomness:
     def key(self) -> tuple[Any, Any]:
         return self.seed & WORD, self.seed >> 32 & WORD
 
-    def word(self, value: int) -> Any:
-        """An integer of 32 bits among those of the arrays."""
-        return value
+    @property
+    def words(self) -> Words:
+        """What integers are made of."""
+        return IN_64_BITS
 
     def at(self, layer: int, direction: int, step: int, before: int = 0) -> Chances:
         """The choices of one step of a layer in one direction. In a packed batch so many rows are `before` those of the step."""
@@ -140,10 +153,10 @@ class Chances:
         if self.randomness.places is not None and not kind.of_weights:
             here = [place[self.before : self.before + rows].tolist() for place in self.randomness.places]
             samples, steps = (integers(1 + max(numbers))[numbers][:, None] for numbers in here)
-        zero, stream, word = samples * 0 + groups * 0, self.stream(choice), self.randomness.word
+        zero, stream, words = samples * 0 + groups * 0, self.stream(choice), self.randomness.words
         if not kind.each_step:
             steps = 0
-        words = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key, word)
-        interleaved = xp.stack(words, -1).reshape(rows, 4 * groups.shape[1])[:, :features]
+        drawn = philox([zero + groups, zero + samples, zero + steps, zero + stream], self.randomness.key, words)
+        interleaved = xp.stack(drawn, -1).reshape(rows, 4 * groups.shape[1])[:, :features]
         limit = threshold(self.probability(choice))
-        return interleaved > word(limit - 1) if limit else interleaved >= 0  # the highest limit has 33 bits
+        return interleaved > words.of(limit - 1) if limit else interleaved >= 0  # the highest limit has 33 bits

@@ -8,9 +8,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import numpy as np
-
 from anyrnn.sequence.network import Network
 
 Shape = tuple[int, ...]
@@ -24,11 +21,11 @@ class Operands(NamedTuple):
     """the states before the first step; none where they are the cell's own"""
     parameters: Sequence[Any]
     seed: Any
-    """two words of 32 bits, the lower first; None where nothing is drawn"""
+    """two words of 32 bits, uint32 [2], the lower first; None where nothing is drawn"""
     there: Any
-    """the steps that each sample has; None where all have all"""
+    """bool [T, N] in the caller's layout, the steps that each sample has; None where all have all"""
     reset: Any
-    """those before which states begin anew; None where there are none"""
+    """the same, those before which states begin anew; None where there are none"""
 
     def in_order(self) -> list[Any]:
         """As primitives have them."""
@@ -36,7 +33,7 @@ class Operands(NamedTuple):
         return [*self.inputs, *self.first, *self.parameters, *optional]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Call:
     """A call of a network that is one call (see `Network.parts`), by any array sizes.
 
@@ -63,6 +60,11 @@ class Call:
     resets: bool = False
     backend: str = "auto"
     budget: int | None = None
+
+    def __repr__(self) -> str:
+        """Of which printed programs are full."""
+        network = self.network
+        return f"({network.graph.name} {network.input_size}->{network.width})"
 
     @cached_property
     def key(self) -> str:
@@ -127,11 +129,3 @@ class Call:
         y = (rows, network.width) if self.ends else (*x[:2], network.width)
         sides = x[:2] if self.all_states else (rows,)
         return [y, *((len(network.units), *sides, size) for size in network.state_sizes)]
-
-
-def own_states(network: Network, parameters: Mapping[str, Any], dtype: Any) -> list[Any]:
-    """First values of states where none are given, [units, 1, size]."""
-    if network.learned_state:
-        return [jnp.stack([parameters[n] for n in names]).reshape(len(names), 1, -1) for names in network.first_names]
-    states = zip(network.graph.states, network.state_sizes, strict=True)
-    return [jnp.full((len(network.units), 1, size), np.dtype(dtype).type(s.init), dtype) for s, size in states]

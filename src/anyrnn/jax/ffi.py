@@ -11,11 +11,13 @@ from anyrnn._locks import ForkedLock
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 VERSION = (0, 3)
-"""Of the interface."""
+"""Of the C interface that is described here: major and minor. XLA refuses a handler whose version it does not take any more."""
 METADATA = 1
-"""The kind of the extension that asks for it."""
+"""The kind of extension by which XLA asks for the version."""
 INTERNAL = 13
-"""The code of errors."""
+"""The code of errors that a handler gives."""
+
+# Structures are XLA's memory, and described as far as they are read.
 
 
 class _Version(ctypes.Structure):
@@ -75,8 +77,8 @@ class _Frame(ctypes.Structure):
 
 
 Run = Callable[[str, tuple[int, ...], int, Sequence[int], Sequence[int]], None]
-"""Of the text that a call has, the sizes and the bytes of a number of its first argument, and the addresses of its arguments and
-results."""
+"""Makes a call: of its text attribute; of its first argument the shape and the bytes of a number; and of the addresses of all
+arguments and results."""
 
 BYTES = {11: 4, 12: 8}
 """Of a number, by XLA's numbers of dtypes."""

@@ -15,9 +15,10 @@ from jax import Array
 
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter, evaluation_order
-from anyrnn.ir.philox import Chances, Randomness, kind_of
-from anyrnn.jax.call import Call, own_states
+from anyrnn.ir.philox import Chances, Randomness, Words, kind_of
+from anyrnn.jax.call import Call
 from anyrnn.jax.namespace import NAMESPACE
+from anyrnn.numpy.parameters import own_states
 from anyrnn.sequence.network import Network
 
 
@@ -27,11 +28,13 @@ def forward(*operands: Array, call: Call) -> list[Array]:
     by_step = [_turned(a, call.batch_first) for a in given.inputs]
     rows, dtype = by_step[0].shape[1], by_step[0].dtype
     parameters = call.named(given.parameters)
-    own = own_states(network, parameters, dtype)
+    own = own_states(network, parameters, dtype, jnp)
     first = given.first or [jnp.broadcast_to(a, (len(a), rows, a.shape[2])) for a in own]
     seed = jnp.zeros(2, jnp.uint32) if given.seed is None else given.seed
     randomness = _InWords(seed, dict(network.probabilities), None, network.first_layer) if network.probabilities else None
     there, reset = (None if m is None else _turned(m, call.batch_first)[..., None] for m in (given.there, given.reset))
+    if there is not None:  # what is not there may be anything, NaN too, and meets no gradient
+        network, by_step = network.held, [*(jnp.where(there, a, 0) for a in by_step), there.astype(dtype)]
     output, found = by_step[0], []
     ends: list[Array] = []
     for layer in range(network.layers):
@@ -134,12 +137,12 @@ class _Unit:
             if resets is not None:
                 before = [jnp.where(pending, new, old) for new, old in zip(anew, states, strict=True)]
             y, after = self.step(streams, before, t, masks)
-            if is_there is not None:
+            if is_there is None:
+                last_y = y
+            else:  # states are held by the step itself, if not those from before a reset
                 after = [jnp.where(is_there, new, old) for new, old in zip(after, states, strict=True)]
                 last_y = jnp.where(is_there, y, last_y)
-                y = jnp.where(is_there, y, jnp.zeros_like(y))
-            else:
-                last_y = y
+                y = jnp.where(is_there, y, 0)
             if resets is not None:
                 taken = True if is_there is None else is_there
                 started, pending = started | taken, pending & ~taken if is_there is not None else jnp.zeros_like(pending)
@@ -160,11 +163,25 @@ def _turned(sequence: Array, batch_first: bool) -> Array:
     return sequence.swapaxes(0, 1) if batch_first else sequence
 
 
+def _product(word: Any, multiplier: int) -> tuple[Any, Any]:
+    """The upper and the lower word of a product of two, by halves: nothing on the way has more than 32 bits."""
+    low, high, of_low, of_high = word & 0xFFFF, word >> 16, multiplier & 0xFFFF, multiplier >> 16
+    lowest = low * of_low
+    one = high * of_low + (lowest >> 16)
+    other = low * of_high + (one & 0xFFFF)
+    return high * of_high + (one >> 16) + (other >> 16), (other & 0xFFFF) << 16 | lowest & 0xFFFF
+
+
+IN_32_BITS = Words(np.uint32, _product)
+"""Without a sign: JAX's integers have no more bits unless told otherwise."""
+
+
 class _InWords(Randomness):
     """Of a seed that is two words, in arrays of words."""
 
-    def word(self, value: int) -> np.uint32:
-        return np.uint32(value)
+    @property
+    def words(self) -> Words:
+        return IN_32_BITS
 
     @property
     def key(self) -> tuple[Array, Array]:
@@ -184,7 +201,12 @@ class _Lasting(Chances):
 
 
 def tangent(*arrays: Array, call: Call, active: tuple[bool, ...]) -> list[Array]:
-    """Tangents of the results: of operands, a reserve that is not read, and the tangents of those operands that are active."""
+    """Tangents of the results: of operands, a reserve that is not read, and the tangents of those operands that are active.
+
+    Raises: TypeError where gradients are clipped.
+    """
+    if any(node.op == "clip_gradient" for node in call.network.graph.nodes):
+        raise TypeError("clip_gradient: in forward mode there is no gradient to clip")
     operands, given = arrays[: call.operands], iter(arrays[call.operands + 1 :])
     changing = [k for k, is_active in enumerate(active) if is_active]
 

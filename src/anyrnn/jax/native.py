@@ -22,6 +22,7 @@ from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages, keep_what_
 from anyrnn.jax import ffi
 from anyrnn.jax.call import Call, Shape
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, sources
+from anyrnn.sequence.packing import steps_given
 
 NumPyArray = npt.NDArray[Any]
 Strides = tuple[int, int]
@@ -50,7 +51,7 @@ class Site:
 
 
 _sites: dict[str, Site] = {}
-"""Those that programs of this process have been made with."""
+"""Those that programs of this process have been made with, which need them as long as they live: one for each kind of call."""
 
 
 def reserve_bytes(call: Call, x: Any) -> int:
@@ -83,7 +84,7 @@ def _kernels(key: str, sizes: Shape, bytes: int) -> Kernels:
     if site is None:
         raise RuntimeError("a program that another process compiled: make the layer here and trace the call again")
     keep_what_is_freed()
-    kind = Packed if site.call.masked or site.call.resets or site.call.budget else Dense
+    kind = ByLayer if site.call.masked or site.call.resets or site.call.budget is not None else Dense
     return kind(site, sizes, DTYPES[bytes])
 
 
@@ -106,7 +107,7 @@ class Kernels:
     def __init__(self, site: Site, sizes: Shape, dtype: np.dtype[Any]) -> None:
         self.site, self.call, self.dtype = site, site.call, dtype
         self.operands, self.results = self.call.operand_shapes(sizes), self.call.results(sizes)
-        self.reserve = reserve_bytes(self.call, jax.ShapeDtypeStruct(sizes, dtype))
+        self.reserve = 0 if site.which == "inference" else reserve_bytes(self.call, jax.ShapeDtypeStruct(sizes, dtype))
         made = self.operands if site.which == "backward" else self.results
         bytes = [math.prod(shape) * dtype.itemsize for shape in made] + [self.reserve] * (site.which == "training")
         self._large = [(k, n) for k, n in enumerate(bytes) if n >= LARGE]
@@ -212,8 +213,7 @@ class Dense(Kernels):
             pool.call([*x, y, *first, *last, *at, *results[len(self.results) :]], randomness)
             return
         reserve, *cotangents = arguments[call.operands :]
-        memory = self.kept(reserve) if reserve % ALIGNMENT else None
-        reserve = reserve if memory is None else memory.ctypes.data
+        memory = self.kept(reserve)
         d_x, d_first, d_parameters = results[:inputs], results[inputs : inputs + states], results[inputs + states :]
         d_read = new_gradients(self.network, read) if self.has_phase and self.site.weights else []
         into = [d.ctypes.data for d in d_read]
@@ -224,14 +224,14 @@ class Dense(Kernels):
         of_output = self.site.present[0]
         d_more = cotangents[of_output:] if call.all_states else []
         d_ends = cotangents[: len(cotangents) - len(d_more)]
-        pool.call([*x, *d_ends, *d_first, *d_more, *d_x, *at, *into, reserve], randomness)
+        pool.call([*x, *d_ends, *d_first, *d_more, *d_x, *at, *into, memory.ctypes.data], randomness)
         if d_read:
             made = gradients_by_name(self.network, named, d_read, self.dtype, randomness)
             self.put(d_parameters, [made[name] for name in named])
 
 
-class Packed(Kernels):
-    """Where samples have different steps, or not everything is kept: by a layer on NumPy arrays."""
+class ByLayer(Kernels):
+    """Where samples have different steps, or not everything is kept: by a layer on NumPy arrays, which packs them."""
 
     def fill(self, arguments: Sequence[int], results: Sequence[int]) -> None:
         call, site, (inputs, states, _) = self.call, self.site, self.call.counts
@@ -240,29 +240,30 @@ class Packed(Kernels):
         (x, *further), first, parameters = floats[:inputs], floats[inputs : inputs + states], floats[inputs + states :]
         seed = _seed(next(rest)) if call.draws else 0
         mask, reset = (_array(next(rest), x.shape[:2], np.bool_) if there else None for there in (call.masked, call.resets))
-        layer = anyrnn.numpy.Recurrent.of_network(
-            call.network, call.named(parameters), batch_first=call.batch_first, checked=False
-        )
+        layer = anyrnn.numpy.Recurrent.of_network(call.network, call.named(parameters), batch_first=call.batch_first)
         layer.memory_budget = call.budget
-        given: dict[str, Any] = {"mask": mask, "reset": reset}
-        given |= {name: a for (name, _), a in zip(call.network.further_inputs, further, strict=True)}
-        given |= {"return_outputs": "last" if call.ends else "all", "return_states": "all" if call.all_states else "last"}
-        if site.which == "backward":
-            reserve = layer.reserve_in(self.kept(arguments[call.operands]), x, first or None, seed=seed, **given)
-            shapes = [shape for shape, there in zip(self.results, site.present, strict=True) if there]
-            cotangents = self.views(arguments[call.operands + 1 :], shapes)
-            d_y = cotangents.pop(0) if site.present[0] else None
-            d_x, d_first, gradients = layer.backward(reserve, d_y, cotangents or None)
-            made = [*_several(d_x), *(_several(d_first) if first else []), *gradients.values()]
-            self.put(results, made[: len(results)])
+        steps = {name: a for (name, _), a in zip(call.network.further_inputs, further, strict=True)}
+        which = steps_given(None, None, mask, None, reset, 0.0)
+        wanted = "last" if call.ends else "all", "all" if call.all_states else "last"
+        if site.which != "backward":
+            keep = site.which == "training"
+            memory = _array(results[-1], (self.reserve,), np.uint8) if keep else None
+            (y,) = self.views(results[:1], self.results[:1])
+            _, last, _ = layer._forward(x, steps, first or None, y, which, *wanted, keep, memory, seed)
+            self.put(results[1 : len(self.results)], _several(last))
             return
-        y, *_ = self.views(results[:1], self.results[:1])
-        if site.which == "training" or call.draws:
-            memory = _array(results[-1], (self.reserve,), np.uint8) if site.which == "training" else None
-            _, last, _ = layer.forward_training(x, first or None, out=y, memory=memory, seed=seed, **given)
+        reserve, *_ = layer._begun(x, steps, first or None, which, *wanted, True, seed)
+        reserve.memory = self.kept(arguments[call.operands])
+        shapes = [shape for shape, there in zip(self.results, site.present, strict=True) if there]
+        cotangents = self.views(arguments[call.operands + 1 :], shapes)
+        d_y = cotangents.pop(0) if site.present[0] else None
+        if site.weights or call.budget is not None:
+            d_x, d_first, gradients = layer.backward(reserve, d_y, cotangents or None)
         else:
-            _, last = layer.forward_inference(x, first or None, out=y, **given)
-        self.put(results[1 : len(self.results)], _several(last))
+            d_x, d_first, _ = layer.backward_data(reserve, d_y, cotangents or None)
+        made = [*_several(d_x), *(_several(d_first) if first else [])]
+        made += [gradients[name] for name in call.network.parameter_names] if site.weights else []
+        self.put(results, made)
 
 
 def _several(found: Any) -> list[NumPyArray]:

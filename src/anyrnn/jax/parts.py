@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from anyrnn import backends
 from anyrnn.errors import UnsupportedError
 from anyrnn.jax import interpreted
 from anyrnn.jax.call import Call, Operands
-from anyrnn.jax.primitives import alike, forward_p, runs_natively
+from anyrnn.jax.primitives import alike, forward_p, why_interpreted
 from anyrnn.sequence.network import Network, merged
 
 
@@ -47,29 +44,23 @@ def run(call: Call, given: Operands) -> tuple[Array, list[Array]]:
 def _budgets(call: Call, x: Array) -> list[int | None]:
     if call.budget is None:
         return [None] * len(call.network.parts)
-    if not runs_natively(call, x.dtype):
+    if reason := why_interpreted(call, x.dtype):
         raise UnsupportedError(
-            "memory_budget is for native kernels, and none run this; jax.checkpoint does the same for programs"
+            f"memory_budget is for native kernels, and none run this ({reason}); jax.checkpoint is for programs"
         )
+    if call.resets:
+        raise UnsupportedError("memory_budget: with resets it is known only when a call runs how much it has to keep")
     shares: list[int | None] = backends.native().shares(call.network.parts, call.budget)
     return shares
-
-
-def why_elsewhere() -> str | None:
-    """Why no kernels run on the device that programs are for by default, or None."""
-    device: Any = jax.config.values["jax_default_device"]
-    platform = jax.default_backend() if device is None else device if isinstance(device, str) else str(device.platform)
-    return None if platform == "cpu" else f"device {platform} has no kernels (cpu has)"
 
 
 def _run(call: Call, given: Operands) -> Sequence[Array]:
     """One call, by a primitive where kernels can run it; elsewhere there is nothing between JAX and the operators of the scan."""
     operands = alike(given.in_order())
-    dtype = np.dtype(operands[0].dtype).name
-    reason = backends.why_not_native(call.of_kernels, dtype)
+    reason = why_interpreted(call, operands[0].dtype)
     if call.backend == "llvm" and reason:
         raise UnsupportedError(f"backend 'llvm' cannot run this: {reason}")
-    if not runs_natively(call, dtype) or (call.backend == "auto" and why_elsewhere()):
+    if reason:
         return interpreted.forward(*operands, call=call)
     results: Sequence[Array] = forward_p.bind(*operands, call=call)
     return results

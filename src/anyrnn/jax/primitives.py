@@ -30,8 +30,22 @@ forward_p, training_p, tangent_p, backward_p = map(
 )
 
 
-def runs_natively(call: Call, dtype: Any) -> bool:
-    return call.backend != "reference" and backends.why_not_native(call.of_kernels, np.dtype(dtype).name) is None
+def why_no_kernels(call: Call, dtype: Any) -> str | None:
+    """Why kernels cannot run a call on a CPU, or None."""
+    if call.backend == "reference":
+        return "backend='reference' was asked for"
+    return backends.why_not_native(call.of_kernels, np.dtype(dtype).name)
+
+
+def why_interpreted(call: Call, dtype: Any) -> str | None:
+    """Why a call is made by JAX's operators from the first, or None; so it is, too, where programs are for another device than a
+    CPU, unless kernels were asked for.
+    """
+    device: Any = getattr(jax.config, "jax_default_device", None)
+    platform = jax.default_backend() if device is None else device if isinstance(device, str) else device.platform
+    if platform != "cpu" and call.backend == "auto":
+        return f"device {platform} has no kernels (cpu has)"
+    return why_no_kernels(call, dtype)
 
 
 # What they give
@@ -61,7 +75,7 @@ def _results(call: Call, x: Any) -> list[ShapedArray]:
 
 
 def _reserve(call: Call, x: Any) -> jax.ShapeDtypeStruct:
-    bytes = native.reserve_bytes(call, x) if runs_natively(call, x.dtype) else 0
+    bytes = 0 if why_no_kernels(call, x.dtype) else native.reserve_bytes(call, x)
     return jax.ShapeDtypeStruct((bytes,), np.uint8)
 
 
@@ -90,19 +104,21 @@ def _backward_results(x: Any, *others: Any, call: Call, present: tuple[bool, ...
 # How they run
 
 
+def _made(call: Call, x: Any) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(shape, x.dtype) for shape in call.results(x.shape)]
+
+
 def _forward(*operands: Array, call: Call) -> Sequence[Array]:
-    if not runs_natively(call, operands[0].dtype):
+    if why_no_kernels(call, operands[0].dtype):
         return interpreted.forward(*operands, call=call)
-    results = [jax.ShapeDtypeStruct(shape, operands[0].dtype) for shape in call.results(operands[0].shape)]
-    return native.run(native.Site(call, "inference"), results, *operands)
+    return native.run(native.Site(call, "inference"), _made(call, operands[0]), *operands)
 
 
 def _training(*operands: Array, call: Call) -> Sequence[Array]:
     x = operands[0]
-    if not runs_natively(call, x.dtype):
+    if why_no_kernels(call, x.dtype):
         return _interpreted_training(*operands, call=call)
-    results = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in call.results(x.shape)]
-    return native.run(native.Site(call, "training"), [*results, _reserve(call, x)], *operands)
+    return native.run(native.Site(call, "training"), [*_made(call, x), _reserve(call, x)], *operands)
 
 
 def _interpreted_training(*operands: Array, call: Call) -> Sequence[Array]:
@@ -111,7 +127,7 @@ def _interpreted_training(*operands: Array, call: Call) -> Sequence[Array]:
 
 
 def _backward(*arrays: Array, call: Call, present: tuple[bool, ...], weights: bool) -> Sequence[Array]:
-    if not runs_natively(call, arrays[0].dtype):
+    if why_no_kernels(call, arrays[0].dtype):
         return interpreted.backward(*arrays, call=call, present=present, weights=weights)
     of = arrays[: call.floats if weights else sum(call.counts[:2])]
     results = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in of]
@@ -149,8 +165,16 @@ def _alone(primitive: Primitive, **parameters: Any) -> Callable[..., Sequence[Ar
 
 
 def _run_alone(primitive: Primitive, *arrays: Array, **parameters: Any) -> Sequence[Array]:
-    with jax.disable_jit(False):  # or the program would be this call again
-        return _alone(primitive, **parameters)(*arrays)
+    # what would run the program operator by operator would come here again
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        results = _alone(primitive, **parameters)(*arrays)
+    for name, is_wrong in (("jax_debug_nans", jnp.isnan), ("jax_debug_infs", jnp.isinf)):
+        if getattr(jax.config, name, False):
+            with jax.debug_nans(False), jax.debug_infs(False):
+                found = any(bool(is_wrong(a).any()) for a in results if jnp.issubdtype(a.dtype, jnp.floating))
+            if found:
+                raise FloatingPointError(f"{name}: {primitive.name} of {parameters['call']} gave such numbers")
+    return results
 
 
 for _p in (forward_p, training_p, tangent_p, backward_p):
@@ -249,6 +273,8 @@ def _forward_batched(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) 
         one_by_one: tuple[Sequence[Any], Sequence[int]] = _one_by_one(forward_p)(arrays, dims, call=call)
         return one_by_one
     count = next(a.shape[d] for a, d in zip(arrays, dims, strict=True) if isinstance(d, int))
+    x = [n for k, n in enumerate(arrays[0].shape) if k != dims[0]]
+    rows = call.sides((x[0], x[1]))[1]
     inputs, given = list(arrays), call.counts[0]
     for k in of_samples:
         axis = 1 if given <= k < call.floats else _samples_axis(call)
@@ -256,7 +282,7 @@ def _forward_batched(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) 
     results = forward_p.bind(*inputs, call=call)
     axis = _samples_axis(call)
     axes = [0 if call.ends else axis, *([1 + axis if call.all_states else 1] * (len(results) - 1))]
-    return [r.reshape(*r.shape[:axis], count, -1, *r.shape[axis + 1 :]) for r, axis in zip(results, axes, strict=True)], axes
+    return [r.reshape(*r.shape[:axis], count, rows, *r.shape[axis + 1 :]) for r, axis in zip(results, axes, strict=True)], axes
 
 
 def _samples_axis(call: Call) -> int:
@@ -270,7 +296,7 @@ def _joined(array: Any, dim: Any, axis: int, count: int) -> Any:
         moved = jnp.broadcast_to(jnp.expand_dims(array, axis), (*array.shape[:axis], count, *array.shape[axis:]))
     else:
         moved = jnp.moveaxis(array, dim, axis)
-    return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + 2 :])
+    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
 
 
 def _tangent_batched(arrays: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Sequence[Any], Sequence[int]]:

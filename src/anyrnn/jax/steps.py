@@ -34,13 +34,15 @@ def steps_of(given: Steps, x: Array, batched: bool, batch_first: bool) -> tuple[
     if given.lengths is not None:
         steps, samples = sides[::-1] if batch_first else sides
         lengths = given.lengths
+        if not batched and not isinstance(lengths, (list, tuple)) and np.ndim(lengths) == 0:
+            lengths = lengths[None] if isinstance(lengths, jax.Array) else [lengths]
         if not isinstance(lengths, jax.core.Tracer):
             lengths = checked_lengths(lengths if isinstance(lengths, (list, tuple)) else np.asarray(lengths), steps, samples)
         elif lengths.shape != (samples,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
             sides_of = f"{lengths.dtype} of shape {lengths.shape}"
             raise ValueError(f"lengths should be {samples} integers, one for each sample, got {sides_of}")
         lengths, each = jnp.asarray(lengths, jnp.int32), jnp.arange(steps, dtype=jnp.int32)
-        there.append(each < lengths[:, None] if batch_first else each[:, None] < lengths)
+        there.append(each[None] < lengths[:, None] if batch_first else each[:, None] < lengths[None])
     if given.mask is not None:
         there.append(_checked_mask(given.mask, "mask", sides, batched))
     if given.mask_value is not None:
@@ -73,7 +75,7 @@ def padded(sequence: Array, there: Array, batch_first: bool, padding: Any, ends:
         return jnp.where(there[..., None], sequence, padding)
     axis = 1 if batch_first else 0
     steps = jnp.arange(there.shape[axis], dtype=jnp.int32)
-    latest = jax.lax.cummax(jnp.where(there, steps if batch_first else steps[:, None], -1), axis)
+    latest = jax.lax.cummax(jnp.where(there, steps[None] if batch_first else steps[:, None], -1), axis)
     place = jnp.broadcast_to(jnp.maximum(latest, 0)[..., None], sequence.shape)
     held = jnp.take_along_axis(sequence, place, sequence.ndim - 3 + axis)
     return jnp.where((latest >= 0)[..., None], held, 0.0)

@@ -43,7 +43,7 @@ class Kernels(keras.layers.RNN):
             return found
         states = list(initial_state) if isinstance(initial_state, (list, tuple)) else [initial_state]
         mask = mask[0] if isinstance(mask, (list, tuple)) else mask
-        if training and getattr(self.cell, "dropout", 0):
+        if training and getattr(self.cell, "dropout", False):
             sequences = sequences * ops.expand_dims(self.cell.get_dropout_mask(sequences[:, 0, :]), 1)
         if self.go_backwards:
             sequences, mask = ops.flip(sequences, 1), None if mask is None else ops.flip(mask, 1)

@@ -51,9 +51,7 @@ class RecurrentCell(keras.layers.Layer):
         if reason := why_not():
             raise UnsupportedError(f"cells other than Keras's: {reason}")
         if others := [name for name in options if name in OPTIONS and name not in OF_CELLS]:
-            raise ValueError(
-                f"{others[0]} is for layers of anyrnn.torch and anyrnn.jax; Keras has layers of its own around this one"
-            )
+            raise ValueError(f"{others[0]} is an option of layers of anyrnn.torch and anyrnn.jax; Keras's layers have their own")
         self.spelled, self.units, self.bias, self.options = cell, units, bias, copied(options)
         self.cell = _cell(cell)
         network = make_networks(self.cell, units, units, 1, bias, False, self.options, 0.0).evaluation  # of some input size
@@ -141,12 +139,13 @@ class Recurrent(Kernels):
         super().__init__(made, **of_loop)
 
     def make_runner(self, features: int) -> Runner:
-        assert self.cell.runner is not None
-        return self.cell.runner
+        runner: Runner = self.cell.runner
+        return runner
 
     def parameters(self) -> Mapping[str, Any]:
         """By the names that our cell has for them."""
-        return self.cell.parameters()
+        found: Mapping[str, Any] = self.cell.parameters()
+        return found
 
     def get_config(self) -> dict[str, Any]:
         of_cell = {k: v for k, v in self.cell.get_config().items() if k not in OF_KERAS}

@@ -16,12 +16,15 @@ from anyrnn.keras.running import Runner
 from anyrnn.weights.table import SYSTEMS
 from anyrnn.weights.tree import Concat, Part, Stack, Sum, Transposed, Tree
 
+OF_SIMPLE = {"tanh": "activation"}
+OF_GATED = {**OF_SIMPLE, "sigmoid": "recurrent_activation"}
+"""Settings of cells, by the function in the place of which an activation is."""
+
 
 class Standard(Kernels):
     """A layer whose cell is one of Keras's."""
 
     settings: Mapping[str, str]
-    """Of the cell, by the function in the place of which an activation is."""
 
     @property
     def ours(self) -> str:
@@ -60,7 +63,7 @@ class Standard(Kernels):
     def parameters(self) -> Mapping[str, Any]:
         """Keras's columns of gates as rows, in our order: see `weights.table`."""
         assert self._runner is not None
-        units, gates = self.cell.units, {}
+        units, gates = self.cell.units, dict[Part, Any]()
         for name, tree in SYSTEMS["keras"][self.ours].arrays.items():
             variable = getattr(self.cell, name, None)
             if variable is None:  # there are no biases
@@ -92,8 +95,9 @@ def _parts(tree: Tree) -> list[Part]:
             return [first]
         case Concat(of) | Stack(of):
             return list(chain.from_iterable(map(_parts, of)))
-        case _:
-            return _parts(tree.of)
+        case Transposed(of):
+            return _parts(of)
+    raise TypeError(f"of no array of Keras: {tree}")
 
 
 @keras.saving.register_keras_serializable(package="anyrnn")
@@ -104,7 +108,7 @@ class LSTM(Standard, keras.layers.LSTM):
     the language of cells it is Keras's own layer (`anyrnn.explain(layer, x)` says why).
     """
 
-    settings = {"tanh": "activation", "sigmoid": "recurrent_activation"}
+    settings = OF_GATED
     ours = "lstm"
 
 
@@ -112,7 +116,7 @@ class LSTM(Standard, keras.layers.LSTM):
 class GRU(Standard, keras.layers.GRU):
     """`keras.layers.GRU`, of the same arguments, weights and configs, run by kernels. See `LSTM`."""
 
-    settings = {"tanh": "activation", "sigmoid": "recurrent_activation"}
+    settings = OF_GATED
 
     @property
     def ours(self) -> str:
@@ -124,5 +128,5 @@ class GRU(Standard, keras.layers.GRU):
 class SimpleRNN(Standard, keras.layers.SimpleRNN):
     """`keras.layers.SimpleRNN`, of the same arguments, weights and configs, run by kernels. See `LSTM`."""
 
-    settings = {"tanh": "activation"}
+    settings = OF_SIMPLE
     ours = "rnn_tanh"

@@ -66,7 +66,9 @@ def _made(init: Maker, shape: tuple[int, ...], random: np.random.Generator, who:
 
 def no_layer(found: Any, who: str = "layer") -> TypeError:
     """What to raise for what is no layer of any front-end."""
-    hint = "; anyrnn.torch.swap makes ours of torch.nn's" if type(found).__module__.startswith("torch.nn") else ""
+    kind = type(found).__module__
+    hint = "; anyrnn.torch.swap makes ours of torch.nn's" if kind.startswith("torch.nn") else ""
+    hint = "; layer.on_numpy(parameters) is one" if kind.startswith("anyrnn.jax") else hint
     return TypeError(f"{who} should be an anyrnn.Recurrent or a layer of anyrnn.torch, got a {type(found).__name__}{hint}")
 
 
@@ -88,12 +90,12 @@ def taken(layer: Any, who: str = "layer") -> tuple[Network, dict[str, Array]]:
     return network, {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def own_states(network: Network, parameters: Mapping[str, Array], dtype: np.dtype[Any]) -> list[Array]:
-    """First values of states where none are given, [units, 1, size]."""
+def own_states(network: Network, parameters: Mapping[str, Any], dtype: Any, xp: Any = np) -> list[Any]:
+    """First values of states where none are given, [units, 1, size], in the namespace xp."""
     units, states = len(network.units), network.graph.states
     if not network.learned_state:
-        return [np.full((units, 1, n), s.init, dtype) for s, n in zip(states, network.state_sizes, strict=True)]
-    return [np.stack([parameters[name] for name in names]).reshape(units, 1, -1) for names in network.first_names]
+        return [xp.full((units, 1, n), s.init, dtype) for s, n in zip(states, network.state_sizes, strict=True)]
+    return [xp.stack([parameters[name] for name in names]).reshape(units, 1, -1) for names in network.first_names]
 
 
 def add_first_gradients(network: Network, d_own: Sequence[Array], gradients: dict[str, Array]) -> None:

@@ -15,7 +15,7 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
-from anyrnn.numpy import calls, parts
+from anyrnn.numpy import parts
 from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept
@@ -113,14 +113,12 @@ class Recurrent(Layer):
         batch_first: bool = False,
         backend: str = "auto",
         constant: bool = False,
-        checked: bool = True,
     ) -> Recurrent:
         """A layer of a network that is there already, as one read from a file; its `cell` is None.
 
         Args:
             parameters: arrays of one dtype, by name; they are the layer's from now on.
             constant: nobody will write to them, or put others in their place.
-            checked: whether to look, before a call does, that all parameters are there.
 
         Raises: ValueError, TypeError for parameters that do not fit; UnsupportedError as the constructor does.
         """
@@ -133,8 +131,7 @@ class Recurrent(Layer):
         dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
         layer._set_up(partial(_unchanged, network), dtype, batch_first, backend, 0.0, None, None)
         layer._kept = Kept() if constant else None
-        if checked:
-            layer.sources()  # which looks whether all parameters are there
+        layer.sources()  # which looks whether all parameters are there
         return layer
 
     def _set_up(
@@ -380,35 +377,6 @@ class Recurrent(Layer):
         if self._why_not_native():
             return 0
         return bytes_kept(self.training_network, self.dtype.name, steps * batch_size, batch_size, self.memory_budget)
-
-    def reserve_in(
-        self,
-        memory: Array,
-        x: Array,
-        state: States | None = None,
-        *,
-        seed: int = 0,
-        lengths: Any = None,
-        cu_seqlens: Any = None,
-        mask: Array | None = None,
-        mask_value: float | None = None,
-        reset: Array | None = None,
-        padding: float | Literal["last"] = 0.0,
-        return_outputs: Literal["all", "last", "none"] = "all",
-        return_states: Literal["last", "all"] = "last",
-        **steps: Array,
-    ) -> Reserve:
-        """The reserve that `forward_training` gave for the same arguments, of the memory that it filled: for who can keep arrays
-        alone. Not of residual and merged layers, and not where no kernels run, which keep other arrays.
-
-        Raises: as `forward_training` does; UnsupportedError where a memory is not all that there is.
-        """
-        if not self.network.is_one_call or self._why_not_native():
-            raise UnsupportedError("reserve_in is for layers whose reserve is one block of memory: run by kernels, in one call")
-        which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        reserve, *_ = self._begun(x, steps, state, which, return_outputs, return_states, keep=True, seed=seed)
-        reserve.memory = calls.checked(memory, reserve.bytes_kept)
-        return reserve
 
     def _arguments(self) -> Arguments:
         return Arguments(self.network, self.dtype, self.batch_first)

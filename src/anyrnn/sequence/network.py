@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from anyrnn.errors import CellError, meant
+from anyrnn.errors import CellError, UnsupportedError, meant
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Graph, Node, Parameter, affine_parts
 from anyrnn.ir.ops import RANDOM
@@ -54,6 +54,10 @@ class Network:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what follows from the rest, of which hashes are others in other processes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def plan(self) -> Plan:
@@ -367,6 +371,20 @@ def _check_node(nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], who
     except ValueError as error:
         where = f"{node.source}: " if node.source else ""
         raise CellError(f"{where}cell {who!r}: {error}") from None
+
+
+def counted_to(dtype: str) -> int | None:
+    """How far a number can be counted in a dtype of 16 bits, by its name; None for others."""
+    return {"bfloat16": 2**8, "float16": 2**11}.get(dtype.rpartition(".")[2])
+
+
+def check_counters(network: Network, dtype: str) -> None:
+    """Raises: UnsupportedError where a state would stop counting, since adding 1 to a large number gives the same number."""
+    limit = counted_to(dtype)
+    state = next((state for state, end in network.graph.counters.items() if limit and end > limit), None)
+    if state is not None:
+        sides = f"state {state!r} counts steps, in {dtype} to {limit} only; use float32"
+        raise UnsupportedError(f"cell {network.graph.name!r}: {sides}")
 
 
 def check_dropout(dropout: Any) -> None:

@@ -28,7 +28,8 @@ class LayerOptions:
     Those with probabilities act in training calls (of torch's modules in training mode). Zoneout, and dropout between layers,
     keep a bit for each choice until the backward pass; the others keep nothing. Choices depend on a seed, the sample, the
     feature, the layer and the direction, and on the step where it says so; not on threads, batches or lengths. Torch's modules
-    take the seed of a call from torch's default generator (`torch.manual_seed`), NumPy's layers from their own. What dropout
+    take the seed of a call from torch's default generator (`torch.manual_seed`), NumPy's layers from their own, JAX's from the
+    key that a call is given. What dropout
     keeps is scaled up by 1 / (1 - p).
 
     Args:

@@ -23,7 +23,16 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen
 from anyrnn.numpy.parameters import own_initial_values
 from anyrnn.sequence.layer import Layer, described
-from anyrnn.sequence.network import Network, Networks, check_arguments, check_budget, make_networks, merged
+from anyrnn.sequence.network import (
+    Network,
+    Networks,
+    check_arguments,
+    check_budget,
+    check_counters,
+    counted_to,
+    make_networks,
+    merged,
+)
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, interpreted, packed_weights, plain
@@ -388,7 +397,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _is_widened(self, tensor: Tensor) -> bool:
         """Whether calls are computed in another dtype than that of their tensors."""
-        if self.backend != "auto" or tensor.dtype not in interpreted.COUNTED or not tensor.is_cpu:
+        if self.backend != "auto" or not counted_to(str(tensor.dtype)) or not tensor.is_cpu:
             return False
         return self._no_kernels[WIDE] is None
 
@@ -598,7 +607,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             return autograd.call_network(number, *given)
         dtype = inputs[0].dtype
         if self._is_widened(inputs[0]):  # gradients of all steps too, whose sums in bfloat16 stop at 256 of what is added
-            interpreted.check_counters(self.network, dtype)
+            check_counters(self.network, str(dtype))
             kept = mode.widened.get(layer, sources, self._frozen, _widened) if plain_sources else None
             sources = [t.to(WIDE) for t in sources] if kept is None else kept
             inputs, first = [t.to(WIDE) for t in inputs], [t.to(WIDE) for t in first]

@@ -10,15 +10,11 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.reference import run as reference
-from anyrnn.errors import UnsupportedError
-from anyrnn.sequence.network import Network
+from anyrnn.sequence.network import Network, check_counters
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.arguments import is_autocast
 from anyrnn.torch.calls import CALLS, Tensors, rows_of
 from anyrnn.torch.namespace import NAMESPACE
-
-COUNTED = {torch.bfloat16: 2**8, torch.float16: 2**11}
-"""How far a number can be counted in 16 bits."""
 
 
 def interpreted(
@@ -27,7 +23,7 @@ def interpreted(
     """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
     call = CALLS[number]
     network, x = call.network, inputs[0]
-    check_counters(network, x.dtype)
+    check_counters(network, str(x.dtype))
     per_unit, units = len(network.sources), len(network.units)
     rows = rows_of(x, packing)
     first = first or initial_states(network, x, rows)
@@ -42,15 +38,6 @@ def interpreted(
         output, last, more = reference.forward(network, NAMESPACE, number_like(x), inputs, values, begin, randomness, counts)
         output = ends(network, output) if call.ends else output
         return output, *[torch.stack(of_state) for of_state in (*zip(*last, strict=True), *zip(*more, strict=True))]
-
-
-def check_counters(network: Network, dtype: torch.dtype) -> None:
-    """Raises: UnsupportedError where a state would stop counting, since adding 1 to a large number gives the same number."""
-    limit = COUNTED.get(dtype)
-    state = next((state for state, end in network.graph.counters.items() if limit and end > limit), None)
-    if state is not None:
-        name = network.graph.name
-        raise UnsupportedError(f"cell {name!r}: state {state!r} counts steps, in {dtype} to {limit} only; use torch.float32")
 
 
 def without_autocast(like: Tensor) -> AbstractContextManager[object]:

@@ -24,7 +24,7 @@ from anyrnn.trace.initial import check_init
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 CELLS = str(Path(PACKAGE, "cells")) + os.sep
 PYTHON = str(Path(os.__file__).parent) + os.sep
-FOREIGN = ("torch", "numpy")
+FOREIGN = ("torch", "numpy", "jax", "keras")
 """Libraries whose functions call ours: those that were called on a cell's values by mistake."""
 CURRENT: ContextVar[Tracer] = ContextVar("tracer")
 
