@@ -199,7 +199,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
 
     Args:
         layer: a layer or module of anyrnn, for NumPy, torch, JAX or Keras.
-        given, call: what it would be called with; of a layer for JAX what `apply` would be. For torch's modules it matters whether
+        given, call: what it would be called with, a layer for JAX with parameters first. For torch's modules it matters whether
             gradients are enabled.
 
     Returns: an Explanation; print it. Raises: what such a call would raise before its first step, and UnsupportedError for a

@@ -34,7 +34,7 @@ class Place:
 def _named(layer: Any) -> Iterator[tuple[str, Parameter, tuple[int, ...], Mapping[str, int]]]:
     """Every parameter of a layer: its name there, what it is in the cell, its shape, and the sizes of its layer."""
     network = getattr(layer, "network", None)
-    if not isinstance(network, Network):
+    if not isinstance(network, Network) or not hasattr(layer, "parameters"):
         raise no_layer(layer)
     names = getattr(layer, "_parameter_names", None)  # of torch's modules, those for single steps have no suffix
     for k, unit in enumerate(network.units):
