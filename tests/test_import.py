@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "llvmlite", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors")
+HEAVY = ("jax", "keras", "torch", "llvmlite", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors")
 
 
 def run(code: str) -> str:
