@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import pickle
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,9 @@ import jax.numpy as jnp  # noqa: E402
 import anyrnn  # noqa: E402
 import anyrnn.jax  # noqa: E402
 from anyrnn import State, UnsupportedError, affine, cell, tanh, vector  # noqa: E402
+from anyrnn._memory import ALIGNMENT, aligned  # noqa: E402
+from anyrnn.jax import native  # noqa: E402
+from tests.jax.layers import Given, assert_close, on_jax, on_numpy, pair  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -340,7 +345,6 @@ def test_lengths_without_a_batch() -> None:
 
 def test_errors_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is raised where XLA calls is told by XLA."""
-    from anyrnn.jax import native
 
     def fail(*given: Any) -> None:
         raise MemoryError("of a test")
@@ -350,7 +354,99 @@ def test_errors_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
         anyrnn.jax.Recurrent("gru", 3, 5).apply(anyrnn.jax.Recurrent("gru", 3, 5).init(jax.random.key(0)), X)
 
 
+def test_python_that_fails_before_it_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every depth of the stack at which something in the handler fails: an error, never numbers that nobody made."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: None)  # pytest's has no room there either
+    call, expected = jax.jit(lambda x: LAYER.apply(P, x)[0]), np.asarray(LAYER.apply(P, X)[0])
+    call(X)
+
+    def fails(depth: int) -> bool:
+        if depth:
+            return fails(depth - 1)
+        try:
+            found = np.asarray(call(X))
+        except (RecursionError, RuntimeError, ValueError):
+            return True
+        assert np.array_equal(found, expected)
+        return False
+
+    def fails_at(depth: int) -> bool:
+        try:
+            return fails(depth)
+        except RecursionError:  # before the call
+            return False
+
+    here = sys.getrecursionlimit() - len(inspect.stack())
+    assert any([fails_at(here - left) for left in range(60, 4, -1)])  # noqa: C419 - all of them
+
+
+@pytest.mark.slow
+def test_interrupts_at_any_moment() -> None:
+    code = """
+        import os, signal, subprocess, sys, time, numpy as np, jax, anyrnn.jax
+        layer = anyrnn.jax.Recurrent("lstm", 8, 8)
+        p, x = layer.init(jax.random.key(0)), np.ones((3, 2, 8), "f")
+        call = jax.jit(lambda p, x: layer.apply(p, x)[0])
+        expected = np.asarray(call(p, x))
+        sends = "import os, random, time" + chr(10)
+        sends += f"for _ in range(2000): time.sleep(random.random() * 2e-3); os.kill({os.getpid()}, 2)"
+        sender, raised, calls = subprocess.Popen([sys.executable, "-c", sends]), 0, 0
+
+        armed = False
+
+        def interrupt(*_):
+            if armed:
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, interrupt)
+        while sender.poll() is None:
+            try:
+                armed = True
+                for _ in range(20):
+                    assert np.array_equal(call(p, x), expected), "numbers that nobody made"
+                    calls += 1
+                armed = False
+            except (KeyboardInterrupt, RuntimeError, ValueError):
+                armed = False
+                raised += 1
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print("done" if raised and calls else (raised, calls))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    assert done.stdout == "done\n", done.stderr[-2000:]
+
+
+def test_separate_directions_of_different_lengths() -> None:
+    layer, layer_of_numpy = pair("lstm", 3, 5, bidirectional=True, merge="separate")
+    for call in ({"lengths": [4, 2]}, {}):
+        given = Given(layer_of_numpy, 4, 2, call)
+        assert_close(on_jax(layer, given), on_numpy(given), 1e-6)
+
+
+def test_no_samples_of_learned_states() -> None:
+    for backend in ("auto", "reference"):
+        learned = anyrnn.jax.Recurrent("gru", 3, 5, learned_state=True, backend=backend)
+        parameters = learned.init(jax.random.key(0))
+        x = np.ones((4, 0, 3), np.float32)
+        gradients = jax.grad(lambda p: learned.apply(p, x, lengths=[])[0].sum())(parameters)  # noqa: B023
+        assert all(not np.any(a) for a in gradients.values())
+
+
 def test_the_scan_may_be_exported() -> None:
     scan = anyrnn.jax.Recurrent("lstm", 3, 5, 2, backend="reference")
     saved = jax.export.export(jax.jit(lambda x: scan.apply(P, x)[0]))(X).serialize()
     np.testing.assert_allclose(jax.export.deserialize(saved).call(X), LAYER.apply(P, X)[0], atol=1e-6)
+
+
+def test_a_reserve_that_was_moved_is_copied() -> None:
+    """To where kernels can read it: JAX may copy an array to any multiple of 16 bytes."""
+    kernels = native.Dense.__new__(native.Dense)
+    kernels.reserve = 100
+    memory = aligned(200)
+    memory[:] = np.arange(200, dtype=np.uint8)
+    for start, is_copied in ((0, False), (16, True)):
+        found = kernels.kept(memory[start:].ctypes.data)
+        assert np.array_equal(found, memory[start : start + 100])
+        assert found.ctypes.data % ALIGNMENT == 0
+        assert np.shares_memory(found, memory) is not is_copied

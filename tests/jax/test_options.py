@@ -139,6 +139,13 @@ def test_steps_that_are_not_there_may_hold_anything(cell: str, backend: str, hol
     def of_gradient(p: Any, x: Any) -> Any:
         return sum((a**2).sum() for a in jax.tree.leaves(jax.grad(loss, (0, 1))(p, x)))
 
+    h = np.full((2, 2, 5), hole, np.float32)
+    h[:, 0] = 0.5
+    if cell == "lstm":  # the state of a sample without steps
+        _, last = layer.apply(layer_of_numpy.parameters, x, [h, h], lengths=[7, 0])
+        assert np.array_equal(last[0][:, 1], h[:, 1], equal_nan=True)
+        given = jax.grad(lambda p: (layer.apply(p, x, [h, h], lengths=[7, 0])[0] ** 2).sum())(layer_of_numpy.parameters)
+        assert all(np.all(np.isfinite(a)) for a in given.values())
     for function in (loss, of_gradient):
         found, expected = (jax.jit(jax.value_and_grad(function, (0, 1)))(layer_of_numpy.parameters, a) for a in (filled, x))
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

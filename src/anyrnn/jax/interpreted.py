@@ -35,6 +35,8 @@ def forward(*operands: Array, call: Call) -> list[Array]:
     there, reset = (None if m is None else _turned(m, call.batch_first)[..., None] for m in (given.there, given.reset))
     if there is not None:  # what is not there may be anything, NaN too, and meets no gradient
         network, by_step = network.held, [*(jnp.where(there, a, 0) for a in by_step), there.astype(dtype)]
+        has_steps, whole = there.any(0), first
+        first = [jnp.where(has_steps, a, 0) for a in first]
     output, found = by_step[0], []
     ends: list[Array] = []
     for layer in range(network.layers):
@@ -50,6 +52,8 @@ def forward(*operands: Array, call: Call) -> list[Array]:
         output = jnp.concatenate(of_layer, -1)
     shown = jnp.concatenate(ends, -1) if call.ends else _turned(output, call.batch_first)
     states = [jnp.stack(of_state) for of_state in zip(*found, strict=True)]
+    if there is not None and not call.all_states:
+        states = [jnp.where(has_steps, last, given) for last, given in zip(states, whole, strict=True)]
     return [shown, *(a.swapaxes(1, 2) if call.all_states and call.batch_first else a for a in states)]
 
 
@@ -111,7 +115,7 @@ class _Unit:
         values = self._interpreter(t, masks).run_in(self.order, graph.nodes, {**self.once, **leaves})
         after = [values[graph.output(s.name)] for s in graph.states]
         y = values[graph.output("y")]
-        return jnp.broadcast_to(y, (len(streams[0]), self.network.output_size)), [
+        return jnp.broadcast_to(y, (streams[0].shape[0], self.network.output_size)), [
             jnp.broadcast_to(new, old.shape) for new, old in zip(after, states, strict=True)
         ]
 

@@ -25,7 +25,7 @@ def run(call: Call, given: Operands) -> tuple[Array, list[Array]]:
     (x, *further), found = given.inputs, []
     for layer, (part, budget) in enumerate(zip(network.parts, _budgets(call, given.inputs[0]), strict=True)):
         draws, top = call.draws and bool(part.probabilities), layer == len(network.parts) - 1
-        own = replace(call, network=part, ends=call.ends and top, draws=draws, budget=budget)
+        own = replace(call, network=replace(part, merge="concat"), ends=call.ends and top, draws=draws, budget=budget)
         first = given.first if network.is_one_call else [a[layer * units : (layer + 1) * units] for a in given.first]
         of_part = [named[name] for name in part.parameter_names]
         seed = given.seed if draws else None

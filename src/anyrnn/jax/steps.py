@@ -41,7 +41,7 @@ def steps_of(given: Steps, x: Array, batched: bool, batch_first: bool) -> tuple[
         elif lengths.shape != (samples,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
             sides_of = f"{lengths.dtype} of shape {lengths.shape}"
             raise ValueError(f"lengths should be {samples} integers, one for each sample, got {sides_of}")
-        lengths, each = jnp.asarray(lengths, jnp.int32), jnp.arange(steps, dtype=jnp.int32)
+        lengths, each = jnp.clip(jnp.asarray(lengths), 0, steps).astype(jnp.int32), jnp.arange(steps, dtype=jnp.int32)
         there.append(each[None] < lengths[:, None] if batch_first else each[:, None] < lengths[None])
     if given.mask is not None:
         there.append(_checked_mask(given.mask, "mask", sides, batched))

@@ -597,7 +597,7 @@ class Recurrent(Layer):
                     d[:, :-1] += more
             d_first = [np.ascontiguousarray(d[:, :-1]) for d in d_all]
         if self.network.learned_state:
-            work.d_own = [d.sum(1) if reserve.learned else np.zeros_like(d[:, 0]) for d in d_first]
+            work.d_own = [d.sum(1) if reserve.learned else np.zeros((len(d), d.shape[2]), d.dtype) for d in d_first]
             if batch is not None:
                 for d, of_all in zip(work.d_own, d_all, strict=True):
                     d += of_all[:, -1]  # of resets
