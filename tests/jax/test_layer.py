@@ -350,7 +350,7 @@ def test_errors_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError("of a test")
 
     monkeypatch.setattr(native, "_kernels", fail)
-    with pytest.raises(RuntimeError, match="MemoryError: of a test"):
+    with pytest.raises((RuntimeError, ValueError), match="MemoryError: of a test"):  # as JAX chooses
         anyrnn.jax.Recurrent("gru", 3, 5).apply(anyrnn.jax.Recurrent("gru", 3, 5).init(jax.random.key(0)), X)
 
 
