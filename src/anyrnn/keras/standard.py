@@ -105,7 +105,8 @@ class LSTM(Standard, keras.layers.LSTM):
     """`keras.layers.LSTM`, of the same arguments, weights and configs, run by kernels.
 
     Keras's backend has to be JAX or torch; in others, in training with recurrent dropout, and with activations that are not in
-    the language of cells it is Keras's own layer (`anyrnn.explain(layer, x)` says why).
+    the language of cells it is Keras's own layer (`anyrnn.explain(layer, x)` says why). Before the first step that a mask leaves
+    the output is zero, as in Keras on torch; on JAX it is the first state there, if one is given.
     """
 
     settings = OF_GATED
