@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 import anyrnn.numpy
+from anyrnn._locks import ForkedLock
 from anyrnn.explanation import Seen
 from anyrnn.trace import Cell
 
@@ -18,11 +19,18 @@ BACKENDS = ("jax", "torch")
 def why_not() -> str | None:
     """Why no layers of ours run in Keras's backend, or None."""
     name, known = keras.backend.backend(), " and ".join(BACKENDS)
-    return None if name in BACKENDS else f"Keras's backend {name} has no kernels ({known} have)"
+    if name not in BACKENDS:
+        return f"Keras's backend {name} has no kernels ({known} have)"
+    if name == "torch":
+        import torch
+
+        if torch._C._is_tracing():
+            return "torch.jit.trace does not record what kernels do"
+    return None
 
 
 class Runner:
-    """One layer of a cell over sequences that have the batch first.
+    """One layer of a cell over sequences that have the batch first. It has no parameters: a call is given them.
 
     Args:
         cell, sizes, options: as of `anyrnn.Recurrent`; sizes are those of the input and the hidden state.
@@ -40,6 +48,8 @@ class Runner:
 
             self.layer = anyrnn.torch.Recurrent(cell, *sizes, **self._options, device="meta")
         self.network = self.layer.network
+        self.made_of: Any = None
+        self._lock = ForkedLock()
 
     def __call__(
         self, parameters: Mapping[str, Any], x: Any, states: Sequence[Any], mask: Any, *, last: bool, padding: Any
@@ -55,7 +65,8 @@ class Runner:
         else:
             from torch.func import functional_call
 
-            y, after = functional_call(self.layer, self._named(parameters), given, call)
+            with self._lock.now:  # it puts the parameters into the module, which threads have in common
+                y, after = functional_call(self.layer, self._named(parameters), given, call)
         return y, [s[0] for s in (after if isinstance(after, tuple) else (after,))]
 
     def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +75,11 @@ class Runner:
 
     def seen(self, parameters: Mapping[str, Any], x: Any, who: str) -> Seen:
         """For `explain`."""
+        if keras.backend.backend() == "jax":
+            seen: Seen = self.layer._seen(self._named(parameters), x)
+            return replace(seen, layer=who)
         arrays = {name: keras.ops.convert_to_numpy(array) for name, array in self._named(parameters).items()}
-        layer = anyrnn.numpy.Recurrent(self._cell, *self._sizes, **self._options)
-        layer.parameters = {name: array.astype(layer.dtype) for name, array in arrays.items()}
+        dtype = "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"
+        layer = anyrnn.numpy.Recurrent(self._cell, *self._sizes, **self._options, dtype=dtype)
+        layer.parameters = {name: array.astype(dtype) for name, array in arrays.items()}
         return replace(layer._seen(keras.ops.convert_to_numpy(x).astype(layer.dtype)), layer=who)

@@ -25,6 +25,8 @@ class Standard(Kernels):
     """A layer whose cell is one of Keras's."""
 
     settings: Mapping[str, str]
+    of: type
+    """The class of the cell."""
 
     @property
     def ours(self) -> str:
@@ -32,9 +34,14 @@ class Standard(Kernels):
         raise NotImplementedError
 
     def why_not_kernels(self, training: bool = False) -> str | None:
-        """Why a call runs by Keras's own loop, or None."""
+        """Why a call runs by Keras's own loop, or None where it is a call of ours."""
         if reason := super().why_not_kernels(training):
             return reason
+        kind = type(self.cell)
+        if kind is not self.of:
+            return f"the cell is a {kind.__name__}, and not Keras's {self.of.__name__}"
+        if getattr(self, "use_cudnn", "auto") is True:
+            return "use_cudnn=True asks for cuDNN"
         if training and self.cell.recurrent_dropout:
             return "recurrent_dropout in training is by Keras's cells"
         if training and self.cell.dropout and getattr(self.cell, "dropout_mask_count", None):
@@ -55,6 +62,11 @@ class Standard(Kernels):
             if made.name != op:
                 found[op] = made.formula
         return found
+
+    def made_of(self, features: int) -> Any:
+        cell = self.cell
+        functions = [getattr(cell, setting) for setting in self.settings.values()]
+        return features, cell.units, cell.use_bias, getattr(cell, "reset_after", False), functions
 
     def make_runner(self, features: int) -> Runner:
         bias = False if not self.cell.use_bias else True if getattr(self.cell, "reset_after", False) else "input"
@@ -80,9 +92,9 @@ class Standard(Kernels):
 
 def _described(activation: Any) -> Any:
     """As a config has it: the name of a function of Keras, or the description of a layer that is one."""
-    if isinstance(activation, keras.layers.Layer):
+    if isinstance(activation, keras.layers.Layer) and type(activation) is getattr(keras.layers, type(activation).__name__, None):
         return {"class_name": type(activation).__name__, "config": activation.get_config()}
-    name = getattr(activation, "__name__", repr(activation))
+    name = getattr(activation, "__name__", type(activation).__name__)
     return name if getattr(keras.activations, name, None) is activation else f"{name} (of your own)"
 
 
@@ -109,7 +121,7 @@ class LSTM(Standard, keras.layers.LSTM):
     the output is zero, as in Keras on torch; on JAX it is the first state there, if one is given.
     """
 
-    settings = OF_GATED
+    settings, of = OF_GATED, keras.layers.LSTMCell
     ours = "lstm"
 
 
@@ -117,7 +129,7 @@ class LSTM(Standard, keras.layers.LSTM):
 class GRU(Standard, keras.layers.GRU):
     """`keras.layers.GRU`, of the same arguments, weights and configs, run by kernels. See `LSTM`."""
 
-    settings = OF_GATED
+    settings, of = OF_GATED, keras.layers.GRUCell
 
     @property
     def ours(self) -> str:
@@ -129,5 +141,5 @@ class GRU(Standard, keras.layers.GRU):
 class SimpleRNN(Standard, keras.layers.SimpleRNN):
     """`keras.layers.SimpleRNN`, of the same arguments, weights and configs, run by kernels. See `LSTM`."""
 
-    settings = OF_SIMPLE
+    settings, of = OF_SIMPLE, keras.layers.SimpleRNNCell
     ours = "rnn_tanh"
