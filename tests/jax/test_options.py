@@ -124,7 +124,7 @@ def test_a_memory_budget() -> None:
     assert np.array_equal(little.apply(layer_of_numpy.parameters, given.x)[0], whole.apply(layer_of_numpy.parameters, given.x)[0])
 
 
-@pytest.mark.parametrize("hole", [np.nan, np.inf])
+@pytest.mark.parametrize("hole", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize("cell", ["lstm", pytest.param("rwkv4", marks=pytest.mark.slow)])
 def test_steps_that_are_not_there_may_hold_anything(cell: str, backend: str, hole: float) -> None:
