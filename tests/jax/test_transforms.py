@@ -103,7 +103,7 @@ def test_transforms(name: str) -> None:
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(1, np.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(1, np.abs(b).max(initial=0)))
 
 
 def calls(function: Callable[..., Any], *arguments: Any) -> list[str]:

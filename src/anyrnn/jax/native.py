@@ -7,6 +7,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -134,9 +135,9 @@ class Kernels:
         memory = _array(address, (self.reserve,), np.uint8)
         if not address % ALIGNMENT:
             return memory
-        copy = aligned(self.reserve)
-        copy[...] = memory
-        return copy
+        moved = aligned(self.reserve)
+        moved[...] = memory
+        return moved
 
 
 class Dense(Kernels):
@@ -233,6 +234,14 @@ class Dense(Kernels):
 class ByLayer(Kernels):
     """Where samples have different steps, or not everything is kept: by a layer on NumPy arrays, which packs them."""
 
+    def __init__(self, site: Site, sizes: Shape, dtype: np.dtype[Any]) -> None:
+        super().__init__(site, sizes, dtype)
+        network = self.call.network
+        shapes = self.operands[sum(self.call.counts[:2]) :]
+        nothing = {name: np.zeros(s, dtype) for name, s in zip(network.parameter_names, shapes, strict=True)}
+        self.layer = anyrnn.numpy.Recurrent.of_network(network, nothing, batch_first=self.call.batch_first)
+        self.layer.memory_budget = self.call.budget
+
     def fill(self, arguments: Sequence[int], results: Sequence[int]) -> None:
         call, site, (inputs, states, _) = self.call, self.site, self.call.counts
         rest = iter(arguments[call.floats : call.operands])
@@ -240,8 +249,8 @@ class ByLayer(Kernels):
         (x, *further), first, parameters = floats[:inputs], floats[inputs : inputs + states], floats[inputs + states :]
         seed = _seed(next(rest)) if call.draws else 0
         mask, reset = (_array(next(rest), x.shape[:2], np.bool_) if there else None for there in (call.masked, call.resets))
-        layer = anyrnn.numpy.Recurrent.of_network(call.network, call.named(parameters), batch_first=call.batch_first)
-        layer.memory_budget = call.budget
+        layer = copy(self.layer)
+        layer.parameters = dict(call.named(parameters))
         steps = {name: a for (name, _), a in zip(call.network.further_inputs, further, strict=True)}
         which = steps_given(None, None, mask, None, reset, 0.0)
         wanted = "last" if call.ends else "all", "all" if call.all_states else "last"

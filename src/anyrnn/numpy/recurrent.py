@@ -131,7 +131,8 @@ class Recurrent(Layer):
         dtype = next((array.dtype for array in layer.parameters.values()), np.dtype(np.float32))
         layer._set_up(partial(_unchanged, network), dtype, batch_first, backend, 0.0, None, None)
         layer._kept = Kept() if constant else None
-        layer.sources()  # which looks whether all parameters are there
+        chances = network.randomness(0, None)  # of a network as it trains
+        sources(network, layer.parameters, layer.dtype, chances)  # which looks whether all parameters are there
         return layer
 
     def _set_up(
