@@ -182,5 +182,6 @@ def register(name: str, run: Run) -> None:
     with _lock.now:
         if name not in _known:
             jax.devices("cpu")  # a handler that this version of XLA does not take would keep it from starting
-            address, _known[name] = _handler(run)
+            address, function = _handler(run)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+            _known[name] = function

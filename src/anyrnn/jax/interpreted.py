@@ -204,6 +204,14 @@ class _Lasting(Chances):
         return super().kept(xp, integers, choice, rows, features) if mask is None else mask
 
 
+def replaced(arrays: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """The same arrays, with others in some places."""
+    found = list(arrays)
+    for k, array in zip(places, others, strict=True):
+        found[k] = array
+    return found
+
+
 def tangent(*arrays: Array, call: Call, active: tuple[bool, ...]) -> list[Array]:
     """Tangents of the results: of operands, a reserve that is not read, and the tangents of those operands that are active.
 
@@ -214,13 +222,9 @@ def tangent(*arrays: Array, call: Call, active: tuple[bool, ...]) -> list[Array]
     operands, given = arrays[: call.operands], iter(arrays[call.operands + 1 :])
     changing = [k for k, is_active in enumerate(active) if is_active]
 
-    def of(*some: Array) -> list[Array]:
-        every = list(operands)
-        for k, array in zip(changing, some, strict=True):
-            every[k] = array
-        return forward(*every, call=call)
-
-    _, tangents = jax.jvp(of, [operands[k] for k in changing], list(given))
+    _, tangents = jax.jvp(
+        lambda *some: forward(*replaced(operands, changing, some), call=call), [operands[k] for k in changing], list(given)
+    )
     found: list[Array] = tangents
     return found
 

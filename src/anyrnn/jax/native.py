@@ -85,7 +85,7 @@ def _kernels(key: str, sizes: Shape, bytes: int) -> Kernels:
     if site is None:
         raise RuntimeError("a program that another process compiled: make the layer here and trace the call again")
     keep_what_is_freed()
-    kind = ByLayer if site.call.masked or site.call.resets or site.call.budget is not None else Dense
+    kind = ByLayer if site.call.is_uneven or site.call.budget is not None else Dense
     return kind(site, sizes, DTYPES[bytes])
 
 

@@ -210,10 +210,7 @@ def _again(primitive: Primitive, by_interpreter: Callable[..., Sequence[Array]])
         changing = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
         def of(*some: Any) -> Sequence[Any]:
-            every = list(primals)
-            for k, array in zip(changing, some, strict=True):
-                every[k] = array
-            return by_interpreter(*every, **parameters)
+            return by_interpreter(*interpreted.replaced(primals, changing, some), **parameters)
 
         _, found = jax.jvp(of, [primals[k] for k in changing], [tangents[k] for k in changing])
         return primitive.bind(*primals, **parameters), found
@@ -254,10 +251,7 @@ def _one_by_one(primitive: Primitive) -> Callable[..., Any]:
         mapped = [k for k, d in enumerate(dims) if isinstance(d, int)]
 
         def one(some: Sequence[Any]) -> Sequence[Any]:
-            every = list(arrays)
-            for k, array in zip(mapped, some, strict=True):
-                every[k] = array
-            results: Sequence[Any] = primitive.bind(*every, **parameters)
+            results: Sequence[Any] = primitive.bind(*interpreted.replaced(arrays, mapped, some), **parameters)
             return results
 
         results = jax.lax.map(one, [jnp.moveaxis(arrays[k], dims[k], 0) for k in mapped])

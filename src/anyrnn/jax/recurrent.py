@@ -32,7 +32,7 @@ from anyrnn.jax.arguments import (
 )
 from anyrnn.jax.call import Call, Operands
 from anyrnn.jax.primitives import why_interpreted
-from anyrnn.jax.steps import Steps, padded, steps_of
+from anyrnn.jax.steps import padded, steps_of
 from anyrnn.numpy.parameters import own_initial_values, own_states
 from anyrnn.sequence.layer import described
 from anyrnn.sequence.network import (
@@ -45,6 +45,7 @@ from anyrnn.sequence.network import (
     make_networks,
 )
 from anyrnn.sequence.options import copied
+from anyrnn.sequence.packing import StepsGiven
 from anyrnn.trace import Cell
 
 
@@ -245,7 +246,7 @@ class Recurrent:
         count, rows = inputs[0].shape[:2] if not batch_first else inputs[0].shape[1::-1]
         if not count:
             raise ValueError("x has no steps; a sequence needs at least one")
-        there, reset_at = steps_of(Steps(lengths, mask, mask_value, reset, padding), inputs[0], batched, batch_first)
+        there, reset_at = steps_of(StepsGiven(lengths, None, mask, mask_value, reset, padding), inputs[0], batched, batch_first)
         first = checked_states(network, state, rows, batched, dtype)
         check_counters(network, dtype.name)
         inputs, first = [wide(a) for a in inputs], [wide(a) for a in first]
@@ -253,19 +254,19 @@ class Recurrent:
         if not first and network.learned_state:
             first = [jnp.repeat(a, rows, 1) for a in own_states(network, arrays, inputs[0].dtype, jnp)]
         ends, all_states = return_outputs != "all", return_states == "all"
+        seed = jax.random.bits(key, (2,), jnp.uint32) if trains and key is not None else None
         call = Call(
             network,
             batch_first,
             ends=ends,
             all_states=all_states,
             given=bool(first),
-            draws=trains and key is not None,
+            draws=seed is not None,
             masked=there is not None,
             resets=reset_at is not None,
             backend=self.backend,
             budget=self.memory_budget,
         )
-        seed = jax.random.bits(key, (2,), jnp.uint32) if call.draws and key is not None else None
         y, states = parts.run(call, Operands(inputs, first, list(arrays.values()), seed, there, reset_at))
         if there is not None:
             y = padded(y, there, batch_first, padding, ends)

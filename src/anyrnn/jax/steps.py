@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,23 +12,13 @@ from jax import Array
 from anyrnn.sequence.packing import LAST, StepsGiven, checked_lengths
 
 
-class Steps(NamedTuple):
-    """What a call says of them."""
-
-    lengths: Any
-    mask: Any
-    mask_value: Any
-    reset: Any
-    padding: Any
-
-
-def steps_of(given: Steps, x: Array, batched: bool, batch_first: bool) -> tuple[Array | None, Array | None]:
+def steps_of(given: StepsGiven, x: Array, batched: bool, batch_first: bool) -> tuple[Array | None, Array | None]:
     """The steps that are there and those before which states begin anew, of the first two sizes of x; None for all, and for none.
 
     Raises: TypeError and ValueError for what cannot be.
     """
     largest = float(jnp.finfo(x.dtype).max)
-    StepsGiven(given.lengths, None, given.mask, given.mask_value, given.reset, given.padding).check(x.dtype, largest)
+    given.check(x.dtype, largest)
     sides = x.shape[:2]
     there = []
     if given.lengths is not None:

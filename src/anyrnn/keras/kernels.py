@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,16 +24,16 @@ class Kernels(keras.layers.RNN):
         """Why a call runs by Keras's own loop, or None where it is a call of ours."""
         return why_not()
 
+    @abstractmethod
     def made_of(self, features: int) -> Any:
         """What a runner for inputs of so many features depends on."""
-        raise NotImplementedError
 
-    def make_runner(self, features: int) -> Runner:
-        raise NotImplementedError
+    @abstractmethod
+    def make_runner(self, features: int) -> Runner: ...
 
+    @abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """By the names that our cell has for them."""
-        raise NotImplementedError
 
     def runner(self, features: int) -> Runner:
         """Made anew where something has been changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -29,9 +30,9 @@ class Standard(Kernels):
     """The class of the cell."""
 
     @property
+    @abstractmethod
     def ours(self) -> str:
         """The name of our cell."""
-        raise NotImplementedError
 
     def why_not_kernels(self, training: bool = False) -> str | None:
         """Why a call runs by Keras's own loop, or None where it is a call of ours."""

@@ -29,8 +29,7 @@ class LayerOptions:
     keep a bit for each choice until the backward pass; the others keep nothing. Choices depend on a seed, the sample, the
     feature, the layer and the direction, and on the step where it says so; not on threads, batches or lengths. Torch's modules
     take the seed of a call from torch's default generator (`torch.manual_seed`), NumPy's layers from their own, JAX's from the
-    key that a call is given. What dropout
-    keeps is scaled up by 1 / (1 - p).
+    key that a call is given. What dropout keeps is scaled up by 1 / (1 - p).
 
     Args:
         input_dropout: Probability of zeroing features of each layer's input, the same ones at all steps of a sample. Source: Gal
