@@ -297,7 +297,7 @@ def _unstacked(states: Sequence[Array]) -> list[list[Array]]:
 
 def on_llvm(
     p: Problem, dtype: Any = np.float64, training: bool = True, padding: int = 0, without: Sequence[str] = (),
-    cotangent_steps: tuple[int, int] | None = None, rounds: bool = False,
+    cotangent_steps: tuple[int, int] | None = None, numbers: str | None = None,
 ) -> Results:  # fmt: skip
     """Forward and, when training, every gradient, by the llvm backend, in memory that reads as NaN before.
 
@@ -305,9 +305,9 @@ def on_llvm(
         padding: how many numbers, rows and steps lie around the caller's arrays.
         without: what is not given or not asked for, of `d_output`, `d_last`, `first`, `last`, `d_inputs`, `d_first`, `d_sources`.
         cotangent_steps: the steps of d_output that are looked at; what the others hold is NaN.
-        rounds: float32 numbers are rounded to bfloat16 for products.
+        numbers: what calls say for their dtype, where it is not that of the arrays.
     """
-    network, name = p.network, llvm.IN_PAIRS if rounds else np.dtype(dtype).name
+    network, name = p.network, numbers or np.dtype(dtype).name
     around, extent = Around(dtype, padding), llvm.Extent(p.steps, p.rows)
     absent = (None,) * len(network.graph.states)
     x = [around.of(a) for a in p.inputs]

@@ -86,13 +86,14 @@ class Seen:
     """what would make a device's kernels faster"""
     widened: str = ""
     """the dtype of what is given, if it is another"""
-    rounds: bool = False
-    """whether products are of numbers rounded to bfloat16"""
+    products: str = ""
+    """what those of float32 are made of, if that is something else: `bfloat16` or `int8`"""
 
     @property
     def native_dtype(self) -> str:
         """What the native backend calls it."""
-        found: str = backends.native().IN_PAIRS if self.rounds else self.dtype
+        native = backends.native()
+        found: str = {"bfloat16": native.IN_PAIRS, "int8": native.IN_INT8}.get(self.products, self.dtype)
         return found
 
     @property
@@ -225,7 +226,7 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
-    computed_in = seen.dtype + " with products of bfloat16" * seen.rounds + f" for {seen.widened}" * bool(seen.widened)
+    computed_in = seen.dtype + f" with products of {seen.products}" * bool(seen.products) + f" for {seen.widened}" * bool(seen.widened)
     told = f"{seen.layer}, {steps}, {computed_in}"
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)

@@ -30,8 +30,8 @@ def assert_same_bits(found: Results, expected: Results, what: str) -> None:
         assert not different, f"{what}: {name} has {different} of {value.size} numbers with other bits"
 
 
-def solve(p: Problem, rounds: bool = False) -> Results:
-    return on_llvm(p, np.float32, rounds=rounds)
+def solve(p: Problem, numbers: str | None = None) -> Results:
+    return on_llvm(p, np.float32, numbers=numbers)
 
 
 # (6, 80, ...) gives each of three threads its samples; (6, 2, ...) gives them columns; the others fit no number of threads
@@ -58,12 +58,12 @@ def test_any_number_of_threads_gives_the_same_bits(cell: str, sizes: tuple[int, 
 def test_products_of_pairs_give_the_same_bits(cell: str, sizes: tuple[int, ...]) -> None:
     p = fitting(cell, *sizes, 2, True)
     torch.set_num_threads(1)
-    expected = solve(p, rounds=True)
+    expected = solve(p, numbers=run.IN_PAIRS)
     assert not np.array_equal(expected["output"], solve(p)["output"])
     for threads in (2, 3, 4):
         torch.set_num_threads(threads)
-        assert_same_bits(solve(p, rounds=True), expected, f"{threads} threads")
-        assert_same_bits(on_llvm(p, np.float32, padding=1, rounds=True), expected, f"{threads} threads, rows apart")
+        assert_same_bits(solve(p, numbers=run.IN_PAIRS), expected, f"{threads} threads")
+        assert_same_bits(on_llvm(p, np.float32, padding=1, numbers=run.IN_PAIRS), expected, f"{threads} threads, rows apart")
 
 
 def test_both_ways_of_splitting_are_among_them() -> None:

@@ -37,7 +37,7 @@ from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, interpreted, packed_weights, plain
 from anyrnn.torch.arguments import Arguments, is_autocast, is_cast
-from anyrnn.torch.calls import DTYPES, WIDE, Call, handle
+from anyrnn.torch.calls import DTYPES, WIDE, Call, Products, handle
 from anyrnn.torch.explained import seen
 from anyrnn.torch.kept import Lasting, as_parameter
 from anyrnn.torch.phase import Phase
@@ -97,13 +97,13 @@ def put(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
 
 
 class Which(NamedTuple):
-    """Of the calls of a network: whether steps give all states, whether the last call gives outputs of ends alone, and whether
-    products may be of numbers rounded to bfloat16.
+    """Of the calls of a network: whether steps give all states, whether the last call gives outputs of ends alone, and what
+    products are made of, see `Call`.
     """
 
     all_states: bool
     ends: bool
-    rounds: bool
+    products: Products
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Mode:
     @property
     def number(self) -> int:
         """Of its usual call, the first of several, with products of numbers as they are."""
-        return self.numbers[Which(all_states=False, ends=False, rounds=False)][0]
+        return self.numbers[Which(all_states=False, ends=False, products="")][0]
 
 
 def _generator() -> np.random.Generator:
@@ -187,6 +187,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         self.options = copied(options)
         self._frozen = 0
         """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
+        self._int8 = False
+        """Whether products are of int8, see `freeze`."""
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
             for (parameter, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
@@ -304,11 +306,12 @@ class RecurrentBase(Layer, torch.nn.Module):
         """See `Mode.numbers`."""
         found = {}
         backend = "triton" if self.backend == "triton" else "auto"
-        for which in itertools.starmap(Which, itertools.product((False, True), repeat=3)):
+        made_of: list[Products] = ["", "bfloat16", *(["int8"] if self._int8 else [])]
+        for which in itertools.starmap(Which, itertools.product((False, True), (False, True), made_of)):
             parts = (with_all_states if which.all_states else network).parts
             budgets, last = llvm.shares(parts, self.memory_budget), [*[False] * (len(parts) - 1), which.ends]
             given = zip(parts, last, budgets, strict=True)
-            calls = [Call(part, self.batch_first, ends, budget, backend, which.rounds) for part, ends, budget in given]
+            calls = [Call(part, self.batch_first, ends, budget, backend, which.products) for part, ends, budget in given]
             found[which] = [handle(call) for call in calls]
         return found
 
@@ -333,7 +336,7 @@ class RecurrentBase(Layer, torch.nn.Module):
                         part.copy_(torch.as_tensor(first, device=part.device))
         put(self, values)
 
-    def freeze(self) -> Self:
+    def freeze(self, *, int8: bool = False) -> Self:
         """Promise that the parameters' numbers stay as they are, so that calls without gradients need not look at them.
 
         Such calls keep the parameters packed for the kernels, and look at every number to see whether it changed: of a few
@@ -341,12 +344,35 @@ class RecurrentBase(Layer, torch.nn.Module):
         operations in place) and parameters that are replaced, but not what is written through `.data`, through a NumPy array that
         shares the memory, or by a fused optimiser. `train()` ends it, and so does a call with gradients of the parameters.
 
-        Returns: the module. Raises: RuntimeError in training mode.
+        Args:
+            int8: matrices are multiplied as integers of eight bits, as are the vectors that they multiply: each in blocks of 256
+                features that have a scale of their own, the largest magnitude over 127. That reads a quarter of the memory and
+                is less exact; sums, biases and all else stay float32. Calls with gradients are refused meanwhile.
+
+        Returns: the module. Raises: RuntimeError in training mode; UnsupportedError for int8 where the native kernels, or float32
+            parameters on a CPU, are not there.
         """
         if self.training:
             raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
+        if int8:
+            self._check_int8(self._like)
         self._frozen, self._earlier = next(packed_weights.PROMISES), Earlier()  # calls that are remembered would not end it
+        if int8 is not self._int8:
+            self._int8 = int8
+            self._changed()
         return self
+
+    def _check_int8(self, like: Tensor, *read: Tensor) -> None:
+        """Refuse products of int8 for a call of such tensors."""
+        if like.dtype is not torch.float32 or not like.is_cpu or self._on_triton(like):
+            reason = f"it is for float32 on a CPU, got {like.dtype} on {like.device} for backend {self.backend!r}"
+        else:
+            reason = self._why_interpreted(like) or ""
+        if reason:
+            raise UnsupportedError(f"{self._label}: freeze(int8=True): {reason}")
+        if torch.is_grad_enabled() and any(t.requires_grad for t in read):
+            what = "a call with gradients: products of int8 have none"
+            raise RuntimeError(f"{self._label}: {what}; call it under torch.no_grad(), or thaw it by train()")
 
     def train(self, mode: bool = True) -> Self:
         """As in torch.nn; a module that trains is not frozen."""
@@ -356,6 +382,9 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _thaw(self) -> None:
         self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
+        if self._int8:
+            self._int8 = False
+            self._changed()
 
     @property
     def backend_name(self) -> str:
@@ -401,11 +430,14 @@ class RecurrentBase(Layer, torch.nn.Module):
             return False
         return self._no_kernels[WIDE] is None
 
-    def _may_round(self, tensor: Tensor) -> bool:
-        """Whether products of a call of such tensors may be of numbers rounded to bfloat16."""
+    def _products(self, tensor: Tensor) -> Products:
+        """What those of a call of such tensors are made of, see `Call`."""
+        if self._int8:
+            return "int8"
         if tensor.dtype is torch.bfloat16:
-            return self._is_widened(tensor)
-        return tensor.dtype is torch.float32 and tensor.is_cpu and self.backend in ("auto", "llvm") and bfloat16.allowed()
+            return "bfloat16" if self._is_widened(tensor) else ""
+        may = tensor.dtype is torch.float32 and tensor.is_cpu and self.backend in ("auto", "llvm") and bfloat16.allowed()
+        return "bfloat16" if may else ""
 
     def _on_triton(self, tensor: Tensor) -> bool:
         """Whether Triton's kernels are those for a call."""
@@ -580,7 +612,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _numbers(self, mode: Mode, x: Tensor, all_states: bool, ends: bool) -> list[int]:
         """Of the calls of an input like `x`."""
-        return mode.numbers[Which(all_states, ends, self._may_round(x))]
+        return mode.numbers[Which(all_states, ends, self._products(x))]
 
     def _call(
         self,
@@ -596,6 +628,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """One call of the operators, or of the interpreter in their place."""
+        if self._int8:
+            self._check_int8(inputs[0], *inputs, *first, *sources)
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):
             self._thaw()  # an optimiser may follow

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from anyrnn.torch import plain
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+Products = Literal["", "bfloat16", "int8"]
+"""What products are made of where that is not the dtype of a call."""
 WIDE = torch.float32
 """What calls in 16 bits are computed in on a CPU."""
 
@@ -38,8 +40,8 @@ class Call:
     """Bytes that a training call may keep."""
     backend: str = "auto"
     """`triton` where it was asked for; else the device says."""
-    rounds: bool = False
-    """Products of float32 may be of numbers rounded to bfloat16, on a CPU that gains by it."""
+    products: Products = ""
+    """`bfloat16` where those of float32 may be of numbers rounded to that, on a CPU that gains by it; `int8` where they are."""
 
     def on_triton(self, like: Tensor) -> bool:
         """Whether Triton's kernels run calls with such tensors."""
@@ -47,7 +49,9 @@ class Call:
 
     def native_dtype(self, dtype: torch.dtype) -> str:
         """What the llvm backend calls a call with such tensors."""
-        rounds = self.rounds and dtype is WIDE and llvm.multiplies_pairs()
+        if self.products == "int8":
+            return llvm.IN_INT8
+        rounds = self.products == "bfloat16" and dtype is WIDE and llvm.multiplies_pairs()
         return llvm.IN_PAIRS if rounds else DTYPES[dtype]
 
     @cached_property
@@ -140,7 +144,7 @@ def handle(call: Call) -> int:
     if call not in HANDLES:
         network = call.network
         of_network = (network.sizes, network.layers, network.ways, network.hypers, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend} {call.rounds}"
+        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend} {call.products}"
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number

@@ -16,7 +16,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
-from anyrnn.torch.calls import CALLS, DTYPES, WIDE
+from anyrnn.torch.calls import CALLS, DTYPES, WIDE, Products
 from anyrnn.torch.repeated import Earlier
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
         dtype=DTYPES.get(dtype, str(dtype)),
-        rounds=runs_here and module._may_round(like) and dtype is WIDE and llvm.multiplies_pairs(),
+        products=_products(module, like, dtype) if runs_here else "",
         widened=str(like.dtype) if widened else "",
         steps=steps,
         rows=rows,
@@ -120,3 +120,9 @@ def _seen(
         beside="second derivatives, forward mode and vmap",
         batch=batch,
     )
+
+
+def _products(module: RecurrentBase, like: Tensor, dtype: torch.dtype) -> Products:
+    """What those of such a call are made of, now and here."""
+    found = module._products(like)
+    return "" if found == "bfloat16" and not (dtype is WIDE and llvm.multiplies_pairs()) else found

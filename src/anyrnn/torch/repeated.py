@@ -156,12 +156,13 @@ def _remembered(
         names = network.sources * len(network.units)
         fixed = [source if name in made else None for name, source in zip(names, sources, strict=True)]
     asks: Callable[[], bool] | None = None
-    if input.dtype is WIDE and input.is_cpu and llvm.multiplies_pairs():
+    products = module._products(input)
+    if input.dtype is WIDE and input.is_cpu and products != "int8" and llvm.multiplies_pairs():
         # guards tell whether autocast is on, and not to which dtype
         asks = bfloat16.allowed if torch.is_autocast_enabled("cpu") else bfloat16.is_set
     return Repeated(
         mode,
-        module._may_round(input),
+        products == "bfloat16",
         asks,
         like,
         module.batch_first,

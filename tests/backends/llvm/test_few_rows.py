@@ -34,7 +34,7 @@ def code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def solve(cell: str, dtype: type | None) -> list[Results]:
     forget()
-    how = {"dtype": np.float32, "rounds": True} if dtype is None else {"dtype": dtype}
+    how = {"dtype": np.float32, "numbers": run.IN_PAIRS} if dtype is None else {"dtype": dtype}
     return [on_llvm(fitting(cell, *sizes), **how) for sizes in SIZES]
 
 

@@ -35,6 +35,7 @@ from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.lanes import Lanes, added_to, first_lanes, lanes_left, load_lanes, store_lanes
 from anyrnn.backends.llvm.moves import moved
 from anyrnn.backends.llvm.products import Group, Products
+from anyrnn.backends.llvm.rounded_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import turned
@@ -127,15 +128,27 @@ class ColumnKernel(Emitter):
             for i in self.needed
             if not self.nodes[i].per_sample and self.nodes[i].shape == () and self.nodes[i].op != "constant"
         }
-        if shaped.accumulators:
-            self.groups()
-        else:
+        if not shaped.accumulators:
             self.panels()
+        elif self.products.rounded is None:
+            self.groups(i64(0), self.rows, self.rows)
+        else:
+            self.rounded_rows(self.products.rounded)
         b.ret()
 
-    def groups(self) -> None:
-        """Go through the groups of panels whose products are made at once."""
+    def rounded_rows(self, rounded: RoundedRows) -> None:
+        """Go through some rows after the other whose operands are rounded at once."""
+        b = self.b
+        some = b.loop("some_rows", 0, self.rows, rounded.most_rows)
+        count = b.minimum(b.sub(self.rows, some.index), rounded.most_rows, "count")
+        rounded.round(some.index, count)
+        self.groups(some.index, count, b.add(some.index, count, "end_row"))
+        b.end(some)
+
+    def groups(self, first: Value, rows: Value, end: Value) -> None:
+        """Go through the groups of panels whose products are made at once, of so many rows from a first one on."""
         b, shaped = self.b, self.shaped
+        self.first_row, self.end_row = first, end
         from_last = turned(b, self.t, self.word(self.layout.header("turn"), "turn"))
         loop = b.loop("group", self.group0, self.group1)
         from_end = b.sub(b.add(self.group0, b.sub(self.group1, 1)), loop.index, "from_end")
@@ -147,7 +160,7 @@ class ColumnKernel(Emitter):
         self.group = Group(number, following, first_panel, b.minimum(b.sub(all_panels, first_panel), shaped.width, "panels_left"))
         self.products.group = self.group
         if shaped.all_may_be_hoisted:
-            use = partial(self.pointwise, i64(0), self.rows, None)
+            use = partial(self.pointwise, first, rows, None)
             b.either(self.products.are_all_hoisted(), use, self.multiply, names=("hoisted", "multiply"))
         else:
             self.multiply()
@@ -170,10 +183,11 @@ class ColumnKernel(Emitter):
     def strips(self) -> None:
         """Go through the rows by strips."""
         b, products = self.b, self.products
-        strip = b.loop("strip", self.short_tiles() if products.may_be_short and self.fits_registers else 0, self.rows)
+        first = self.short_tiles() if products.may_be_short and self.fits_registers else self.first_row
+        strip = b.loop("strip", first, self.end_row)
         row = strip.index
-        strip.step = rows = products.rows_of_strip(b.sub(self.rows, row))
-        again = products.rows_again(row, rows)
+        strip.step = rows = products.rows_of_strip(b.sub(self.end_row, row))
+        again = products.rows_again(row, rows, self.first_row)
         sums = self.advance(products.strip, b.mul(again, self.element.panel_row), "sums")
         products.fetches.restart()
         products.sums(b.sub(row, again), b.add(rows, again))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anyrnn.backends.llvm import int8
 from anyrnn.backends.llvm.builder import NULL, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import load_weights, no_weights, packed_steps, paired, steps_of, times_zeros
@@ -64,7 +65,9 @@ class Copies:
             found = self._unless_packed(b, rows_at, numbers, group.index, prints, pack_it, packed)
         target = b.at(pack, b.mul(b.mul(group.index, packed_steps(b, e, depth)), k_bytes), "i8", "target")
         first = b.mul(b.mul(group.index, width), e.lanes, "first")
-        if transposed:
+        if e.int8:
+            self._pack_int8(b, target, matrix, row_bytes, first, size, depth, k_bytes, width, transposed)
+        elif transposed:
             source = b.at(matrix, first, e.type, "source")
             self._pack_rows(b, target, source, row_bytes, b.sub(size, first), depth, k_bytes, width)
         else:
@@ -174,6 +177,26 @@ class Copies:
         b.store(value, b.at(to, b.mul(column.index, e.panel_row), "i8"), e.panel_row)
         b.end(column)
         b.end(k)
+
+    def _pack_int8(
+        self, b: Function, target: Value, matrix: Value, row_bytes: Value, first: Value, size: Value, depth: Value, k_bytes: Value,
+        width: Value, transposed: bool,
+    ) -> None:  # fmt: skip
+        """All vectors of a group from a first feature on, of so many features in all, see `int8`."""
+        e = self.element
+        column = b.loop("column", 0, width)
+        feature = b.add(first, b.mul(column.index, e.lanes), "feature")
+        mask, last = first_lanes(b, b.sub(size, feature, "left"), e.lanes), b.sub(size, 1, "last")
+        lanes = range(0 if transposed else e.lanes)
+        rows = [b.at(matrix, b.mul(b.minimum(b.add(feature, lane), last), row_bytes), "i8", f"row.{lane}") for lane in lanes]
+
+        def numbers(k: Value) -> Value:
+            if transposed:
+                return b.masked_load(e.vector, b.at(b.at(matrix, b.mul(k, row_bytes), "i8"), feature, e.type), mask, "weights")
+            return b.select(mask, self._column(b, rows, k), const(e.vector, 0.0), "weights")
+
+        int8.pack(b, e, numbers, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), depth, k_bytes)
+        b.end(column)
 
     def _pack_columns(self, b: Function, target: Value, rows: list[Value], mask: Value, depth: Value, k_bytes: Value) -> None:
         """One vector of a number of each row (zero where the mask is not set) for each k, square after square; then their

@@ -24,12 +24,12 @@ def add_products(
         loaded, added = [load() for load in vectors], []
         for i, load in enumerate(factors):
             factor, before = load(), sums[i * count : (i + 1) * count]
-            added += [add_product(b, factor, value, total) for value, total in zip(loaded, before, strict=True)]
+            added += [add_product(b, machine, factor, value, total) for value, total in zip(loaded, before, strict=True)]
         return added
     numbers, columns = [load() for load in factors], []
     for k, load in enumerate(vectors):
         value = load()
-        columns.append([add_product(b, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)])
+        columns.append([add_product(b, machine, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)])
     return [total for row in zip(*columns, strict=True) for total in row]
 
 

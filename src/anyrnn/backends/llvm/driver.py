@@ -23,6 +23,7 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.ends import Ends
 from anyrnn.backends.llvm.fold import emit_fold, folded
 from anyrnn.backends.llvm.gradients import Gradients, GradientSums, group_sums
+from anyrnn.backends.llvm.int8 import round_rows
 from anyrnn.backends.llvm.outer import PANELS_TOGETHER, block_tasks, group_of
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Operand, Shaped, Shaper
@@ -85,8 +86,8 @@ class Driver:
         self.module = Module(fused=machine.fused)
         self.zeros = frozenset(state for state, value in state_values.items() if not value)
         """the states that begin as zeros where the caller does not give them"""
-        standing = () if element.pairs or not packs else ("rows",) if program.reverse else ("rows", "squares")
-        shaper = Shaper(program, machine, frozenset() if program.reverse else self.zeros, standing)
+        standing = () if element.together > 1 or not packs else ("rows",) if program.reverse else ("rows", "squares")
+        shaper = Shaper(program, machine, frozenset() if program.reverse or element.int8 else self.zeros, standing)
         self.shaped: dict[int, Shaped] = {}
         for stages, in_loop in ((program.before, False), (self.loop_stages(), True), (program.after, False)):
             for stage in stages:
@@ -161,6 +162,8 @@ class Driver:
                 ColumnKernel(*where, replace(shaped, kernel=unique), self.tiles)
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
+        if self.element.int8 and self.matrices:
+            round_rows(self.module, self.element)
         self.names = names
         self.outer_names = [self.gradients.outer(p.heads > 1) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}

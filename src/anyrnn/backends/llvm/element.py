@@ -21,17 +21,33 @@ class Element:
     type: str
     bytes: int
     lanes: int
-    pairs: bool = False
-    """whether what products multiply is rounded to bfloat16, and two features are multiplied by one instruction, see `factors`"""
+    together: int = 1
+    """features of an operand that are multiplied by one instruction: two where they are rounded to bfloat16, see `factors`; four
+    of eight bits, see `int8`
+    """
 
     @property
-    def together(self) -> int:
-        """Features of an operand that are multiplied by one instruction."""
-        return 2 if self.pairs else 1
+    def pairs(self) -> bool:
+        """Whether what products multiply is rounded to bfloat16."""
+        return self.together == 2
+
+    @property
+    def int8(self) -> bool:
+        """Whether what products multiply is rounded to integers of eight bits, each block by a scale of its own."""
+        return self.together == 4
 
     def steps(self, features: int) -> int:
         """In which a product of so many features is made."""
         return -(-features // self.together)
+
+    @property
+    def header(self) -> int:
+        """Steps that stand before each block of packed weights: of `int8` the scales and corrections."""
+        return 2 if self.int8 else 0
+
+    def packed_steps(self, features: int) -> int:
+        """That the packed weights of so many features take."""
+        return self.steps(features) + self.header * -(-features // self.block)
 
     @property
     def block(self) -> int:

@@ -18,10 +18,11 @@ from anyrnn.backends.llvm.block import first_of
 from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, TRUE, Value, i64
 from anyrnn.backends.llvm.covering import two_lower
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
-from anyrnn.backends.llvm.factors import steps_of
+from anyrnn.backends.llvm.factors import weight_steps
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
+from anyrnn.backends.llvm.rounded_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
 from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block
@@ -89,7 +90,7 @@ class Products:
         vectors = len(shaped.accumulators) * shaped.width * self.most_rows
         self.strip = self.b.value(PTR, f"alloca [{vectors} x {self.element.vector}], align {self.element.panel_row}", "strip")
         self.whole_depths = [kernel.size(o.depth) for o in shaped.operands]
-        self.packed_depths = [self.b.mul(steps_of(self.b, self.element, n), self.element.together) for n in self.whole_depths]
+        self.packed_depths = [self.b.mul(weight_steps(self.b, self.element, n), self.element.together) for n in self.whole_depths]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
@@ -99,6 +100,7 @@ class Products:
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
         self.alike = self._alike()
+        self.rounded = RoundedRows(kernel, shaped.operands, self.whole_depths, self.depths) if self.element.int8 else None
         self.is_short = FALSE
         """whether all products of a group are a single block, so that `short_tile` makes the sums of whole ones"""
 
@@ -147,13 +149,20 @@ class Products:
         shaped, found = self.shaped, []
         for some in alike_operands(shaped.operands):
             accumulators, stands = shaped.operands[some[0]].accumulators, shaped.operands[some[0]].stands
-            ours = not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
+            ours = not self.element.int8 and not any(is_callers(self.kernel.program, shaped.operands[k].buffer) for k in some)
             sums = tuple(a - accumulators[0] for a in accumulators)
             kind = TileKind(sums, shaped.width, shaped.heights, shaped.strip_rows, stands, ours)
             table = self.b.value(PTR, f"alloca [{(len(some) + 1) * kind.words} x i64], align 64", "operands")
             starts = self.b.value(PTR, f"alloca [{kind.count * kind.start_words} x i64], align 64", "starts")
             found.append(Alike(some, accumulators, kind, table, starts))
         return found
+
+    def stands_at(self, operand: Operand) -> tuple[Value, Value, Value]:
+        """Where an operand's rows are: the address of the first one's, bytes from row to row and from panel to panel."""
+        if self.rounded is not None:
+            return self.rounded.places[operand.buffer, operand.later]
+        kernel, key = self.kernel, (operand.buffer, operand.later)
+        return kernel.bases[key], kernel.row_bytes[key], kernel.panel_bytes[operand.buffer]
 
     def sum_at(self, accumulator: int, panel: Value | int, strip: Value) -> Value:
         """The address of one vector of the sums of a strip's first row."""
@@ -182,19 +191,18 @@ class Products:
                     before = b.select(stands, group.number, before, "before")
                     weight_bytes = b.select(stands, apart, weight_bytes, "weight_bytes")
                 weights = kernel.advance(self.packs[k], b.mul(before, count), operand.pack)
-                key = operand.buffer, operand.later
-                address = kernel.bases[key]
-                if operand.heads > 1:
+                address, row_bytes, panel_bytes = self.stands_at(operand)
+                if operand.heads > 1 and not e.int8:
                     skipped, depth = self._of_blocks(operand.heads, self.whole_depths[k], depth, group)
                     panel = b.binary("sdiv", skipped, i64(e.lanes), "panel")
-                    address = kernel.advance(address, b.mul(panel, kernel.panel_bytes[operand.buffer]), "address")
+                    address = kernel.advance(address, b.mul(panel, panel_bytes), "address")
                     weights = kernel.advance(weights, b.mul(skipped, count), operand.pack)
                 words = {
                     "address": address,
                     "weights": weights,
                     "depth": depth,
-                    "row_bytes": kernel.row_bytes[key],
-                    "panel_bytes": kernel.panel_bytes[operand.buffer],
+                    "row_bytes": row_bytes,
+                    "panel_bytes": panel_bytes,
                     "weight_bytes": weight_bytes,
                 }
                 for name, value in words.items():
@@ -218,13 +226,13 @@ class Products:
     @property
     def may_be_short(self) -> bool:
         """Where all operands are known before the loop; others are states, which have few features in small steps alone. Training
-        waits for what it keeps, and shows no gain. Weights that are read in squares are of fewer rows than a tile. Not of pairs,
-        of which a whole block is rounded first.
+        waits for what it keeps, and shows no gain. Weights that are read in squares are of fewer rows than a tile. Not where
+        operands are rounded, a whole block first.
         """
         operands, program = self.shaped.operands, self.kernel.program
         keeps = program.reverse or any(buffer.role == "saved" for buffer in program.buffers)
         alone = len(self.alike) == 1 and all(o.foldable and o.heads == 1 and o.stands != "rows" for o in operands)
-        return alone and not keeps and self.kernel.machine.wide and not self.element.pairs
+        return alone and not keeps and self.kernel.machine.wide and self.element.together == 1
 
     def short_tile(self, row: Value) -> list[dict[int, list[Value]]]:
         """The sums of a highest tile from a row on, in registers: for each row, by accumulator, those of all panels."""
@@ -254,7 +262,7 @@ class Products:
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
-        in_pieces = b.binary("and", several, large, "in_pieces")
+        in_pieces = FALSE if self.element.int8 else b.binary("and", several, large, "in_pieces")
         self.in_strips = several if machine.strips_of_a_block else in_pieces
         if machine.wide and not machine.strips_of_a_block:  # a single block is near whatever the strip is; stores are best spread
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
@@ -327,12 +335,12 @@ class Products:
                 odd = b.binary("or", odd, b.compare("eq", rows, i64(height - 1), "is_odd"), "odd")
         return odd
 
-    def rows_again(self, row: Value, rows: Value) -> Value:
+    def rows_again(self, row: Value, rows: Value, first: Value) -> Value:
         """How many rows before a strip's first are multiplied once more, so that its rows are those of one tile: one row more
-        costs less than a lower tile for the last one.
+        costs less than a lower tile for the last one. `first`: of all strips.
         """
         b = self.b
-        again = b.binary("and", self._is_odd(rows), b.compare("sgt", row, i64(0), "not_first"), "again")
+        again = b.binary("and", self._is_odd(rows), b.compare("sgt", row, first, "not_first"), "again")
         return b.select(again, i64(1), i64(0), "rows_again")
 
     def sums(self, row: Value, rows: Value) -> None:
@@ -344,7 +352,7 @@ class Products:
         for which, alike in enumerate(self.alike):
             count, blocks, kind = self.pieces[which], self.blocks[which], alike.kind
             next_block = [i64(0), alike.table, i64(0)]
-            if pays(self.kernel.machine, kind):
+            if pays(self.kernel.machine, kind) and not self.element.int8:
                 next_block = self._few_rows(which, row, rows, next_block)
             number, operand, feature = next_block
             piece = b.loop("piece", number, blocks, count, [("operand", operand), ("feature", feature)])

@@ -32,6 +32,10 @@ from anyrnn.sequence.windows import Windows
 draw = weight_masks.draw
 IN_PAIRS = "float32 in pairs"
 """What calls say for their dtype where arrays are float32 and products are of numbers rounded to bfloat16, see `factors`."""
+IN_INT8 = "float32 in int8"
+"""The same where products are of numbers rounded to eight bits, see `int8`; of inference."""
+NUMBERS = {"float32": ("float", 4, 1), "float64": ("double", 8, 1), IN_PAIRS: ("float", 4, 2), IN_INT8: ("float", 4, 4)}
+"""The type, its bytes, and how many features are multiplied together, by what calls say."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,8 @@ class Compiled:
 
 def element(dtype: str, machine: Machine | None = None) -> Element:
     """Of a machine, by default this one."""
-    bytes = {"float32": 4, "float64": 8, IN_PAIRS: 4}[dtype]
-    lanes = (machine or target.machine()).lanes(bytes)
-    return Element({4: "float", 8: "double"}[bytes], bytes, lanes, pairs=dtype == IN_PAIRS)
+    type, bytes, together = NUMBERS[dtype]
+    return Element(type, bytes, (machine or target.machine()).lanes(bytes), together)
 
 
 def multiplies_pairs() -> bool:
@@ -83,7 +86,7 @@ def _compile(plan: Plan, which: str, dtype: str) -> tuple[Code, bytes]:
 
 def why_not(network: Network, dtype: str) -> str | None:
     """Why this backend cannot run a network, or None."""
-    if dtype not in ("float32", "float64", IN_PAIRS):
+    if dtype not in NUMBERS:
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
     return network.plan.why_not(unsupported)
 

@@ -32,6 +32,8 @@ PAIRS = {"znver4"}
 """Processors that multiply pairs of bfloat16 numbers at the rate of single float32 ones, so that products take half the time. No
 others were measured.
 """
+VNNI = {"avx512vnni", "avxvnni"}
+"""Features with which there are products of integers of eight bits in vectors of 16 or 32 bytes."""
 HALVED = {"znver4"}
 """Processors that multiply a vector of 64 bytes in halves."""
 
@@ -74,6 +76,10 @@ class Machine:
     def multiplies_pairs(self) -> bool:
         """Whether they are worth it."""
         return self.has_pairs and self.cpu in PAIRS
+
+    def has_fours(self, lanes: int) -> bool:
+        """Whether one instruction multiplies four numbers of eight bits in each of so many lanes."""
+        return "avx512vnni" in self.features if lanes == 16 else lanes in (4, 8) and not VNNI.isdisjoint(self.features)
 
     @property
     def multiplying(self) -> int:

@@ -99,7 +99,10 @@ class FeatureBlock(NamedTuple):
         panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
         first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, row)), "i8", "first")
         weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
-        weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(feature, weight_bytes), "i8", "weights")
+        before = feature
+        if e.header:
+            before = b.add(feature, b.mul(b.binary("sdiv", feature, i64(e.block)), e.header * e.together), "before")
+        weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(before, weight_bytes), "i8", "weights")
         features = b.minimum(b.sub(depth, feature), e.block, "features")
         return cls(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
 

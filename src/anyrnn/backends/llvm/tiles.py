@@ -23,6 +23,7 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, weight_at
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
+from anyrnn.backends.llvm.int8_tiles import int8_products
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, SumPlace, TileKind, following_block, is_packed
@@ -69,7 +70,7 @@ class Tiles:
         """See `FewRows`."""
         if kind not in self.made_for_few_rows:
             self.made_for_few_rows.add(kind)
-            FewRows(self.module, self.element, kind)
+            FewRows(self.module, self.element, self.machine, kind)
         return function_name(kind)
 
 
@@ -199,7 +200,7 @@ class _Products:
         b, e = self.b, self.element
         if tile.height == self.tall or tile.height < self.kind.heights[0]:
             self._fetch_before(places, tile.height)
-        for k, value in enumerate(self._chain(block, tile, vectors)):
+        for k, value in enumerate(self._sums(block, tile, vectors)):
             i, place = k // len(places), places[k % len(places)]
             before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
             b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
@@ -212,6 +213,12 @@ class _Products:
         for place in places:
             for i in rows:
                 self.b.prefetch(self.b.at(place.before, self.b.mul(place.apart, i), "i8", "before"))
+
+    def _sums(self, block: FeatureBlock, tile: Tile, vectors: list[int]) -> list[Value]:
+        """Those of a block's products: [row][vector]."""
+        if self.element.int8:
+            return int8_products(self.b, self.element, self.machine, block, tile.first, tile.height, vectors)
+        return self._chain(block, tile, vectors)
 
     def _chain(self, block: FeatureBlock, tile: Tile, vectors: list[int]) -> list[Value]:
         """Sums of a block's products in registers: [row][vector].

@@ -1,0 +1,140 @@
+"""Emits products of integers of eight bits, four features by one instruction.
+
+An operand, and the weights of each feature of its product, are taken in blocks of `element.block` features. In each the scale is
+the largest magnitude over 127, and numbers stand for the nearest multiples of it; what is below `LEAST` counts as zero. A block's
+integers are multiplied and added up exactly, and their sum times both scales is added to the other blocks' in float32.
+
+Weights are packed so: [group][block][scales, corrections, words][vector][lane], where a word has a feature's weights for four of
+the operand's. Rows of an operand are rounded before a kernel's products, into a room on the stack, [row][block]: a block's numbers
+and their scale. What stands there is 128 more than a number, as processors multiply unsigned numbers by signed ones; corrections,
+-128 times the sum of a feature's weights, are what sums begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anyrnn.backends.llvm.builder import Function, Module, Value, const, lanes_of, vector
+from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.lanes import first_lanes
+from anyrnn.backends.llvm.target import Machine
+
+MOST = 127.0
+"""The largest number; -128 would be a scale of its own."""
+OFFSET = 128
+LEAST = 2.0**-100
+"""A block whose largest magnitude is less counts as zero: the reciprocal of its scale would be none."""
+TO_INTEGER = 1.5 * 2.0**23
+"""A small number plus this is rounded to an integer, which then stands in the low bits."""
+MAGNITUDE = 2**31 - 1
+"""The bits of a float32 without its sign; as integers they are ordered as the magnitudes are, infinity and NaN above all."""
+ROUND_ROWS = "round_rows"
+"""The function that rounds rows of an operand."""
+
+
+def room_bytes(e: Element) -> int:
+    """Of a block of one rounded row: its numbers, and a line with their scale."""
+    return e.block + 64
+
+
+def round_rows(module: Module, e: Element) -> None:
+    """`void(ptr room, i64 room bytes, ptr rows, i64 row bytes, i64 panel bytes, i64 features, i64 count)`: rounds `count` rows of
+    so many features each into a room, where they are so many bytes apart.
+    """
+    names = ("row_bytes", "panel_bytes", "features", "count")
+    parameters = [("ptr", "room"), ("i64", "room_bytes"), ("ptr", "rows"), *(("i64", name) for name in names)]
+    b = module.function(ROUND_ROWS, parameters)
+    room, apart, rows, row_bytes, panel_bytes, features, count = b.arguments
+    row = b.loop("row", 0, count)
+    block = b.loop("block", 0, features, e.block, [("from", b.at(rows, b.mul(row.index, row_bytes), "i8")), ("to", b.at(room, b.mul(row.index, apart), "i8"))])
+    begin, to = block.values
+    length = b.minimum(b.sub(features, block.index), e.block, "length")
+    bits = vector("i32", e.lanes)
+    panel = b.loop("panel", 0, length, e.lanes, [("from", begin), ("most", const(bits, 0))], once=True)
+    here, most = panel.values
+    value = b.masked_load(e.vector, here, first_lanes(b, b.sub(length, panel.index), e.lanes), "value")
+    after, most = b.end(panel, [b.at(here, panel_bytes, "i8"), larger(b, e, most, value)])
+    b.module.declare(f"llvm.vector.reduce.umax.v{e.lanes}i32", "i32", [bits])
+    largest = b.value("i32", f"call i32 @llvm.vector.reduce.umax.v{e.lanes}i32({most.typed})", "largest")
+    scale, reciprocal = scaled(b, b.cast("bitcast", largest, e.type, "largest"))
+    b.store(scale, b.at(to, e.block, "i8", "scale_at"))
+    factor, offset = b.splat(reciprocal, e.lanes, "reciprocal"), const(e.vector, TO_INTEGER + OFFSET)
+    panel = b.loop("panel", 0, length, e.lanes, [("from", begin)], once=True)
+    value = b.masked_load(e.vector, panel.values[0], first_lanes(b, b.sub(length, panel.index), e.lanes), "value")
+    number = b.cast("bitcast", b.fma(value, factor, offset, "number"), bits, "number")
+    b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(to, panel.index, "i8"), e.lanes)
+    b.end(panel, [b.at(panel.values[0], panel_bytes, "i8")])
+    b.end(block, [after, b.at(to, room_bytes(e), "i8")])
+    b.end(row)
+    b.ret()
+
+
+def larger(b: Function, e: Element, most: Value, value: Value) -> Value:
+    """The larger magnitudes, lane by lane, as bits."""
+    bits = b.cast("bitcast", value, most.type, "bits")
+    return b.intrinsic("llvm.umax", most.type, [most, b.binary("and", bits, const(most.type, MAGNITUDE))], "most")
+
+
+def scaled(b: Function, most: Value) -> tuple[Value, Value]:
+    """The scale of a block with such a largest magnitude, and its reciprocal: both zero for none; of NaN both are NaN."""
+    none, full = const(most.type, 0.0), const(most.type, MOST)
+    some = b.compare("uge", most, const(most.type, LEAST), "some")
+    scale, reciprocal = b.fdiv(most, full, "scale"), b.fdiv(full, most, "reciprocal")
+    return b.select(some, scale, none, "scale"), b.select(some, reciprocal, none, "reciprocal")
+
+
+def pack(b: Function, e: Element, numbers: Callable[[Value], Value], target: Value, depth: Value, k_bytes: Value) -> None:
+    """Pack a vector of weights for each of so many k, which `numbers` gives, to where a group's first block begins."""
+    bits = vector("i32", e.lanes)
+    block = b.loop("block", 0, depth, e.block, [("to", target)], once=True)
+    to, end = block.values[0], b.minimum(b.add(block.index, e.block), depth, "end")
+    k = b.loop("k", block.index, end, 1, [("most", const(bits, 0))], once=True)
+    (most,) = b.end(k, [larger(b, e, k.values[0], numbers(k.index))])
+    scale, reciprocal = scaled(b, b.cast("bitcast", most, e.vector, "most"))
+    begin = b.at(to, b.mul(k_bytes, e.header), "i8", "words")
+    word = b.loop("word", block.index, end, e.together, [("to", begin), ("total", const(bits, 0))], once=True)
+    words, total = const(bits, 0), word.values[1]
+    for place in range(e.together):
+        k_here = b.add(word.index, place, "k")
+        there = b.compare("slt", k_here, end, "there")
+        value = b.select(there, numbers(b.minimum(k_here, b.sub(end, 1))), const(e.vector, 0.0), "value")
+        number = b.cast("bitcast", b.fma(value, reciprocal, const(e.vector, TO_INTEGER), "number"), bits, "number")
+        high = b.binary("shl", number, const(bits, 24), "high")
+        words = b.binary("or", words, b.binary("lshr", high, const(bits, 24 - 8 * place)), "words")
+        total = b.add(total, b.binary("ashr", high, const(bits, 24)), "total")
+    b.store(words, word.values[0], e.panel_row)
+    after, total = b.end(word, [b.at(word.values[0], k_bytes, "i8"), total])
+    b.store(scale, to, e.panel_row)
+    b.store(b.mul(total, -OFFSET), b.at(to, k_bytes, "i8", "corrections"), e.panel_row)
+    b.end(block, [after])
+
+
+def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total: Value) -> Value:
+    """In each lane a sum, and four unsigned numbers times four signed ones."""
+    lanes = lanes_of(total.type)
+    if machine.has_fours(lanes):
+        bytes = vector("i8", 4 * lanes)
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        b.module.declare(name, total.type, [total.type, bytes, bytes])
+        both = ", ".join(b.cast("bitcast", value, bytes, "bytes").typed for value in (factor, weight))
+        return b.value(total.type, f"call {total.type} @{name}({total.typed}, {both})", "sum")
+    halves = vector("i16", 2 * lanes)
+    factor, weight = (b.cast("bitcast", value, halves, "halves") for value in (factor, weight))
+    eight = const(halves, 8)
+    even = b.binary("and", factor, const(halves, 255)), b.binary("ashr", b.binary("shl", weight, eight), eight)
+    odd = b.binary("lshr", factor, eight), b.binary("ashr", weight, eight)
+    for left, right in (even, odd):
+        total = b.add(total, _pairs_added(b, left, right, lanes), "sum")
+    return total
+
+
+def _pairs_added(b: Function, left: Value, right: Value, lanes: int) -> Value:
+    """Products of numbers of 16 bits, of neighbours added up; one instruction on many processors, in this form."""
+    wide = vector("i32", 2 * lanes)
+    products = b.binary("mul", *(b.cast("sext", value, wide, "wide") for value in (left, right)), "products")
+    parts = []
+    for first in (0, 1):
+        places = ", ".join(f"i32 {2 * k + first}" for k in range(lanes))
+        text = f"shufflevector {products.typed}, {wide} poison, <{lanes} x i32> <{places}>"
+        parts.append(b.value(vector("i32", lanes), text, "part"))
+    return b.add(*parts, "added")

@@ -1,0 +1,43 @@
+"""Emits tiles of products of integers of eight bits, see `int8`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from anyrnn.backends.llvm.builder import Function, Value, vector
+from anyrnn.backends.llvm.covering import add_products
+from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.target import Machine
+from anyrnn.backends.llvm.tile_kinds import FeatureBlock
+
+
+def int8_products(
+    b: Function, e: Element, machine: Machine, block: FeatureBlock, first: Value, height: int, vectors: Sequence[int]
+) -> list[Value]:
+    """What a block's products add to the sums of a tile: [row][vector]. `first` is where the first row's block stands in a room."""
+    bits = vector("i32", e.lanes)
+    k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
+    corrections_at = b.at(block.weights, k_bytes, "i8", "corrections_at")
+    corrections = [b.load(bits, b.at(corrections_at, v * e.panel_row, "i8"), "correction", e.panel_row) for v in vectors]
+    rows = [b.at(first, b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
+    sums = [(f"sum{v}.{i}", start) for i in range(height) for v, start in zip(vectors, corrections, strict=True)]
+    steps = b.ceil_div(block.features, e.together, "steps")
+    loop = b.loop("k", 0, steps, 1, [("words", b.at(corrections_at, k_bytes, "i8", "words")), *sums], once=True)
+    here, *before = loop.values
+
+    def factor(row: Value) -> Value:
+        return b.splat(b.load("i32", b.at(row, loop.index, "i32"), "factor"), e.lanes, "factor")
+
+    def words(v: int) -> Value:
+        return b.load(bits, b.at(here, v * e.panel_row, "i8"), "weight", e.panel_row)
+
+    added = add_products(b, machine, [partial(factor, row) for row in rows], [partial(words, v) for v in vectors], before)
+    _, *totals = b.end(loop, [b.at(here, k_bytes, "i8", "words"), *added])
+    scales = [b.load(e.vector, b.at(block.weights, v * e.panel_row, "i8"), "scale", e.panel_row) for v in vectors]
+    found = []
+    for i, row in enumerate(rows):
+        scale = b.splat(b.load(e.type, b.at(row, e.block, "i8"), "scale"), e.lanes, "scale")
+        for of_weights, total in zip(scales, totals[i * len(vectors) :], strict=False):
+            found.append(b.fmul(b.cast("sitofp", total, e.vector, "total"), b.fmul(scale, of_weights, "scale")))
+    return found
