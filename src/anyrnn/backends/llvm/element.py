@@ -52,7 +52,7 @@ class Element:
     @property
     def block(self) -> int:
         """Features of an operand whose products are added in one chain."""
-        return BLOCK_STEPS * self.together
+        return BLOCK_STEPS * self.together * (2 if self.int8 else 1)
 
     @property
     def vector(self) -> str:

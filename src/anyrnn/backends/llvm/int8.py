@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anyrnn.backends.llvm.builder import Function, Module, Value, const, lanes_of, vector
+from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, lanes_of, vector
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.target import Machine
@@ -34,7 +34,7 @@ ROUND_ROWS = "round_rows"
 
 def room_bytes(e: Element) -> int:
     """Of a block of one rounded row: its numbers, and a line with their scale."""
-    return e.block + 64
+    return e.block + 128
 
 
 def round_rows(module: Module, e: Element) -> None:
@@ -46,25 +46,33 @@ def round_rows(module: Module, e: Element) -> None:
     b = module.function(ROUND_ROWS, parameters)
     room, apart, rows, row_bytes, panel_bytes, features, count = b.arguments
     row = b.loop("row", 0, count)
-    block = b.loop("block", 0, features, e.block, [("from", b.at(rows, b.mul(row.index, row_bytes), "i8")), ("to", b.at(room, b.mul(row.index, apart), "i8"))])
-    begin, to = block.values
+    begin = b.at(rows, b.mul(row.index, row_bytes), "i8", "from"), b.at(room, b.mul(row.index, apart), "i8", "to")
+    block = b.loop("block", 0, features, e.block, list(zip(("from", "to"), begin, strict=True)), once=True)
+    source, to = block.values
     length = b.minimum(b.sub(features, block.index), e.block, "length")
-    bits = vector("i32", e.lanes)
-    panel = b.loop("panel", 0, length, e.lanes, [("from", begin), ("most", const(bits, 0))], once=True)
-    here, most = panel.values
-    value = b.masked_load(e.vector, here, first_lanes(b, b.sub(length, panel.index), e.lanes), "value")
-    after, most = b.end(panel, [b.at(here, panel_bytes, "i8"), larger(b, e, most, value)])
+    whole, bits = b.binary("and", length, i64(-e.lanes), "whole"), vector("i32", e.lanes)
+    tail, mask = b.compare("slt", whole, length, "tail"), first_lanes(b, b.sub(length, whole), e.lanes)
+    panel = b.loop("panel", 0, whole, e.lanes, [("at", source), ("most", const(bits, 0))])
+    most = larger(b, e, panel.values[1], b.load(e.vector, panel.values[0], "value"))
+    last, most = b.end(panel, [b.at(panel.values[0], panel_bytes, "i8"), most])
+    rest = lambda: [larger(b, e, most, b.masked_load(e.vector, last, mask, "value"))], lambda: [most]
+    (most,) = b.either(tail, *rest, names=("tail", "no_tail"), name="most")
     b.module.declare(f"llvm.vector.reduce.umax.v{e.lanes}i32", "i32", [bits])
     largest = b.value("i32", f"call i32 @llvm.vector.reduce.umax.v{e.lanes}i32({most.typed})", "largest")
     scale, reciprocal = scaled(b, b.cast("bitcast", largest, e.type, "largest"))
     b.store(scale, b.at(to, e.block, "i8", "scale_at"))
     factor, offset = b.splat(reciprocal, e.lanes, "reciprocal"), const(e.vector, TO_INTEGER + OFFSET)
-    panel = b.loop("panel", 0, length, e.lanes, [("from", begin)], once=True)
-    value = b.masked_load(e.vector, panel.values[0], first_lanes(b, b.sub(length, panel.index), e.lanes), "value")
-    number = b.cast("bitcast", b.fma(value, factor, offset, "number"), bits, "number")
-    b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(to, panel.index, "i8"), e.lanes)
+
+    def put(value: Value, feature: Value) -> None:
+        number = b.cast("bitcast", b.fma(value, factor, offset, "number"), bits, "number")
+        b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(to, feature, "i8"), e.lanes)
+
+    panel = b.loop("panel", 0, whole, e.lanes, [("at", source)])
+    put(b.load(e.vector, panel.values[0], "value"), panel.index)
     b.end(panel, [b.at(panel.values[0], panel_bytes, "i8")])
-    b.end(block, [after, b.at(to, room_bytes(e), "i8")])
+    with b.only_if(tail, "tail"):
+        put(b.masked_load(e.vector, last, mask, "value"), whole)
+    b.end(block, [b.at(last, b.select(tail, panel_bytes, i64(0)), "i8", "from"), b.at(to, room_bytes(e), "i8", "to")])
     b.end(row)
     b.ret()
 

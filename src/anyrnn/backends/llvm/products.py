@@ -263,7 +263,7 @@ class Products:
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
         large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
         in_pieces = FALSE if self.element.int8 else b.binary("and", several, large, "in_pieces")
-        self.in_strips = several if machine.strips_of_a_block else in_pieces
+        self.in_strips = several if machine.strips_of_a_block or self.element.int8 else in_pieces
         if machine.wide and not machine.strips_of_a_block:  # a single block is near whatever the strip is; stores are best spread
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
             self.in_strips = b.binary("and", several, another, "in_strips")

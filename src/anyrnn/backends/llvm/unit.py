@@ -20,6 +20,10 @@ FOLDED_FEATURES = 32
 forward pass of one step it is part always: the weights of a group of features follow each other, and the next call begins with
 those that this one ended with, which are still near.
 """
+FOLDED_ROWS = 16
+"""Where products are of int8, they are part of the step for so many samples: to keep sums and read them back takes longer than to
+read weights of a quarter of the size in every step.
+"""
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
 quarter faster than with packed weights; in squares, every row transposes the weights anew.
@@ -126,7 +130,8 @@ class Unit:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
             self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
         one_step = extent.steps == 1 and not self.program.reverse
-        hoist = bool(self.code.inits) and self.widest_given() > FOLDED_FEATURES and not one_step
+        folds = one_step or (e.int8 and extent.rows >= FOLDED_ROWS)
+        hoist = bool(self.code.inits) and self.widest_given() > FOLDED_FEATURES and not folds
         self.set("hoist", int(hoist))
         for init in self.code.inits:
             if hoist:
