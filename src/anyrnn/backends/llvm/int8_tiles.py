@@ -14,8 +14,10 @@ from anyrnn.backends.llvm.tile_kinds import FeatureBlock
 
 def int8_products(
     b: Function, e: Element, machine: Machine, block: FeatureBlock, first: Value, height: int, vectors: Sequence[int]
-) -> list[Value]:
-    """What a block's products add to the sums of a tile: [row][vector]. `first` is where the first row's block stands in a room."""
+) -> list[tuple[Value, Value]]:
+    """What a block's products add to the sums of a tile, [row][vector], each as two factors. `first` is where the first row's block
+    stands in a room.
+    """
     bits = vector("i32", e.lanes)
     k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
     corrections_at = b.at(block.weights, k_bytes, "i8", "corrections_at")
@@ -39,5 +41,5 @@ def int8_products(
     for i, row in enumerate(rows):
         scale = b.splat(b.load(e.type, b.at(row, e.block, "i8"), "scale"), e.lanes, "scale")
         for of_weights, total in zip(scales, totals[i * len(vectors) :], strict=False):
-            found.append(b.fmul(b.cast("sitofp", total, e.vector, "total"), b.fmul(scale, of_weights, "scale")))
+            found.append((b.fmul(b.cast("sitofp", total, e.vector, "total"), of_weights, "scaled"), scale))
     return found

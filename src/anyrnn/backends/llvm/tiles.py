@@ -200,10 +200,14 @@ class _Products:
         b, e = self.b, self.element
         if tile.height == self.tall or tile.height < self.kind.heights[0]:
             self._fetch_before(places, tile.height)
-        for k, value in enumerate(self._sums(block, tile, vectors)):
+        found: Sequence[Value | tuple[Value, Value]] = (
+            int8_products(b, e, self.machine, block, tile.first, tile.height, vectors) if e.int8 else self._chain(block, tile, vectors)
+        )
+        for k, value in enumerate(found):
             i, place = k // len(places), places[k % len(places)]
             before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
-            b.store(b.fadd(before, value), b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
+            after = b.fma(*value, before) if isinstance(value, tuple) else b.fadd(before, value)
+            b.store(after, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
     def _fetch_before(self, places: list[SumPlace], height: int) -> None:
         """Bring nearer what products are added to. Of few samples it is a line or two for each vector, and no processor guesses
@@ -213,12 +217,6 @@ class _Products:
         for place in places:
             for i in rows:
                 self.b.prefetch(self.b.at(place.before, self.b.mul(place.apart, i), "i8", "before"))
-
-    def _sums(self, block: FeatureBlock, tile: Tile, vectors: list[int]) -> list[Value]:
-        """Those of a block's products: [row][vector]."""
-        if self.element.int8:
-            return int8_products(self.b, self.element, self.machine, block, tile.first, tile.height, vectors)
-        return self._chain(block, tile, vectors)
 
     def _chain(self, block: FeatureBlock, tile: Tile, vectors: list[int]) -> list[Value]:
         """Sums of a block's products in registers: [row][vector].

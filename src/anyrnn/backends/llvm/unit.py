@@ -21,8 +21,8 @@ forward pass of one step it is part always: the weights of a group of features f
 those that this one ended with, which are still near.
 """
 FOLDED_ROWS = 16
-"""Where products are of int8, they are part of the step for so many samples: to keep sums and read them back takes longer than to
-read weights of a quarter of the size in every step.
+"""Where products are of int8, they are part of the step for so many samples, unless the weights come from far: to keep sums and
+read them back takes longer than to read a quarter of the bytes in every step.
 """
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
@@ -130,7 +130,7 @@ class Unit:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
             self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
         one_step = extent.steps == 1 and not self.program.reverse
-        folds = one_step or (e.int8 and extent.rows >= FOLDED_ROWS)
+        folds = one_step or (e.int8 and extent.rows >= FOLDED_ROWS and self.packed_bytes <= FAR_BYTES)
         hoist = bool(self.code.inits) and self.widest_given() > FOLDED_FEATURES and not folds
         self.set("hoist", int(hoist))
         for init in self.code.inits:
