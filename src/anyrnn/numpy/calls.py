@@ -49,6 +49,8 @@ class Reserve:
     """Of bytes that a training call may keep."""
     kept: Kept | None = None
     """Of an inference call of a layer whose parameters nobody changes."""
+    int8: bool = False
+    """Whether products are of int8."""
 
     @property
     def ends(self) -> bool:
@@ -145,7 +147,7 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
     windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
     shape = native.CallShape(
         which="training" if keep else "inference",
-        dtype=dtype,
+        dtype=native.IN_INT8 if reserve.int8 else dtype,
         extent=extent,
         inputs=strides(reserve.inputs),
         output=strides([output])[0],

@@ -151,6 +151,8 @@ class Recurrent(Layer):
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
         self._kept: Kept | None = None
+        self.int8 = False
+        """Whether products are of int8."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -205,6 +207,26 @@ class Recurrent(Layer):
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
+    def in_int8(self) -> Recurrent:
+        """The layer with its parameters as they are now, for calls without gradients, whose matrices are multiplied as integers of
+        eight bits, as are the vectors that they multiply: each in blocks of 512 features that have a scale of their own, the
+        largest magnitude over 127. Sums, biases and all else stay float32.
+
+        Raises: UnsupportedError where no native kernels run, and for float64.
+        """
+        reason = self._why_not_native()
+        if reason is None and self.dtype != np.float32:
+            reason = f"products of int8 are for float32, got {self.dtype}"
+        if reason:
+            raise UnsupportedError(f"in_int8: {reason}")
+        layer = copy(self)
+        if self._kept is None:
+            layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
+        for array in layer.parameters.values():
+            array.flags.writeable = False
+        layer._kept, layer.int8 = Kept(), True
+        return layer
+
     def _seen(self, *given: Any, **call: Any) -> Seen:
         twin = copy(self)
         twin.__dict__["_fill"] = self._stop
@@ -226,6 +248,7 @@ class Recurrent(Layer):
                 layer=repr(self),
                 programs={"inference": reserve.network, **of_training} if reserve.steps else {},
                 dtype=self.dtype.name,
+                products="int8" * self.int8,
                 steps=reserve.steps,
                 rows=reserve.rows,
                 counts=reserve.counts,
@@ -436,6 +459,8 @@ class Recurrent(Layer):
         and the first states as the caller gave them, or as they were learned.
         """
         check_wanted(self.network, "", return_outputs, return_states)
+        if keep and self.int8:
+            raise UnsupportedError("products of int8 have no gradients; train the layer that this one was made of")
         if keep and self.memory_budget is not None and (reason := self._why_not_native()):
             raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
         arguments, all_states = self._arguments(), return_states == "all"
@@ -463,7 +488,7 @@ class Recurrent(Layer):
         randomness = network.randomness(operator.index(seed), places, draw)
         read_again = packed, kept, now, dict(self.parameters)
         reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
-        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
+        reserve.outputs, reserve.budget, reserve.kept, reserve.int8 = return_outputs, self.memory_budget, lasting, self.int8
         return reserve, inputs, first
 
     def _fill(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.errors import UnsupportedError
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.runtime.layers import Call, Formula, Layer, Recurrent, Spec
 from anyrnn.runtime.tables import with_tables
@@ -194,6 +195,24 @@ class Network:
         from anyrnn.runtime.stream import Stream
 
         return Stream(self, batch_size)
+
+    def in_int8(self) -> Network:
+        """The network whose layers multiply matrices as integers of eight bits, see `anyrnn.Recurrent.in_int8`: those of cells and
+        of products. A quarter of the memory is read for them; it is saved as it was.
+
+        Raises: UnsupportedError, naming the layer, where no native kernels run it, and for float64.
+        """
+        layers = []
+        for layer in self.layers:
+            own = layer
+            if isinstance(layer, (Recurrent, Formula)) and any(array.ndim == 2 for array in layer.arrays.values()):
+                own = copy.copy(layer)
+                try:
+                    own.runner = layer.runner.in_int8()
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{layer.name}: {error}") from None
+            layers.append(own)
+        return Network(self.inputs, layers, self.outputs, batch_first=self.batch_first)
 
     def check_steps(self) -> None:
         """Raises ValueError, naming the layer, when the network cannot go step after step."""

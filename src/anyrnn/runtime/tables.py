@@ -50,6 +50,8 @@ class LookedUp(Recurrent):
         inputs = [*embedding.inputs, *layer.inputs[1:]]
         super().__init__(layer.name, inputs, network, parameters, last=layer.last, backend=layer.runner.backend)
         self.runner.dtype = layer.runner.dtype
+        if layer.runner.int8:
+            self.runner = self.runner.in_int8()
         self._who, self._tables = embedding.name, tables
 
     def run(self, call: Call, *given: Array) -> Array:
