@@ -226,7 +226,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"
     steps = f"{seen.steps} step{'s' * (seen.steps != 1)} of {samples}" if seen.programs else "no steps"
-    computed_in = seen.dtype + f" with products of {seen.products}" * bool(seen.products) + f" for {seen.widened}" * bool(seen.widened)
+    computed_in = (
+        seen.dtype + f" with products of {seen.products}" * bool(seen.products) + f" for {seen.widened}" * bool(seen.widened)
+    )
     told = f"{seen.layer}, {steps}, {computed_in}"
     if seen.why_not_native:
         return Explanation(told, "reference", seen.why_not_native, (), 0, seen.interpreter, seen.beside, seen.batch)

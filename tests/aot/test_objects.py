@@ -67,6 +67,28 @@ def test_lesser_processors(cpu, tmp_path):
         check(network, loaded(network, tmp_path, 2, cpu=cpu), given(network, 9, 2), 2)
 
 
+@pytest.mark.parametrize("cpu", ["native", None])
+@pytest.mark.parametrize("name", ["lstm", "gru_before", "lstm_heads", "lstm_layernorm"])
+def test_products_of_int8(name, cpu, tmp_path):
+    network = small(name)
+    rounded, x = network.in_int8(), given(network, 9, 3)
+    found = loaded(rounded, tmp_path, 3, cpu=cpu)
+    check(rounded, found, x, 3)
+    found.begin()
+    steps, exact = np.stack([found.step(*step)[0] for step in in_c(network, x)]), network.run(x)[0]
+    assert not np.allclose(steps, exact, rtol=1e-4, atol=1e-5)
+    assert np.linalg.norm(steps - exact) < 0.03 * np.linalg.norm(exact)
+
+
+def test_weights_of_int8_take_a_quarter_of_the_room(tmp_path):
+    layer, files = anyrnn.Recurrent("gru", 256, 256, seed=0), [tmp_path / "a.o", tmp_path / "b.o"]
+    for file, exported in zip(files, (layer, layer.in_int8()), strict=True):
+        aot.export(exported, file, name="gru")
+    of_float32, of_int8 = (file.stat().st_size for file in files)
+    assert of_float32 > 4 * 2 * 3 * 256 * 256
+    assert of_int8 < of_float32 / 3.5
+
+
 def around(*layers, outputs=None):
     return runtime.Network([runtime.Input("x", 7), runtime.Input("z", 7)], layers, outputs)
 

@@ -45,6 +45,8 @@ class Kernel(Operation):
     network: Cells
     sources: tuple[Array, ...]
     states_of: tuple[str, int] | None
+    int8: bool = False
+    """whether products are of int8"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Lowered:
             result = layer.name if is_last else self._named(f"{layer.name}.{k}")
             made = self._named(f"{result} before it is added") if adds else result
             own = tuple(arrays[k * each : (k + 1) * each])
-            yield Kernel(made, (x, *layer.inputs[1:]), part.width, part, own, (layer.name, k))
+            yield Kernel(made, (x, *layer.inputs[1:]), part.width, part, own, (layer.name, k), layer.runner.int8)
             if adds:
                 yield self._formula(pairwise(result, (x, made), part.width, add))
             x = result
@@ -144,4 +146,4 @@ class Lowered:
 
     def _formula(self, layer: Formula) -> Kernel:
         arrays = sources(layer.network, layer.runner.parameters, self.network.dtype)
-        return Kernel(layer.name, layer.inputs, layer.network.width, layer.network, tuple(arrays), None)
+        return Kernel(layer.name, layer.inputs, layer.network.width, layer.network, tuple(arrays), None, layer.runner.int8)

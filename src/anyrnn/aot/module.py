@@ -19,6 +19,7 @@ from anyrnn.aot.lowering import Gather, Join, Kernel, Largest, Lowered
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.memory import Arena
 from anyrnn.backends.llvm.platforms import Platform
+from anyrnn.backends.llvm.run import IN_INT8
 from anyrnn.backends.llvm.static import StaticStep, static_step
 from anyrnn.runtime.network import Network
 
@@ -55,8 +56,12 @@ class ObjectModule:
                 self.states.append(StateArray(layer, state, np.repeat(first, rows, 1), self.state_bytes))
                 self.state_bytes += self.states[-1].first.nbytes
         kernels = [operation for operation in self.operations if isinstance(operation, Kernel)]
-        machine, dtype = platform.machine, self.dtype.name
-        self._steps = [static_step(k.network, dtype, rows, k.sources, machine, k.states_of is not None) for k in kernels]
+        machine = platform.machine
+        dtypes = [IN_INT8 if k.int8 else self.dtype.name for k in kernels]
+        self._steps = [
+            static_step(k.network, dtype, rows, k.sources, machine, k.states_of is not None)
+            for k, dtype in zip(kernels, dtypes, strict=True)
+        ]
         self._numbers = {kernel.name: number for number, kernel in enumerate(kernels)}
         arena = Arena()
         self._places = {o.name: arena.take(self._bytes(o.name)) for o in self.operations if o.name not in self.outputs}

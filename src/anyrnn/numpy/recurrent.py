@@ -207,9 +207,14 @@ class Recurrent(Layer):
             return "backend='reference' was asked for"
         return backends.why_not_native(self.network, self.dtype.name)
 
+    @property
+    def native_dtype(self) -> str:
+        """What native calls say for the dtype."""
+        return str(backends.native().IN_INT8) if self.int8 else self.dtype.name
+
     def in_int8(self) -> Recurrent:
-        """The layer with its parameters as they are now, for calls without gradients, whose matrices are multiplied as integers of
-        eight bits, as are the vectors that they multiply: each in blocks of 512 features that have a scale of their own, the
+        """The layer with its parameters as they are now, for calls without gradients, whose matrices are multiplied as integers
+        of eight bits, as are the vectors that they multiply: each in blocks of 512 features that have a scale of their own, the
         largest magnitude over 127. Sums, biases and all else stay float32.
 
         Raises: UnsupportedError where no native kernels run, and for float64.
@@ -241,7 +246,7 @@ class Recurrent(Layer):
         reason, batch = self._why_not_native(), reserve.batch
         trained = self.training_network.with_all_states if all_states else self.training_network
         of_training = dict.fromkeys(("training", "backward"), trained)
-        if reason and self.memory_budget is not None:
+        if self.int8 or (reason and self.memory_budget is not None):
             of_training = {}  # which are refused
         raise Stopped(
             Seen(

@@ -86,7 +86,7 @@ class Stream(Uncopied):
         self._sources = self._layer.sources()
 
         shape = native.CallShape(
-            "inference", native.IN_INT8 if self._layer.int8 else self._layer.dtype.name, native.Extent(1, self.batch_size), strides(inputs), strides([output])[0],
+            "inference", self._layer.native_dtype, native.Extent(1, self.batch_size), strides(inputs), strides([output])[0],
             strides(states), strides(states), packed=True,
         )  # fmt: skip
         arrays = [*inputs, output, *states, *states, *self._sources]

@@ -197,8 +197,8 @@ class Network:
         return Stream(self, batch_size)
 
     def in_int8(self) -> Network:
-        """The network whose layers multiply matrices as integers of eight bits, see `anyrnn.Recurrent.in_int8`: those of cells and
-        of products. A quarter of the memory is read for them; it is saved as it was.
+        """The network whose layers multiply matrices as integers of eight bits, see `anyrnn.Recurrent.in_int8`: those of cells
+        and of products. A quarter of the memory is read for them; it is saved as it was.
 
         Raises: UnsupportedError, naming the layer, where no native kernels run it, and for float64.
         """

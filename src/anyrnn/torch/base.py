@@ -187,7 +187,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         self.options = copied(options)
         self._frozen = 0
         """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
-        self._int8 = False
+        self.int8 = False
         """Whether products are of int8, see `freeze`."""
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
@@ -306,7 +306,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """See `Mode.numbers`."""
         found = {}
         backend = "triton" if self.backend == "triton" else "auto"
-        made_of: list[Products] = ["", "bfloat16", *(["int8"] if self._int8 else [])]
+        made_of: list[Products] = ["", "bfloat16", *(["int8"] if self.int8 else [])]
         for which in itertools.starmap(Which, itertools.product((False, True), (False, True), made_of)):
             parts = (with_all_states if which.all_states else network).parts
             budgets, last = llvm.shares(parts, self.memory_budget), [*[False] * (len(parts) - 1), which.ends]
@@ -345,7 +345,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         shares the memory, or by a fused optimiser. `train()` ends it, and so does a call with gradients of the parameters.
 
         Args:
-            int8: matrices are multiplied as integers of eight bits, as are the vectors that they multiply: each in blocks of 256
+            int8: matrices are multiplied as integers of eight bits, as are the vectors that they multiply: each in blocks of 512
                 features that have a scale of their own, the largest magnitude over 127. That reads a quarter of the memory and
                 is less exact; sums, biases and all else stay float32. Calls with gradients are refused meanwhile.
 
@@ -357,8 +357,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         if int8:
             self._check_int8(self._like)
         self._frozen, self._earlier = next(packed_weights.PROMISES), Earlier()  # calls that are remembered would not end it
-        if int8 is not self._int8:
-            self._int8 = int8
+        if int8 is not self.int8:
+            self.int8 = int8
             self._changed()
         return self
 
@@ -382,8 +382,8 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _thaw(self) -> None:
         self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
-        if self._int8:
-            self._int8 = False
+        if self.int8:
+            self.int8 = False
             self._changed()
 
     @property
@@ -432,7 +432,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _products(self, tensor: Tensor) -> Products:
         """What those of a call of such tensors are made of, see `Call`."""
-        if self._int8:
+        if self.int8:
             return "int8"
         if tensor.dtype is torch.bfloat16:
             return "bfloat16" if self._is_widened(tensor) else ""
@@ -628,7 +628,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         scatter: Scatter | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """One call of the operators, or of the interpreter in their place."""
-        if self._int8:
+        if self.int8:
             self._check_int8(inputs[0], *inputs, *first, *sources)
         reason = self._why_not_native(inputs[0])
         if self._frozen and torch.is_grad_enabled() and any(s.requires_grad for s in sources):

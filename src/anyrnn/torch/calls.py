@@ -144,7 +144,9 @@ def handle(call: Call) -> int:
     if call not in HANDLES:
         network = call.network
         of_network = (network.sizes, network.layers, network.ways, network.hypers, network.probabilities, network.first_layer)
-        text = f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend} {call.products}"
+        text = (
+            f"{network.graph.identity} {of_network} {call.batch_first} {call.ends} {call.budget} {call.backend} {call.products}"
+        )
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
         CALLS[number] = call
         HANDLES[call] = number

@@ -64,6 +64,8 @@ def _stop(
 ) -> None:
     """In the place of `_run`."""
     x, network = inputs[0], mode.with_all_states if all_states else mode.network
+    if module.int8:
+        module._check_int8(x, *inputs, *first, *sources)
     reason = module._why_interpreted(x)
     if reason is None:
         reason = _transform()

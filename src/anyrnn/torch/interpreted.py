@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.reference import run as reference
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network, check_counters
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch.arguments import is_autocast
@@ -20,8 +21,13 @@ from anyrnn.torch.namespace import NAMESPACE
 def interpreted(
     number: int, inputs: Tensors, first: Tensors, sources: Tensors, seed: Tensor | None, packing: Packing | None
 ) -> tuple[Tensor, ...]:
-    """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give."""
+    """The same as the forward operator by torch's own operators: the output, then the last states, then what else steps give.
+
+    Raises: UnsupportedError for products of int8.
+    """
     call = CALLS[number]
+    if call.products == "int8":
+        raise UnsupportedError("freeze(int8=True) is for native kernels, and none run vmap, forward mode and such calls")
     network, x = call.network, inputs[0]
     check_counters(network, str(x.dtype))
     per_unit, units = len(network.sources), len(network.units)

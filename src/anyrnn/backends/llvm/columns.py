@@ -139,8 +139,8 @@ class ColumnKernel(Emitter):
     def rounded_rows(self, rounded: RoundedRows) -> None:
         """Go through some rows after the other whose operands are rounded at once."""
         b = self.b
-        some = b.loop("some_rows", 0, self.rows, rounded.most_rows)
-        count = b.minimum(b.sub(self.rows, some.index), rounded.most_rows, "count")
+        some = b.loop("some_rows", 0, self.rows, rounded.rows)
+        count = b.minimum(b.sub(self.rows, some.index), rounded.rows, "count")
         rounded.round(some.index, count)
         self.groups(some.index, count, b.add(some.index, count, "end_row"))
         b.end(some)

@@ -179,8 +179,8 @@ class Copies:
         b.end(k)
 
     def _pack_int8(
-        self, b: Function, target: Value, matrix: Value, row_bytes: Value, first: Value, size: Value, depth: Value, k_bytes: Value,
-        width: Value, transposed: bool,
+        self, b: Function, target: Value, matrix: Value, row_bytes: Value, first: Value, size: Value, depth: Value,
+        k_bytes: Value, width: Value, transposed: bool,
     ) -> None:  # fmt: skip
         """All vectors of a group from a first feature on, of so many features in all, see `int8`."""
         e = self.element

@@ -29,7 +29,9 @@ def add_products(
     numbers, columns = [load() for load in factors], []
     for k, load in enumerate(vectors):
         value = load()
-        columns.append([add_product(b, machine, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)])
+        columns.append(
+            [add_product(b, machine, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)]
+        )
     return [total for row in zip(*columns, strict=True) for total in row]
 
 

@@ -5,8 +5,8 @@ the largest magnitude over 127, and numbers stand for the nearest multiples of i
 integers are multiplied and added up exactly, and their sum times both scales is added to the other blocks' in float32.
 
 Weights are packed so: [group][block][scales, corrections, words][vector][lane], where a word has a feature's weights for four of
-the operand's. Rows of an operand are rounded before a kernel's products, into a room on the stack, [row][block]: a block's numbers
-and their scale. What stands there is 128 more than a number, as processors multiply unsigned numbers by signed ones; corrections,
+the operand's. Rows of an operand are rounded before a kernel's products, into a room on the stack, [row][block]: a block's scale
+and its numbers. What stands there is 128 more than a number, as processors multiply unsigned numbers by signed ones; corrections,
 -128 times the sum of a feature's weights, are what sums begin with.
 """
 
@@ -32,9 +32,15 @@ ROUND_ROWS = "round_rows"
 """The function that rounds rows of an operand."""
 
 
-def room_bytes(e: Element) -> int:
-    """Of a block of one rounded row: its numbers, and a line with their scale."""
-    return e.block + 128
+def block_bytes(e: Element) -> int:
+    """Of a whole block of a rounded row: its scale, in as much room as a vector takes, and its numbers."""
+    return e.panel_row + e.block
+
+
+def row_bytes(b: Function, e: Element, features: Value) -> Value:
+    """Of a rounded row of so many features."""
+    numbers = b.mul(b.ceil_div(features, e.lanes), e.lanes, "numbers")
+    return b.add(b.mul(b.ceil_div(features, e.block), e.panel_row), numbers, "row_bytes")
 
 
 def round_rows(module: Module, e: Element) -> None:
@@ -44,9 +50,9 @@ def round_rows(module: Module, e: Element) -> None:
     names = ("row_bytes", "panel_bytes", "features", "count")
     parameters = [("ptr", "room"), ("i64", "room_bytes"), ("ptr", "rows"), *(("i64", name) for name in names)]
     b = module.function(ROUND_ROWS, parameters)
-    room, apart, rows, row_bytes, panel_bytes, features, count = b.arguments
+    room, apart, rows, distance, panel_bytes, features, count = b.arguments
     row = b.loop("row", 0, count)
-    begin = b.at(rows, b.mul(row.index, row_bytes), "i8", "from"), b.at(room, b.mul(row.index, apart), "i8", "to")
+    begin = b.at(rows, b.mul(row.index, distance), "i8", "from"), b.at(room, b.mul(row.index, apart), "i8", "to")
     block = b.loop("block", 0, features, e.block, list(zip(("from", "to"), begin, strict=True)), once=True)
     source, to = block.values
     length = b.minimum(b.sub(features, block.index), e.block, "length")
@@ -60,19 +66,21 @@ def round_rows(module: Module, e: Element) -> None:
     b.module.declare(f"llvm.vector.reduce.umax.v{e.lanes}i32", "i32", [bits])
     largest = b.value("i32", f"call i32 @llvm.vector.reduce.umax.v{e.lanes}i32({most.typed})", "largest")
     scale, reciprocal = scaled(b, b.cast("bitcast", largest, e.type, "largest"))
-    b.store(scale, b.at(to, e.block, "i8", "scale_at"))
+    b.store(scale, to)
     factor, offset = b.splat(reciprocal, e.lanes, "reciprocal"), const(e.vector, TO_INTEGER + OFFSET)
+
+    numbers = b.at(to, e.panel_row, "i8", "numbers")
 
     def put(value: Value, feature: Value) -> None:
         number = b.cast("bitcast", b.fma(value, factor, offset, "number"), bits, "number")
-        b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(to, feature, "i8"), e.lanes)
+        b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(numbers, feature, "i8"), e.lanes)
 
     panel = b.loop("panel", 0, whole, e.lanes, [("at", source)])
     put(b.load(e.vector, panel.values[0], "value"), panel.index)
     b.end(panel, [b.at(panel.values[0], panel_bytes, "i8")])
     with b.only_if(tail, "tail"):
         put(b.masked_load(e.vector, last, mask, "value"), whole)
-    b.end(block, [b.at(last, b.select(tail, panel_bytes, i64(0)), "i8", "from"), b.at(to, room_bytes(e), "i8", "to")])
+    b.end(block, [b.at(last, b.select(tail, panel_bytes, i64(0)), "i8", "from"), b.at(to, block_bytes(e), "i8", "to")])
     b.end(row)
     b.ret()
 

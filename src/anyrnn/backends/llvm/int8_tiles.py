@@ -15,8 +15,8 @@ from anyrnn.backends.llvm.tile_kinds import FeatureBlock
 def int8_products(
     b: Function, e: Element, machine: Machine, block: FeatureBlock, first: Value, height: int, vectors: Sequence[int]
 ) -> list[tuple[Value, Value]]:
-    """What a block's products add to the sums of a tile, [row][vector], each as two factors. `first` is where the first row's block
-    stands in a room.
+    """What a block's products add to the sums of a tile, [row][vector], each as two factors. `first` is where the first row's
+    block stands in a room.
     """
     bits = vector("i32", e.lanes)
     k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
@@ -29,7 +29,7 @@ def int8_products(
     here, *before = loop.values
 
     def factor(row: Value) -> Value:
-        return b.splat(b.load("i32", b.at(row, loop.index, "i32"), "factor"), e.lanes, "factor")
+        return b.splat(b.load("i32", b.at(b.at(row, e.panel_row, "i8"), loop.index, "i32"), "factor"), e.lanes, "factor")
 
     def words(v: int) -> Value:
         return b.load(bits, b.at(here, v * e.panel_row, "i8"), "weight", e.panel_row)
@@ -39,7 +39,7 @@ def int8_products(
     scales = [b.load(e.vector, b.at(block.weights, v * e.panel_row, "i8"), "scale", e.panel_row) for v in vectors]
     found = []
     for i, row in enumerate(rows):
-        scale = b.splat(b.load(e.type, b.at(row, e.block, "i8"), "scale"), e.lanes, "scale")
+        scale = b.splat(b.load(e.type, row, "scale"), e.lanes, "scale")
         for of_weights, total in zip(scales, totals[i * len(vectors) :], strict=False):
             found.append((b.fmul(b.cast("sitofp", total, e.vector, "total"), of_weights, "scaled"), scale))
     return found

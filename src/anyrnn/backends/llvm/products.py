@@ -158,9 +158,11 @@ class Products:
         return found
 
     def stands_at(self, operand: Operand) -> tuple[Value, Value, Value]:
-        """Where an operand's rows are: the address of the first one's, bytes from row to row and from panel to panel."""
+        """Where an operand's rows are: the address of the first one's, bytes from row to row and from panel to panel (of rounded
+        rows blocks follow each other).
+        """
         if self.rounded is not None:
-            return self.rounded.places[operand.buffer, operand.later]
+            return *self.rounded.places[operand.buffer, operand.later], i64(0)
         kernel, key = self.kernel, (operand.buffer, operand.later)
         return kernel.bases[key], kernel.row_bytes[key], kernel.panel_bytes[operand.buffer]
 

@@ -47,14 +47,15 @@ class StaticStep:
 def static_step(
     network: Network, dtype: str, rows: int, sources: Sequence[Array], machine: Machine, remembers: bool
 ) -> StaticStep:
-    """Of so many samples, for a machine of one thread. Without `remembers` there are no addresses of states: each step is the
-    first one.
+    """Of so many samples, for a machine of one thread; `dtype` is what calls say for it. Without `remembers` there are no
+    addresses of states: each step is the first one.
 
     The weights are packed by a call that is made here: by the same program, in vectors of the same length, for this processor.
     """
-    inputs = [np.zeros((rows, shape[0].evaluate(dict(network.sizes))), dtype) for _, shape in network.graph.inputs]
-    states = [np.zeros((len(network.units), rows, size), dtype) for size in network.state_sizes]
-    output = np.zeros((rows, network.output_size), dtype)
+    of_arrays = "float64" if dtype == "float64" else "float32"
+    inputs = [np.zeros((rows, shape[0].evaluate(dict(network.sizes))), of_arrays) for _, shape in network.graph.inputs]
+    states = [np.zeros((len(network.units), rows, size), of_arrays) for size in network.state_sizes]
+    output = np.zeros((rows, network.output_size), of_arrays)
     of_states = tuple((a.strides[0], a.strides[1]) if remembers else None for a in states)
     of_inputs = tuple((a.nbytes, a.strides[0]) for a in inputs)
     of_output = output.nbytes, output.strides[0]

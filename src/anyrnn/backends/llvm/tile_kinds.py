@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Value, i64
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.int8 import block_bytes
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
 
@@ -96,13 +97,16 @@ class FeatureBlock(NamedTuple):
         """The one at an operand's entry and a feature, for a strip that begins at a row."""
         depth, row_bytes, panel_bytes = (operand_word(b, operand, name) for name in ("depth", "row_bytes", "panel_bytes"))
         row_bytes = i64(e.panel_row) if kind.ours else row_bytes
-        panel = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
-        first = b.at(operand_word(b, operand, "address", PTR), b.add(panel, b.mul(row_bytes, row)), "i8", "first")
+        if e.int8:
+            before = b.mul(b.binary("sdiv", feature, i64(e.block)), block_bytes(e), "before")
+        else:
+            before = b.mul(b.binary("sdiv", feature, i64(e.lanes)), panel_bytes, "panel")
+        first = b.at(operand_word(b, operand, "address", PTR), b.add(before, b.mul(row_bytes, row)), "i8", "first")
         weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
-        before = feature
-        if e.header:
-            before = b.add(feature, b.mul(b.binary("sdiv", feature, i64(e.block)), e.header * e.together), "before")
-        weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(before, weight_bytes), "i8", "weights")
+        packed = feature
+        if e.header:  # which stands before each block
+            packed = b.add(feature, b.mul(b.binary("sdiv", feature, i64(e.block)), e.header * e.together), "packed")
+        weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(packed, weight_bytes), "i8", "weights")
         features = b.minimum(b.sub(depth, feature), e.block, "features")
         return cls(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)
 

@@ -201,7 +201,9 @@ class _Products:
         if tile.height == self.tall or tile.height < self.kind.heights[0]:
             self._fetch_before(places, tile.height)
         found: Sequence[Value | tuple[Value, Value]] = (
-            int8_products(b, e, self.machine, block, tile.first, tile.height, vectors) if e.int8 else self._chain(block, tile, vectors)
+            int8_products(b, e, self.machine, block, tile.first, tile.height, vectors)
+            if e.int8
+            else self._chain(block, tile, vectors)
         )
         for k, value in enumerate(found):
             i, place = k // len(places), places[k % len(places)]
