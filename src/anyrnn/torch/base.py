@@ -306,7 +306,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """See `Mode.numbers`."""
         found = {}
         backend = "triton" if self.backend == "triton" else "auto"
-        made_of: list[Products] = ["", "bfloat16", *(["int8"] if self.int8 else [])]
+        made_of: tuple[Products, ...] = ("", "bfloat16", "int8") if self.int8 else ("", "bfloat16")
         for which in itertools.starmap(Which, itertools.product((False, True), (False, True), made_of)):
             parts = (with_all_states if which.all_states else network).parts
             budgets, last = llvm.shares(parts, self.memory_budget), [*[False] * (len(parts) - 1), which.ends]

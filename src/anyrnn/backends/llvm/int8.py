@@ -147,10 +147,10 @@ def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total:
 def _pairs_added(b: Function, left: Value, right: Value, lanes: int) -> Value:
     """Products of numbers of 16 bits, of neighbours added up; one instruction on many processors, in this form."""
     wide = vector("i32", 2 * lanes)
-    products = b.binary("mul", *(b.cast("sext", value, wide, "wide") for value in (left, right)), "products")
+    products = b.mul(b.cast("sext", left, wide, "left"), b.cast("sext", right, wide, "right"), "products")
     parts = []
     for first in (0, 1):
         places = ", ".join(f"i32 {2 * k + first}" for k in range(lanes))
         text = f"shufflevector {products.typed}, {wide} poison, <{lanes} x i32> <{places}>"
         parts.append(b.value(vector("i32", lanes), text, "part"))
-    return b.add(*parts, "added")
+    return b.add(parts[0], parts[1], "added")
