@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -51,7 +53,7 @@ def build(job: Job) -> Session | None:
 class Session:
     """onnxruntime's session on a model of the job's network; NumPy arrays in and out."""
 
-    def __init__(self, job: Job, operator: Operator) -> None:
+    def __init__(self, job: Job, operator: Operator, int8: bool = False) -> None:
         import onnxruntime
 
         self.x = {"x": job.data.numpy().copy()}
@@ -60,6 +62,7 @@ class Session:
         options.intra_op_num_threads, options.inter_op_num_threads = job.threads, 1
         options.log_severity_level = 4  # errors are raised as well
         model = make_model(job, operator, self.streams)
+        model = _in_int8(model) if int8 else model
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.state_names = [f"{state}_0" for state in operator.states] if self.streams else []
         self.first = {name: np.zeros((1, job.row.samples, job.row.hidden), self.x["x"].dtype) for name in self.state_names}
@@ -138,6 +141,17 @@ def make_model(job: Job, operator: Operator, streams: bool) -> bytes:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     return bytes(model.SerializeToString())
+
+
+def _in_int8(model: bytes) -> bytes:
+    """Of an LSTM: onnxruntime has no other recurrent operator of int8."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with TemporaryDirectory() as folder:
+        file, how = f"{folder}/model.onnx", {"weight_type": QuantType.QInt8, "per_channel": True}
+        quantize_dynamic(onnx.load_from_string(model), file, op_types_to_quantize=["LSTM"], **how)
+        return Path(file).read_bytes()
 
 
 def _arrays(cell: str, parameters: Mapping[str, Array], suffixes: Sequence[str]) -> dict[str, Array]:

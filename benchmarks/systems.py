@@ -103,7 +103,7 @@ class ModuleSystem:
 class StreamSystem:
     """A network at run time, without torch, called step after step."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, int8: bool = False) -> None:
         if job.dtype.itemsize < WIDE.itemsize:
             raise UnsupportedError("networks at run time are NumPy's, which has no numbers of 16 bits")
         row, dtype = job.row, job.data.numpy().dtype
@@ -111,7 +111,7 @@ class StreamSystem:
         layer = Recurrent(row.cell, row.features, row.hidden, row.layers, backend="llvm", dtype=dtype, **sizes)
         layer.parameters = {name: tensor.numpy() for name, tensor in job.parameters().items()}
         network = runtime.Network(row.features, [runtime.Recurrent.of("rnn", ["x"], layer)])
-        self.stream = network.stream(row.samples)
+        self.stream = (network.in_int8() if int8 else network).stream(row.samples)
         (self.x,) = job.data.numpy()
 
     def call(self) -> object:
