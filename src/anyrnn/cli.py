@@ -141,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     objects.add_argument("--cpu", metavar="NAME", help=cpus)
     objects.add_argument("--batch", type=int, metavar="N", help="how many sequences go on side by side (default: 1)")
+    objects.add_argument("--int8", action="store_true", default=None, help="matrices of eight bits, in a quarter of the room")
     objects.add_argument("--name", metavar="NAME", help="what the functions' names begin with (default: the file's name)")
     convert.set_defaults(run=_convert)
 
@@ -266,7 +267,7 @@ def _convert(chosen: argparse.Namespace) -> int:
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
     if Path(chosen.target).exists() and Path(chosen.source).exists() and Path(chosen.target).samefile(chosen.source):
         raise UsageError(f"{chosen.target} is SOURCE; what else is in it would be lost")
-    machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "name": chosen.name}
+    machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "int8": chosen.int8, "name": chosen.name}
     machine = {name: value for name, value in machine.items() if value is not None}
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)

@@ -38,9 +38,9 @@ def tools(*names):
     return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not found")
 
 
-def check(tmp_path, compiler, runner=(), **machine):
+def check(tmp_path, compiler, runner=(), int8=False, **machine):
     """A program's outputs and states, beside the network's."""
-    network = small("lstm")
+    network = small("lstm").in_int8() if int8 else small("lstm")
     aot.export(network, tmp_path / "net.o", batch_size=ROWS, **machine)
     source = tmp_path / ("main.cpp" if "++" in compiler[0] else "main.c")
     source.write_text(PROGRAM)
@@ -73,8 +73,17 @@ def test_here(options, tmp_path):
         )
     ],
 )
-def test_elsewhere(target, compiler, emulator, tmp_path):
-    check(tmp_path, (compiler, "-static"), (emulator,), target=target)
+@pytest.mark.parametrize("int8", [False, True])
+def test_elsewhere(target, compiler, emulator, int8, tmp_path):
+    check(tmp_path, (compiler, "-static"), (emulator,), int8, target=target)
+
+
+@tools("aarch64-linux-gnu-gcc", "qemu-aarch64")
+def test_products_of_signed_numbers(tmp_path):
+    """One instruction for four of them."""
+    check(tmp_path, ("aarch64-linux-gnu-gcc", "-static"), ("qemu-aarch64",), True, target="aarch64-linux-gnu", cpu="neoverse-n1")
+    told = subprocess.run(["aarch64-linux-gnu-objdump", "-d", tmp_path / "net.o"], capture_output=True, text=True, check=True)
+    assert "sdot\t" in told.stdout
 
 
 @tools("wasm-ld", "node")

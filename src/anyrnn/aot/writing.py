@@ -30,6 +30,7 @@ def export(
     file: str | os.PathLike[str],
     *,
     batch_size: int = 1,
+    int8: bool = False,
     target: str | None = None,
     cpu: str | None = None,
     name: str | None = None,
@@ -46,6 +47,8 @@ def export(
             step after step. Of those that give the last step alone a step gives the last so far, as in `Network.stream`.
         file: the object file, `.o` or `.obj`; the header has the same name with `.h`.
         batch_size: how many sequences go on side by side, N.
+        int8: matrices are kept and multiplied as integers of eight bits, in about a quarter of the room, see
+            `anyrnn.Recurrent.in_int8`; as those of a layer or network that is `in_int8` are in any case.
         target: the machine, as an LLVM triple: `aarch64-linux-gnu`, `arm64-apple-macos`, `x86_64-pc-windows-msvc`,
             `thumbv7em-none-eabihf`, `riscv64-linux-gnu`, `wasm32-unknown-unknown`. By default this system.
         cpu: LLVM's name of the processor, by default the least of that architecture; or `native`, this one with all that it has.
@@ -81,6 +84,7 @@ def export(
     except ImportError as error:
         raise MissingExtraError(f"object files are made by LLVM, and {error}") from None
     network = layer if isinstance(layer, Network) else _network(layer)
+    network = network.in_int8() if int8 else network
     inputs = [given.name for given in network.inputs]
     for output in network.outputs:
         if output in inputs:

@@ -72,6 +72,10 @@ class Recurrent(Layer):
     def arrays(self) -> Mapping[str, Array]:
         return self.runner.parameters
 
+    @property
+    def as_code(self) -> str:
+        return super().as_code + ", in int8" * self.runner.int8
+
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
         found = [self._sequence((spec,)) for spec in given]
@@ -130,6 +134,10 @@ class Formula(Layer):
     @property
     def arrays(self) -> Mapping[str, Array]:
         return self.runner.parameters
+
+    @property
+    def as_code(self) -> str:
+        return super().as_code + ", in int8" * self.runner.int8
 
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]

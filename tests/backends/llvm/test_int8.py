@@ -106,7 +106,7 @@ def test_other_instructions_give_the_same_bits(cell: str, bytes: int, monkeypatc
     monkeypatch.setattr(target, "machine", lambda: shaped)
     problems = [fitting(cell, *sizes) for sizes in SIZES]
     expected = [in_int8(p) for p in problems]
-    monkeypatch.setattr(target.Machine, "has_fours", lambda self, lanes: False)
+    monkeypatch.setattr(target.Machine, "unsigned_fours", lambda self, lanes: False)
     forget()
     for p, right in zip(problems, expected, strict=True):
         found = in_int8(p)

@@ -163,7 +163,7 @@ class Driver:
         if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
             add_squares(self.module, self.element)
         if self.element.int8 and self.matrices:
-            round_rows(self.module, self.element)
+            round_rows(self.module, self.element, self.machine)
         self.names = names
         self.outer_names = [self.gradients.outer(p.heads > 1) for p in self.program.products]
         self.sum_names = {s.name: self.gradients.column_sums(s) for s in self.sums}

@@ -6,8 +6,8 @@ integers are multiplied and added up exactly, and their sum times both scales is
 
 Weights are packed so: [group][block][scales, corrections, words][vector][lane], where a word has a feature's weights for four of
 the operand's. Rows of an operand are rounded before a kernel's products, into a room on the stack, [row][block]: a block's scale
-and its numbers. What stands there is 128 more than a number, as processors multiply unsigned numbers by signed ones; corrections,
--128 times the sum of a feature's weights, are what sums begin with.
+and its numbers. Most processors multiply unsigned numbers by signed ones: then what stands there is 128 more than a number, and
+sums begin with corrections, -128 times the sum of a feature's weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def row_bytes(b: Function, e: Element, features: Value) -> Value:
     return b.add(b.mul(b.ceil_div(features, e.block), e.panel_row), numbers, "row_bytes")
 
 
-def round_rows(module: Module, e: Element) -> None:
+def offset(machine: Machine) -> int:
+    """What a rounded row's numbers are increased by: 0 where they are multiplied as signed ones."""
+    return 0 if machine.signed_fours else OFFSET
+
+
+def round_rows(module: Module, e: Element, machine: Machine) -> None:
     """`void(ptr room, i64 room bytes, ptr rows, i64 row bytes, i64 panel bytes, i64 features, i64 count)`: rounds `count` rows of
     so many features each into a room, where they are so many bytes apart.
     """
@@ -67,12 +72,12 @@ def round_rows(module: Module, e: Element) -> None:
     largest = b.value("i32", f"call i32 @llvm.vector.reduce.umax.v{e.lanes}i32({most.typed})", "largest")
     scale, reciprocal = scaled(b, b.cast("bitcast", largest, e.type, "largest"))
     b.store(scale, to)
-    factor, offset = b.splat(reciprocal, e.lanes, "reciprocal"), const(e.vector, TO_INTEGER + OFFSET)
+    factor, magic = b.splat(reciprocal, e.lanes, "reciprocal"), const(e.vector, TO_INTEGER + offset(machine))
 
     numbers = b.at(to, e.panel_row, "i8", "numbers")
 
     def put(value: Value, feature: Value) -> None:
-        number = b.cast("bitcast", b.fma(value, factor, offset, "number"), bits, "number")
+        number = b.cast("bitcast", b.fma(value, factor, magic, "number"), bits, "number")
         b.store(b.cast("trunc", number, vector("i8", e.lanes), "rounded"), b.at(numbers, feature, "i8"), e.lanes)
 
     panel = b.loop("panel", 0, whole, e.lanes, [("at", source)])
@@ -126,14 +131,16 @@ def pack(b: Function, e: Element, numbers: Callable[[Value], Value], target: Val
 
 
 def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total: Value) -> Value:
-    """In each lane a sum, and four unsigned numbers times four signed ones."""
+    """In each lane a sum, and four numbers of a rounded row times four weights."""
     lanes = lanes_of(total.type)
-    if machine.has_fours(lanes):
+    if machine.signed_fours or machine.unsigned_fours(lanes):
         bytes = vector("i8", 4 * lanes)
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        name = "llvm.aarch64.neon.sdot.v4i32.v16i8" if machine.signed_fours else f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         b.module.declare(name, total.type, [total.type, bytes, bytes])
         both = ", ".join(b.cast("bitcast", value, bytes, "bytes").typed for value in (factor, weight))
         return b.value(total.type, f"call {total.type} @{name}({total.typed}, {both})", "sum")
+    if machine.single:
+        return _one_by_one(b, factor, weight, total)
     halves = vector("i16", 2 * lanes)
     factor, weight = (b.cast("bitcast", value, halves, "halves") for value in (factor, weight))
     eight = const(halves, 8)
@@ -141,6 +148,15 @@ def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total:
     odd = b.binary("lshr", factor, eight), b.binary("ashr", weight, eight)
     for left, right in (even, odd):
         total = b.add(total, _pairs_added(b, left, right, lanes), "sum")
+    return total
+
+
+def _one_by_one(b: Function, factor: Value, weight: Value, total: Value) -> Value:
+    for place in range(4):
+        unsigned = b.binary("and", b.binary("lshr", factor, const(total.type, 8 * place)), const(total.type, 255), "factor")
+        high = b.binary("shl", weight, const(total.type, 24 - 8 * place), "high")
+        signed = b.binary("ashr", high, const(total.type, 24), "weight")
+        total = b.add(total, b.mul(unsigned, signed), "sum")
     return total
 
 

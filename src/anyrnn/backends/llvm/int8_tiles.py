@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from anyrnn.backends.llvm.builder import Function, Value, vector
+from anyrnn.backends.llvm.builder import Function, Value, const, vector
 from anyrnn.backends.llvm.covering import add_products
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.int8 import offset
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import FeatureBlock
 
@@ -21,7 +22,9 @@ def int8_products(
     bits = vector("i32", e.lanes)
     k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
     corrections_at = b.at(block.weights, k_bytes, "i8", "corrections_at")
-    corrections = [b.load(bits, b.at(corrections_at, v * e.panel_row, "i8"), "correction", e.panel_row) for v in vectors]
+    corrections = [const(bits, 0)] * len(vectors)
+    if offset(machine):
+        corrections = [b.load(bits, b.at(corrections_at, v * e.panel_row, "i8"), "correction", e.panel_row) for v in vectors]
     rows = [b.at(first, b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
     sums = [(f"sum{v}.{i}", start) for i in range(height) for v, start in zip(vectors, corrections, strict=True)]
     steps = b.ceil_div(block.features, e.together, "steps")

@@ -63,20 +63,24 @@ class Architecture:
 _SSE2 = Machine(frozenset({"sse2"}), vector_bytes=16, registers=16, fused=False)
 _AVX2 = replace(_SSE2, vector_bytes=32, fused=True)
 _X86 = {"x86-64-v3": _AVX2, "x86-64-v4": replace(_AVX2, vector_bytes=64, registers=32)}
+_NEON = Machine(frozenset({"neon"}), vector_bytes=16, registers=32, fused=True)
+_DOTPROD = (
+    *("apple-m1", "apple-m2", "apple-m3", "apple-m4", "cortex-a55", "cortex-a76", "cortex-a78"),
+    *("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"),
+)
+"""Processors that multiply numbers of eight bits, four in a lane."""
 _AARCH64 = Architecture(
-    Machine(frozenset({"neon"}), vector_bytes=16, registers=32, fused=True),
+    _NEON,
     flags="+neon",
-    others=(
-        *("apple-m1", "apple-m2", "apple-m3", "apple-m4", "cortex-a53", "cortex-a55", "cortex-a72", "cortex-a76", "cortex-a78"),
-        *("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"),
-    ),
+    others=(*_DOTPROD, "cortex-a53", "cortex-a72"),
+    shapes=dict.fromkeys(_DOTPROD, replace(_NEON, features=frozenset({"neon", "dotprod"}))),
 )
 _ARMV7 = Architecture(
     Machine(frozenset(), vector_bytes=16, registers=16, fused=False),
     flags="+neon",
     others=("cortex-a7", "cortex-a9", "cortex-a15"),
 )
-_SINGLE = Machine(frozenset(), vector_bytes=16, registers=8, fused=False)  # of numbers by themselves, 32 of them
+_SINGLE = Machine(frozenset(), vector_bytes=16, registers=8, fused=False, single=True)  # of numbers, 32 of them
 ARCHITECTURES = {
     "x86_64": Architecture(_SSE2, "x86-64", "-prefer-256-bit", others=tuple(_X86), shapes=_X86),
     "aarch64": _AARCH64,
@@ -89,7 +93,7 @@ ARCHITECTURES = {
     "thumbv8m.main": Architecture(_SINGLE, "cortex-m33", others=("cortex-m35p",)),
     "riscv32": Architecture(_SINGLE, flags="+m,+c", abi="ilp32"),
     "riscv64": Architecture(replace(_SINGLE, fused=True), flags="+m,+a,+f,+d,+c", abi="lp64d", others=("sifive-u74",)),
-    "wasm32": Architecture(replace(_SINGLE, registers=16), flags="+simd128,+bulk-memory"),
+    "wasm32": Architecture(replace(_SINGLE, registers=16, single=False), flags="+simd128,+bulk-memory"),
 }
 """By the first part of a triple."""
 NATIVE = "native"

@@ -53,6 +53,9 @@ class Machine:
     most_rows: int | None = None
     """samples of a step at the most, where that is known: no tile is higher, and no strip longer"""
 
+    single: bool = False
+    """there are no vectors: their numbers are computed with one by one"""
+
     @property
     def low_tiles(self) -> bool:
         """Whether tiles are so low that the loop around a feature's products takes a good part of their time, that a piece of
@@ -77,9 +80,14 @@ class Machine:
         """Whether they are worth it."""
         return self.has_pairs and self.cpu in PAIRS
 
-    def has_fours(self, lanes: int) -> bool:
-        """Whether one instruction multiplies four numbers of eight bits in each of so many lanes."""
+    def unsigned_fours(self, lanes: int) -> bool:
+        """Whether one instruction multiplies four unsigned numbers of eight bits by signed ones in each of so many lanes."""
         return "avx512vnni" in self.features if lanes == 16 else lanes in (4, 8) and not VNNI.isdisjoint(self.features)
+
+    @property
+    def signed_fours(self) -> bool:
+        """Whether one instruction multiplies four signed numbers of eight bits by others, in each lane of 16 bytes."""
+        return "dotprod" in self.features
 
     @property
     def multiplying(self) -> int:
