@@ -74,7 +74,7 @@ def test_importing_all_takes_no_other_package_its_name():
 
 def test_anyrnn_torch():
     standard = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
-    assert public(anyrnn.torch) == [*standard, "Recurrent", "RecurrentCell", "RecurrentState", "swap", "swap_back"]
+    assert public(anyrnn.torch) == [*standard, "Recurrent", "RecurrentCell", "RecurrentState", "freeze", "swap", "swap_back"]
 
 
 def test_every_public_name_is_documented():

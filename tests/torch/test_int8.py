@@ -179,3 +179,22 @@ def test_a_single_cell(x: torch.Tensor) -> None:
         found = cell(x[0])
     assert not torch.equal(found, exact)
     assert (found - exact).norm() < 0.03 * exact.norm()
+
+
+def test_a_model(x: torch.Tensor) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(D, D), torch.nn.ModuleDict({"a": torch.nn.GRU(D, H), "b": torch.nn.LSTM(D, H)}))
+    with pytest.raises(ValueError, match="the model has no layer of anyrnn"):
+        anyrnn.torch.freeze(model.eval())
+    with pytest.raises(TypeError, match=r"freeze: model should be a torch\.nn\.Module, got GRU"):
+        anyrnn.torch.freeze(anyrnn.torch.GRU)
+    layers = anyrnn.torch.swap(model)[1]
+    exact = run(layers["a"], x)
+    layers["b"].double()
+    with pytest.raises(UnsupportedError, match="LSTM: freeze"):
+        anyrnn.torch.freeze(model, int8=True)
+    assert torch.equal(run(layers["a"], x), exact)
+    layers["b"].float()
+    assert anyrnn.torch.freeze(model, int8=True) is model
+    assert not torch.equal(run(layers["a"], x), exact)
+    assert layers["b"].int8
+    assert torch.equal(run(model.train().eval()[1]["a"], x), exact)

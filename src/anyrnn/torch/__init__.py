@@ -1,5 +1,5 @@
 """The torch front-end: `Recurrent` and `RecurrentCell` for any cell with all options, drop-in modules for torch.nn's `RNN`,
-`LSTM`, `GRU` and their cells, `swap` to put them into a model, and `RecurrentState`.
+`LSTM`, `GRU` and their cells, `swap` to put them into a model, `freeze` for when it has been trained, and `RecurrentState`.
 
     >>> import torch, anyrnn.torch
     >>> output, (h, c) = anyrnn.torch.LSTM(3, 5)(torch.zeros(7, 2, 3))
@@ -14,6 +14,7 @@ except ImportError as error:
     raise MissingExtraError('anyrnn.torch needs torch: pip install "anyrnn[torch]"') from error
 
 from anyrnn.torch.cell import RecurrentCell as RecurrentCell
+from anyrnn.torch.freezing import freeze as freeze
 from anyrnn.torch.recurrent import Recurrent as Recurrent
 from anyrnn.torch.standard import GRU as GRU
 from anyrnn.torch.standard import LSTM as LSTM
@@ -35,6 +36,7 @@ __all__ = [
     "Recurrent",
     "RecurrentCell",
     "RecurrentState",
+    "freeze",
     "swap",
     "swap_back",
 ]

@@ -352,15 +352,18 @@ class RecurrentBase(Layer, torch.nn.Module):
         Returns: the module. Raises: RuntimeError in training mode; UnsupportedError for int8 where the native kernels, or float32
             parameters on a CPU, are not there.
         """
-        if self.training:
-            raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
-        if int8:
-            self._check_int8(self._like)
+        self._check_freeze(int8)
         self._frozen, self._earlier = next(packed_weights.PROMISES), Earlier()  # calls that are remembered would not end it
         if int8 is not self.int8:
             self.int8 = int8
             self._changed()
         return self
+
+    def _check_freeze(self, int8: bool) -> None:
+        if self.training:
+            raise RuntimeError(f"{self._label}: freeze() is for evaluation; call eval() first")
+        if int8:
+            self._check_int8(self._like)
 
     def _check_int8(self, like: Tensor, *read: Tensor) -> None:
         """Refuse products of int8 for a call of such tensors."""
