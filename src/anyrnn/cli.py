@@ -128,6 +128,10 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("target", metavar="DEST", help="the file to write; its suffix tells its format")
     _add_reading(convert)
     convert.add_argument("--to", metavar="SYSTEM", help="whose arrays are written, where the suffix does not tell")
+    told = (
+        "round matrices to integers of eight bits, which take a quarter of the room, in networks' .safetensors and object files"
+    )
+    convert.add_argument("--int8", action="store_true", help=told)
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
     told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors"
     convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or nothing could be compared)")
@@ -141,7 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     objects.add_argument("--cpu", metavar="NAME", help=cpus)
     objects.add_argument("--batch", type=int, metavar="N", help="how many sequences go on side by side (default: 1)")
-    objects.add_argument("--int8", action="store_true", default=None, help="matrices of eight bits, in a quarter of the room")
     objects.add_argument("--name", metavar="NAME", help="what the functions' names begin with (default: the file's name)")
     convert.set_defaults(run=_convert)
 
@@ -262,16 +265,20 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _convert(chosen: argparse.Namespace) -> int:
-    from anyrnn import convert
+    from anyrnn import aot, convert
 
     told = {name: getattr(chosen, name) for name in ("system", "cell", "layer", "layers", "bidirectional")}
     if Path(chosen.target).exists() and Path(chosen.source).exists() and Path(chosen.target).samefile(chosen.source):
         raise UsageError(f"{chosen.target} is SOURCE; what else is in it would be lost")
-    machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "int8": chosen.int8, "name": chosen.name}
+    machine = {"target": chosen.machine, "cpu": chosen.cpu, "batch_size": chosen.batch, "name": chosen.name}
     machine = {name: value for name, value in machine.items() if value is not None}
     try:
         network = convert.load(chosen.source, sizes=_sizes(chosen.size), **told)
         layer = chosen.layer if len(network.layers) > 1 else None
+        if chosen.int8:
+            if chosen.to or Path(chosen.target).suffix.lower() not in (".safetensors", *aot.SUFFIXES):
+                raise UsageError(f"{chosen.target}: --int8 is for whole networks in .safetensors and object files")
+            network = network.in_int8()
         files = convert.save(
             network, chosen.target, system=chosen.to, layer=layer, approximate=chosen.approximate, machine=machine
         )

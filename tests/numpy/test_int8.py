@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn import UnsupportedError, backends, runtime
+from anyrnn import UnsupportedError, backends, cli, runtime
+from anyrnn.files import safetensors
+from anyrnn.ir import int8
 from tests.runtime.test_networks import draw, given, small
 
 D, H = 19, 37
@@ -101,8 +105,77 @@ def test_embeddings_stand_in_tables() -> None:
     assert near(found, exact)
 
 
-def test_a_network_is_saved_as_it_was(tmp_path) -> None:
-    network = small("gru")
-    network.in_int8().save(tmp_path / "a.safetensors")
-    network.save(tmp_path / "b.safetensors")
-    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+def test_files_have_the_integers(tmp_path: Path) -> None:
+    """A quarter of the room; what is read has the products of what was written, but for scales that may be rounded again."""
+    layer = anyrnn.Recurrent("gru", 600, 64, seed=0)
+    dense = runtime.Dense("d", ["r"], draw(9, 64), draw(9))
+    network = runtime.Network(600, [runtime.Recurrent.of("r", ["x"], layer), dense, runtime.LayerNorm("n", ["d"], draw(9))])
+    sizes, x = [], draw(5, 3, 600)
+    for k, written in enumerate((network, network.in_int8())):
+        written.save(tmp_path / f"{k}.safetensors")
+        sizes.append((tmp_path / f"{k}.safetensors").stat().st_size)
+    assert sizes[1] < sizes[0] / 3.5
+    read, exact = runtime.load(tmp_path / "1.safetensors"), network.in_int8().run(x)[0]
+    assert read.int8
+    assert repr(read) == repr(network.in_int8())
+    np.testing.assert_allclose(read.run(x)[0], exact, rtol=1e-5, atol=1e-6)
+    plain = runtime.load(tmp_path / "1.safetensors", backend="reference")
+    assert not plain.int8
+    assert near(plain.run(x)[0], exact)
+    arrays, _ = safetensors.read(tmp_path / "1.safetensors")
+    assert {name: (str(a.dtype), a.shape) for name, a in arrays.items() if "weight" in name and name != "n.weight"} == {
+        "r.weight_ih_l0": ("int8", (192, 600)), "r.weight_ih_l0_scale": ("float32", (192, 2)),
+        "r.weight_hh_l0": ("int8", (192, 64)), "r.weight_hh_l0_scale": ("float32", (192, 1)),
+        "d.weight": ("int8", (9, 64)), "d.weight_scale": ("float32", (9, 1)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["no scales", "few scales", "scales of float64", "scales alone", "one dimension"])
+def test_damaged_files(change: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.safetensors"
+    runtime.Network(7, [runtime.Dense("d", ["x"], draw(9, 7))]).in_int8().save(file)
+    arrays, metadata = safetensors.read(file)
+    if change == "no scales":
+        arrays.pop("d.weight_scale")
+    elif change == "few scales":
+        arrays["d.weight_scale"] = arrays["d.weight_scale"][:8]
+    elif change == "scales of float64":
+        arrays["d.weight_scale"] = arrays["d.weight_scale"].astype(np.float64)
+    elif change == "scales alone":
+        arrays["d.weight"] = draw(9, 7)
+    else:
+        arrays["d.weight"] = arrays["d.weight"][0]
+    safetensors.write(file, arrays, metadata)
+    told = "arrays should be weight, bias, got " if change == "scales alone" else "array 'd.weight': integers"
+    with pytest.raises(ValueError, match=told):
+        runtime.load(file)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    small("gru").save(source)
+    assert cli.main(["convert", str(source), str(target), "--int8"]) == 0
+    assert runtime.load(target).int8
+    assert cli.main(["inspect", str(target)]) == 0
+    assert "in int8" in capsys.readouterr().out
+    for more in (["c.onnx"], ["c.npz", "--to", "torch"], ["c.safetensors", "--to", "torch"]):
+        assert cli.main(["convert", str(source), *more, "--int8"]) == 2
+        assert "--int8 is for whole networks in .safetensors and object files" in capsys.readouterr().err
+
+
+def test_the_definition() -> None:
+    x = np.float32([[127, -3.4, 0.6, 0], [0, 0, 0, 0], [np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [1e-38, 0, 0, 0]])
+    integers, scales = int8.rounded(x)
+    assert integers[0].tolist() == [127, -3, 1, 0]
+    assert not integers[1].any()
+    assert scales[:, 0].tolist()[:2] == [1, 0]
+    assert np.isnan(scales[2, 0])
+    assert np.isinf(scales[3, 0])
+    assert scales[4, 0] == 0
+    assert int8.numbers_of(integers, scales)[0].tolist() == [127, -3, 1, 0]
+    wide = draw(3, 1100)
+    integers, scales = int8.rounded(wide)
+    assert scales.shape == (3, 3)
+    most = [np.abs(wide[:, a:b]).max(-1) for a, b in ((0, 512), (512, 1024), (1024, 1100))]
+    np.testing.assert_allclose(scales.T, np.array(most) / 127, rtol=1e-6)
+    assert (np.abs(int8.numbers_of(integers, scales) - wide) <= np.repeat(scales, 512, 1)[:, :1100] * 0.5001).all()

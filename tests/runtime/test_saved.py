@@ -97,7 +97,8 @@ def rnn(data):
 
 
 WRONG = [
-    (lambda d: d.update(version=2), "network.version: this version of anyrnn reads 1, got 2"),
+    (lambda d: rnn(d).update(int8="yes"), "int8: expected true or false, got text"),
+    (lambda d: d.update(version=3), "network.version: this version of anyrnn reads 1 and 2, got 3"),
     (lambda d: d.update(version="1"), "network.version: expected an integer, got text"),
     (lambda d: d.pop("layers"), "network.layers: expected a list, got nothing"),
     (lambda d: d.update(layers=d["layers"] * 500), "network.layers: expected at most 1000, got"),

@@ -110,8 +110,6 @@ def _network(layer: Any) -> Network:
     name = next(name for name in ("output", "result", "layer") if name not in inputs)
     sizes = [network.input_size, *(size for _, size in network.further_inputs)]
     found = Network([Input(*each) for each in zip(inputs, sizes, strict=True)], [Recurrent.of(name, inputs, layer)])
-    if getattr(layer, "int8", False):
-        found = found.in_int8()
     if not parameters:
         found.dtype = np.dtype(str(layer.initial_state(1).arrays[0].dtype).removeprefix("torch."))
     return found

@@ -41,7 +41,7 @@ def save(
         system: whose arrays are written, one of `anyrnn.weights.systems()`.
         layer: the recurrent layer whose arrays are written, where the network is more than that; a whole network has none.
         approximate: leave out numbers that the system has no place for.
-        machine: of object files what `anyrnn.aot.export` is told beside: target, cpu, batch_size, int8, name.
+        machine: of object files what `anyrnn.aot.export` is told beside: target, cpu, batch_size, name.
 
     Returns: the files that were written.
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn._files import written_aside
+from anyrnn.errors import UnsupportedError
 from anyrnn.numpy.parameters import taken
 from anyrnn.onnx.writing_layers import Call, write_layer
 from anyrnn.onnx.writing_network import NODES, Lengths, Nodes, lengths_of, write_recurrent
@@ -63,8 +64,8 @@ def export(
     Returns: the `onnx.ModelProto`.
 
     Raises: TypeError for what is no layer; ValueError for other arguments that cannot be, and for models beyond 2 GiB;
-    UnsupportedError where standard nodes are asked for and there are none, for lengths of what reads all steps at once
-    (`runtime.Flatten`), for the last steps of two directions that are made one (`merge`), and for layers that are none of
+    UnsupportedError for products of int8, where standard nodes are asked for and there are none, for lengths of what reads all
+    steps at once (`runtime.Flatten`), for the last steps of two directions that are made one (`merge`), and for layers that are none of
     `anyrnn.runtime`'s own; MissingExtraError without the package onnx.
 
     Example:
@@ -79,6 +80,8 @@ def export(
     newest = onnx.defs.onnx_opset_version()
     if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST <= opset <= newest:
         raise ValueError(f"export: opset should be from {OLDEST} to {newest}, got {opset!r}")
+    if getattr(layer, "int8", False):
+        raise UnsupportedError("export: ONNX models here have no products of int8; export what is of float32, and quantise that")
     whole = _of_network(layer, states) if isinstance(layer, Whole) else _of_layer(layer, states)
     if whole.bytes > MOST_BYTES:
         raise ValueError("export: the parameters take more than 2 GiB, which an ONNX model cannot hold")

@@ -68,6 +68,8 @@ def _forward(
     network = call.network
     if network.probabilities and seed is not None:
         raise UnsupportedError(f"cell {network.graph.name!r}: random choices cannot be exported; call eval() on the model first")
+    if call.products == "int8":
+        raise UnsupportedError(f"cell {network.graph.name!r}: ONNX models here have no products of int8; freeze() ends them")
     if counts is not None:
         sides = "samples of different lengths cannot be exported here; anyrnn.onnx.export(layer, lengths=True) takes lengths"
         raise UnsupportedError(f"cell {network.graph.name!r}: {sides}")

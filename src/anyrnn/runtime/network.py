@@ -129,6 +129,11 @@ class Network:
         return {layer.name: layer for layer in self.layers if isinstance(layer, Recurrent)}
 
     @property
+    def int8(self) -> bool:
+        """Whether a layer multiplies matrices as integers of eight bits."""
+        return any(layer.runner.int8 for layer in self.layers if isinstance(layer, (Recurrent, Formula)))
+
+    @property
     def parameters(self) -> dict[str, Array]:
         """All of them: `name of the layer.name of the parameter`."""
         return {f"{layer.name}.{name}": array for layer in self.layers for name, array in layer.arrays.items()}
@@ -198,7 +203,9 @@ class Network:
 
     def in_int8(self) -> Network:
         """The network whose layers multiply matrices as integers of eight bits, see `anyrnn.Recurrent.in_int8`: those of cells
-        and of products. A quarter of the memory is read for them; it is saved as it was.
+        and of products. A quarter of the memory is read for them, and `save` writes them so, each row with the scales of its
+        blocks. Where a file is read that has such matrices and no kernels can run, products are those of the rounded matrices in
+        float32.
 
         Raises: UnsupportedError, naming the layer, where no native kernels run it, and for float64.
         """

@@ -65,6 +65,7 @@ class Recurrent(Layer):
         Raises: TypeError for what is no such layer, and for dtypes other than float32 and float64.
         """
         found = cls(name, inputs, *taken(layer), **options)
+        found.runner = found.runner.in_int8() if getattr(layer, "int8", False) else found.runner
         found.batch_first = bool(layer.batch_first)
         return found
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from anyrnn import files
 from anyrnn.errors import UnsupportedError
 from anyrnn.files import limits, safetensors, structured
+from anyrnn.ir import int8
 from anyrnn.ir.serial import BadDataError, Record, graph_from_data, graph_to_data, number_from_data, number_to_data
 from anyrnn.runtime.layer import let_nobody_write
 from anyrnn.runtime.layers import (
@@ -37,8 +38,11 @@ from anyrnn.sequence.options import BY_FEATURE, first_parameter
 Array = npt.NDArray[Any]
 FORMAT = "anyrnn.network"
 """The key of the metadata under which a network stands."""
-VERSION = 1
+VERSION, WITH_INT8 = 1, 2
+"""Of files, and of those with matrices of integers."""
 MOST_LAYERS = 1000
+SCALES = "_scale"
+"""Behind the name of a matrix of integers, that of its blocks' scales; names of parameters end otherwise."""
 FEATURES = 1 << 16
 """That a value may have whatever the parameters are."""
 
@@ -48,7 +52,15 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     others = [suffix for suffix in files.SUFFIXES if suffix != ".safetensors"]
     if Path(path).suffix.lower() in others:
         raise ValueError(f"{path}: networks are kept in .safetensors files; anyrnn.convert.save writes others")
-    safetensors.write(path, network.parameters, metadata(network))
+    arrays: dict[str, Array] = {}
+    for layer in network.layers:
+        for name, array in layer.arrays.items():
+            full = f"{layer.name}.{name}"
+            if _in_int8(layer) and array.ndim == 2:
+                arrays[full], arrays[full + SCALES] = int8.rounded(array)
+            else:
+                arrays[full] = array
+    safetensors.write(path, arrays, metadata(network))
 
 
 def metadata(network: Network) -> dict[str, str]:
@@ -71,7 +83,7 @@ def _to_data(network: Network) -> dict[str, Any]:
     if max([len(network.layers), *(layer.network.layers for layer in network.recurrent.values())]) > MOST_LAYERS:
         raise ValueError(f"a network of more than {MOST_LAYERS} layers cannot be kept")
     return {
-        "version": VERSION,
+        "version": WITH_INT8 if network.int8 else VERSION,
         "inputs": [[given.name, given.size or 0] for given in network.inputs],
         "layers": [_layer_to_data(layer) for layer in network.layers],
         "outputs": list(network.outputs),
@@ -94,18 +106,35 @@ def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Ne
     arrays, found = safetensors.read(source)
     if FORMAT not in found:
         raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}")
-    for array in arrays.values():
-        let_nobody_write(array)  # so that layers need no copies
     try:
+        _as_float32(arrays)
+        for array in arrays.values():
+            let_nobody_write(array)  # so that layers need no copies
         return _network(structured.parsed(f"{FORMAT} of the metadata", found[FORMAT].encode()), arrays, backend)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
+def _as_float32(arrays: dict[str, Array]) -> None:
+    """Put what integers stand for in their place."""
+    for name in [name for name, array in arrays.items() if array.dtype == np.int8]:
+        integers, scales = arrays[name], arrays.pop(name + SCALES, None)
+        sides = (*integers.shape[:-1], -(-integers.shape[-1] // int8.BLOCK)) if integers.ndim == 2 else None
+        if scales is None or scales.dtype != np.float32 or scales.shape != sides:
+            wanted = f"scales {list(sides or ())} of float32" if sides else "two dimensions"
+            raise BadDataError(f"array {limits.shown(name)}: integers of shape {list(integers.shape)} should have {wanted}")
+        arrays[name] = int8.numbers_of(integers, scales)
+
+
+def _in_int8(layer: Layer) -> bool:
+    return isinstance(layer, (Recurrent, Formula)) and layer.runner.int8
+
+
 def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
     found = Record(data, "network")
-    if found.of("version", int) != VERSION:
-        raise BadDataError(f"network.version: this version of anyrnn reads {VERSION}, got {found.data['version']}")
+    if found.of("version", int) not in (VERSION, WITH_INT8):
+        known = f"{VERSION} and {WITH_INT8}"
+        raise BadDataError(f"network.version: this version of anyrnn reads {known}, got {found.data['version']}")
     inputs = [Input(name, size or None) for name, size in found.rows("inputs", (str, int))]
     listed = found.of("layers", list)
     if len(listed) > MOST_LAYERS:
@@ -139,6 +168,8 @@ def _layer_to_data(layer: Layer) -> dict[str, Any]:
     if LAYERS.get(layer.kind) is not type(layer):
         raise ValueError(f"{layer.name}: a {type(layer).__name__} is no layer that files hold; these are {', '.join(LAYERS)}")
     data = {"kind": layer.kind, "name": layer.name, "inputs": list(layer.inputs), **layer.settings()}
+    if _in_int8(layer):
+        data["int8"] = True
     if isinstance(layer, Recurrent):
         data["last"] = layer.last
     return data | _cells_to_data(layer) if isinstance(layer, (Recurrent, Formula)) else data
@@ -157,13 +188,14 @@ def _layer(found: Record, of_layers: dict[str, dict[str, Array]], backend: str, 
             raise BadDataError(f"{found.where}: arrays should be {', '.join(names) or 'none'}, got {_few(list(arrays))}")
         return [arrays.get(n) for n in names]
 
+    rounds = found.of("int8", bool, False)
     if kind == Recurrent.kind:
         network = _cells(found, most)
-        return Recurrent(name, inputs, network, arrays, last=found.of("last", bool, False), backend=backend)
+        return _rounding(Recurrent(name, inputs, network, arrays, last=found.of("last", bool, False), backend=backend), rounds)
     if kind == Formula.kind:
-        return Formula(name, inputs, _cells(found, most), arrays, backend=backend)
+        return _rounding(Formula(name, inputs, _cells(found, most), arrays, backend=backend), rounds)
     if kind == Dense.kind:
-        return Dense(name, inputs, *taken("weight", "bias", may_lack=("bias",)), backend=backend)
+        return _rounding(Dense(name, inputs, *taken("weight", "bias", may_lack=("bias",)), backend=backend), rounds)
     if kind == Embedding.kind:
         return Embedding(name, inputs, *taken("weight"))
     if kind == LayerNorm.kind:
@@ -175,6 +207,14 @@ def _layer(found: Record, of_layers: dict[str, dict[str, Array]], backend: str, 
         return Flatten(name, inputs, found.of("steps", int))
     taken()
     return Activation(name, inputs, found.text("function")) if kind == Activation.kind else LAYERS[kind](name, inputs)
+
+
+def _rounding(layer: Recurrent | Formula, rounds: bool) -> Recurrent | Formula:
+    """With products of int8, where there are kernels for that."""
+    runner = layer.runner
+    if rounds and runner.backend_name == "llvm" and runner.dtype == np.float32:
+        layer.runner = runner.in_int8()
+    return layer
 
 
 def _cells_to_data(layer: Recurrent | Formula) -> dict[str, Any]:

@@ -11,25 +11,20 @@ import pytest
 import torch
 
 from anyrnn.backends.llvm import rounded_rows, run, target
+from anyrnn.ir import int8
 from anyrnn.ir.interpret import Interpreter
 from tests.budget import ROUNDED, TURNED
 from tests.networks import Problem, Results, fitting, on_llvm, on_torch
 from tests.zoo import EVERY
 
-BLOCK = 512
 # of 1100 features two blocks are whole, of 520 one; odd ones leave part of a word; rows of few and of several tiles
 SIZES = [(3, 1, 1100, 130), (2, 3, 130, 520), (2, 2, 5, 7), (4, 50, 41, 33), (1, 11, 2, 1)]
 CELLS = ["lstm", "gru", "gru_before", "lstm_heads", "indrnn", "lstm_layernorm", "rnn_relu"]
 
 
 def as_int8(numbers: torch.Tensor) -> torch.Tensor:
-    """What blocks of the last dimension stand for."""
-    blocks = []
-    for block in numbers.split(BLOCK, -1):
-        most = block.abs().amax(-1, keepdim=True)
-        scale = torch.where(most < 2.0**-100, torch.inf, most / 127)
-        blocks.append((block / scale).round().nan_to_num() * scale.nan_to_num(posinf=0.0))
-    return torch.cat(blocks, -1)
+    """What the integers of the last dimension's blocks stand for."""
+    return torch.from_numpy(int8.numbers_of(*int8.rounded(numbers.detach().numpy()), np.float64))
 
 
 def of_rounded(exact: Any, self: Interpreter, matrix: torch.Tensor, vector: torch.Tensor, transposed: bool, heads: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.builder import vector
+from anyrnn.ir.int8 import BLOCK
 
 BLOCK_STEPS = 64
 """How many products are added in one chain; features of so many steps are a multiple of every vector's lanes."""
@@ -52,7 +53,7 @@ class Element:
     @property
     def block(self) -> int:
         """Features of an operand whose products are added in one chain."""
-        return BLOCK_STEPS * self.together * (2 if self.int8 else 1)
+        return BLOCK if self.int8 else BLOCK_STEPS * self.together
 
     @property
     def vector(self) -> str:

@@ -1,8 +1,7 @@
 """Emits products of integers of eight bits, four features by one instruction.
 
-An operand, and the weights of each feature of its product, are taken in blocks of `element.block` features. In each the scale is
-the largest magnitude over 127, and numbers stand for the nearest multiples of it; what is below `LEAST` counts as zero. A block's
-integers are multiplied and added up exactly, and their sum times both scales is added to the other blocks' in float32.
+An operand, and the weights of each feature of its product, are rounded as `anyrnn.ir.int8` says. A block's integers are
+multiplied and added up exactly, and their sum times both scales is added to the other blocks' in float32.
 
 Weights are packed so: [group][block][scales, corrections, words][vector][lane], where a word has a feature's weights for four of
 the operand's. Rows of an operand are rounded before a kernel's products, into a room on the stack, [row][block]: a block's scale
@@ -18,12 +17,9 @@ from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, la
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.ir.int8 import LEAST, MOST
 
-MOST = 127.0
-"""The largest number; -128 would be a scale of its own."""
 OFFSET = 128
-LEAST = 2.0**-100
-"""A block whose largest magnitude is less counts as zero: the reciprocal of its scale would be none."""
 TO_INTEGER = 1.5 * 2.0**23
 """A small number plus this is rounded to an integer, which then stands in the low bits."""
 MAGNITUDE = 2**31 - 1
