@@ -65,8 +65,8 @@ def export(
 
     Raises: TypeError for what is no layer; ValueError for other arguments that cannot be, and for models beyond 2 GiB;
     UnsupportedError for products of int8, where standard nodes are asked for and there are none, for lengths of what reads all
-    steps at once (`runtime.Flatten`), for the last steps of two directions that are made one (`merge`), and for layers that are none of
-    `anyrnn.runtime`'s own; MissingExtraError without the package onnx.
+    steps at once (`runtime.Flatten`), for the last steps of two directions that are made one (`merge`), and for layers that are
+    none of `anyrnn.runtime`'s own; MissingExtraError without the package onnx.
 
     Example:
         >>> import anyrnn, anyrnn.onnx
