@@ -7,6 +7,7 @@ from typing import TypeVar
 from torch import nn
 
 from anyrnn.torch.base import RecurrentBase
+from anyrnn.torch.swapping import check_module
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -27,9 +28,7 @@ def freeze(model: M, *, int8: bool = False) -> M:
         ...     model(torch.tensor([[1], [2]]))[0].shape
         torch.Size([2, 1, 5])
     """
-    if not isinstance(model, nn.Module):
-        kind = model if isinstance(model, type) else type(model)
-        raise TypeError(f"freeze: model should be a torch.nn.Module, got {kind.__name__}")
+    check_module(model, "freeze")
     layers = [module for module in model.modules() if isinstance(module, RecurrentBase)]
     if not layers:
         raise ValueError("freeze: the model has no layer of anyrnn; anyrnn.torch.swap puts them in the place of torch.nn's")

@@ -71,7 +71,7 @@ def swap(model: M) -> M | nn.Module:
             return module
         return _moved(module, OURS[_kind(module)])
 
-    _check(model, "swap")
+    check_module(model, "swap")
     result = _replaced(model, ours)
     if kept:
         warnings.warn(f"swap has left torch's modules: {', '.join(kept)}", UserWarning, stacklevel=2)
@@ -87,7 +87,7 @@ def swap_back(model: M) -> M | nn.Module:
     Returns: the model; of a single recurrent module, what took its place. Raises: TypeError for what is no module; and then
     nothing has changed, UnsupportedError for a module with options that torch's have not, or that is compiled.
     """
-    _check(model, "swap_back")
+    check_module(model, "swap_back")
     for name, module in model.named_modules():
         if isinstance(module, RecurrentBase) and _kind(module) in THEIRS:
             _check_back(name or type(module).__name__, module)
@@ -99,7 +99,7 @@ def swap_back(model: M) -> M | nn.Module:
     return _replaced(model, theirs)
 
 
-def _check(model: Any, who: str) -> None:
+def check_module(model: Any, who: str) -> None:
     if not isinstance(model, nn.Module):
         kind = model if isinstance(model, type) else type(model)
         raise TypeError(f"{who}: model should be a torch.nn.Module, got {kind.__name__}")
