@@ -37,7 +37,7 @@ class Arithmetic:
         (place, rounds), e = b.arguments, self.element
         factor = weight_at(b, e, place, 0, e.bytes)
         loop = b.loop("round", 0, rounds, 1, [(f"sum.{k}", const(e.vector, 0.0)) for k in range(self.chains)])
-        total, *others = b.end(loop, [add_product(b, machine(), factor, factor, value) for value in loop.values])
+        total, *others = b.end(loop, [add_product(b, factor, factor, value) for value in loop.values])
         for value in others:
             total = b.fadd(total, value)
         b.store(total, b.at(place, i64(e.lanes), e.type), e.bytes)

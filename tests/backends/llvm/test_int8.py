@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyrnn.backends.llvm import rounded_rows, run, target
+from anyrnn.backends.llvm import int8_rows, run, target
 from anyrnn.ir import int8
 from anyrnn.ir.interpret import Interpreter
 from tests.budget import ROUNDED, TURNED
@@ -101,7 +101,7 @@ def test_other_instructions_give_the_same_bits(cell: str, bytes: int, monkeypatc
     monkeypatch.setattr(target, "machine", lambda: shaped)
     problems = [fitting(cell, *sizes) for sizes in SIZES]
     expected = [in_int8(p) for p in problems]
-    monkeypatch.setattr(target.Machine, "unsigned_fours", lambda self, lanes: False)
+    monkeypatch.setattr(target.Machine, "unsigned_fours", False)
     forget()
     for p, right in zip(problems, expected, strict=True):
         found = in_int8(p)
@@ -113,7 +113,7 @@ def test_other_instructions_give_the_same_bits(cell: str, bytes: int, monkeypatc
 def test_rows_that_are_rounded_one_after_the_other(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     p = fitting("lstm", 3, 21, 70, 600)
     expected = in_int8(p)
-    monkeypatch.setattr(rounded_rows, "ROOM_BYTES", room)
+    monkeypatch.setattr(int8_rows, "ROOM_BYTES", room)
     forget()
     assert all(np.array_equal(found, expected[name]) for name, found in in_int8(p).items())
 

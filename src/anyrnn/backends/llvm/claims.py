@@ -39,12 +39,12 @@ class Round:
 
 
 class Claims:
-    """Of one program; `alone`: there is one thread, and nothing to claim."""
+    """Of one program; `helps`: whether threads help each other at all."""
 
-    def __init__(self, thread: ThreadCode, alone: bool) -> None:
+    def __init__(self, thread: ThreadCode, helps: bool) -> None:
         self.thread, b = thread, thread.b
         self.stages = 0
-        self.alone = alone
+        self.helps = helps
         several = b.compare("sgt", thread.count, i64(1), "several")
         some = b.binary("and", several, b.compare("sle", thread.count, i64(MOST_THREADS), "some"), "some")
         wanted = [thread.is_set(name, "wanted") for name in ("shared", "shared_chunks")]
@@ -59,7 +59,7 @@ class Claims:
     def reset(self) -> None:
         """Before the first round of each piece of a call: the piece before may have had other threads."""
         b = self.thread.b
-        if self.alone:
+        if not self.helps:
             return
         with b.only_if(b.binary("or", self._in_steps, self._in_chunks), "no_claims"):
             for word in range(2 * MOST_STAGES):
@@ -72,7 +72,7 @@ class Claims:
         """
         thread, b, stage = self.thread, self.thread.b, self.stages
         first, last = share_of(thread.id)
-        if self.alone or stage == MOST_STAGES:
+        if not self.helps or stage == MOST_STAGES:
             call((first, last))
             return
         self.stages += 1

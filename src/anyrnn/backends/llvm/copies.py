@@ -6,7 +6,7 @@ from anyrnn.backends.llvm import int8
 from anyrnn.backends.llvm.builder import NULL, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import load_weights, no_weights, packed_steps, paired, steps_of, times_zeros
-from anyrnn.backends.llvm.heads import pack_blocks
+from anyrnn.backends.llvm.heads import pack_blocks, pack_int8_blocks
 from anyrnn.backends.llvm.lanes import first_lanes, lanes_left, load_lanes
 
 HASHED = 12
@@ -106,7 +106,8 @@ class Copies:
         b = self.function(name, parameters)
         if b is None:
             return name
-        pack_blocks(b, self.element, transposed, heads)
+        pack = pack_int8_blocks if self.element.int8 else pack_blocks
+        pack(b, self.element, transposed, heads)
         return name
 
     def _unless_packed(

@@ -15,8 +15,9 @@ def add_products(
     factors: Sequence[Callable[[], Value]],
     vectors: Sequence[Callable[[], Value]],
     sums: Sequence[Value],
+    add: Callable[[Function, Value, Value, Value], Value] = add_product,
 ) -> list[Value]:
-    """Add every factor (a number in all lanes) times every vector to its sum: [factor][vector]. All vectors are loaded first, and
+    """Add every factor (a number in all lanes) times every vector to its sum: [factor][vector], by `add`. All vectors are loaded first, and
     one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
     """
     count = len(vectors)
@@ -24,13 +25,13 @@ def add_products(
         loaded, added = [load() for load in vectors], []
         for i, load in enumerate(factors):
             factor, before = load(), sums[i * count : (i + 1) * count]
-            added += [add_product(b, machine, factor, value, total) for value, total in zip(loaded, before, strict=True)]
+            added += [add(b, factor, value, total) for value, total in zip(loaded, before, strict=True)]
         return added
     numbers, columns = [load() for load in factors], []
     for k, load in enumerate(vectors):
         value = load()
         columns.append(
-            [add_product(b, machine, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)]
+            [add(b, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)]
         )
     return [total for row in zip(*columns, strict=True) for total in row]
 

@@ -198,7 +198,8 @@ class Driver:
         )
         self.begin_at = [self._place_to_begin(product) for product in self.program.products]
         self.draws = Draws(thread, self.program.choices, each_step=not self.program.reverse)
-        self.claims = Claims(thread, self.machine.one_thread or self.element.int8)
+        # with int8 each claim would round all rows again
+        self.claims = Claims(thread, helps=not (self.machine.one_thread or self.element.int8))
         self.ranges: dict[tuple[str, int], tuple[Value, Value]] = {}
         for shaped in self.shaped.values():
             self.group_range(shaped)

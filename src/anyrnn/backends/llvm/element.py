@@ -22,20 +22,25 @@ class Element:
     type: str
     bytes: int
     lanes: int
-    together: int = 1
-    """features of an operand that are multiplied by one instruction: two where they are rounded to bfloat16, see `factors`; four
-    of eight bits, see `int8`
+    products: str = ""
+    """what those of this type multiply, if they are of numbers that are rounded to something else: `bfloat16`, see `factors`, or
+    `int8`
     """
 
     @property
     def pairs(self) -> bool:
         """Whether what products multiply is rounded to bfloat16."""
-        return self.together == 2
+        return self.products == "bfloat16"
 
     @property
     def int8(self) -> bool:
-        """Whether what products multiply is rounded to integers of eight bits, each block by a scale of its own."""
-        return self.together == 4
+        """Whether what products multiply is rounded to integers of eight bits."""
+        return self.products == "int8"
+
+    @property
+    def together(self) -> int:
+        """Features of an operand that are multiplied by one instruction."""
+        return {"": 1, "bfloat16": 2, "int8": 4}[self.products]
 
     def steps(self, features: int) -> int:
         """In which a product of so many features is made."""
@@ -46,7 +51,7 @@ class Element:
         """Steps that stand before each block of packed weights: of `int8` the scales and corrections."""
         return 2 if self.int8 else 0
 
-    def packed_steps(self, features: int) -> int:
+    def weight_steps(self, features: int) -> int:
         """That the packed weights of so many features take."""
         return self.steps(features) + self.header * -(-features // self.block)
 

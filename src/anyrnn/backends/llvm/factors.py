@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anyrnn.backends.llvm.builder import FLOAT_BITS, PTR, Function, Value, const, element_of, i64, vector
+from anyrnn.backends.llvm.builder import PTR, Function, Value, const, i64, vector
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.int8 import add_four
 from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.shapes import OF_ZEROS
-from anyrnn.backends.llvm.target import Machine
 
 PAIR, NARROW = "i32", "bfloat"
 """Two numbers side by side, and each of them."""
@@ -69,10 +67,8 @@ def weight_at(b: Function, e: Element, at: Value, number: int, aligned: int) -> 
     return b.load(type, b.at(at, number * e.panel_row, "i8"), "weight", aligned)
 
 
-def add_product(b: Function, machine: Machine, factor: Value, weight: Value, total: Value) -> Value:
+def add_product(b: Function, factor: Value, weight: Value, total: Value) -> Value:
     """A sum, and a factor times weights."""
-    if element_of(total.type) not in FLOAT_BITS:
-        return add_four(b, machine, factor, weight, total)
     if factor.type == total.type:
         return b.fma(factor, weight, total, "sum")
     name, both = "llvm.x86.avx512bf16.dpbf16ps.512", vector(NARROW, 32)

@@ -56,8 +56,8 @@ class FewRows:
     at most `FEW_ROWS` rows from `row` on. `starts` is a table, see `TileKind.start_words`.
     """
 
-    def __init__(self, module: Module, element: Element, machine: Machine, kind: TileKind) -> None:
-        self.e, self.machine, self.kind = element, machine, kind
+    def __init__(self, module: Module, element: Element, kind: TileKind) -> None:
+        self.e, self.kind = element, kind
         words = [("i64", name) for name in ("feature", "number", "apart", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts")]
         b = self.b = module.function(function_name(kind), [("ptr readonly", "operand"), *words, *tables])
@@ -139,7 +139,7 @@ class FewRows:
                 factor = self.factors.at(number * height + i, loop.index)
                 at = b.at(place, distance, "i8", "weights")
                 weights_here = (weight_at(b, e, at, v, aligned) for v in range(count))
-                following += [add_product(b, self.machine, factor, weight, next(before)) for weight in weights_here]
+                following += [add_product(b, factor, weight, next(before)) for weight in weights_here]
         step_bytes = b.mul(block.weight_bytes, e.together, "step_bytes")
         after = b.end(loop, [*(b.at(place, step_bytes, "i8", "weights") for place in here), *following])
         panel_bytes = b.mul(block.panel_bytes, b.binary("sdiv", length, i64(e.lanes)), "panel_bytes")

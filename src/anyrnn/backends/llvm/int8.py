@@ -16,12 +16,12 @@ from collections.abc import Callable
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, lanes_of, vector
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.lanes import first_lanes
+from anyrnn.backends.llvm.math import FORMATS
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.int8 import LEAST, MOST
 
 OFFSET = 128
-TO_INTEGER = 1.5 * 2.0**23
-"""A small number plus this is rounded to an integer, which then stands in the low bits."""
+TO_INTEGER = FORMATS["float"].magic
 MAGNITUDE = 2**31 - 1
 """The bits of a float32 without its sign; as integers they are ordered as the magnitudes are, infinity and NaN above all."""
 ROUND_ROWS = "round_rows"
@@ -93,10 +93,13 @@ def larger(b: Function, e: Element, most: Value, value: Value) -> Value:
 
 
 def scaled(b: Function, most: Value) -> tuple[Value, Value]:
-    """The scale of a block with such a largest magnitude, and its reciprocal: both zero for none; of NaN both are NaN."""
+    """The scale of a block with such a largest magnitude, and its reciprocal: both zero for next to none; the scale is NaN where the
+    magnitude is infinite or NaN.
+    """
     none, full = const(most.type, 0.0), const(most.type, MOST)
     some = b.compare("uge", most, const(most.type, LEAST), "some")
     scale, reciprocal = b.fdiv(most, full, "scale"), b.fdiv(full, most, "reciprocal")
+    scale = b.fadd(scale, b.fsub(most, most, "zero"), "scale")
     return b.select(some, scale, none, "scale"), b.select(some, reciprocal, none, "reciprocal")
 
 
@@ -126,10 +129,10 @@ def pack(b: Function, e: Element, numbers: Callable[[Value], Value], target: Val
     b.end(block, [after])
 
 
-def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total: Value) -> Value:
+def add_four(b: Function, factor: Value, weight: Value, total: Value, machine: Machine) -> Value:
     """In each lane a sum, and four numbers of a rounded row times four weights."""
     lanes = lanes_of(total.type)
-    if machine.signed_fours or machine.unsigned_fours(lanes):
+    if machine.signed_fours or machine.unsigned_fours:
         bytes = vector("i8", 4 * lanes)
         name = "llvm.aarch64.neon.sdot.v4i32.v16i8" if machine.signed_fours else f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         b.module.declare(name, total.type, [total.type, bytes, bytes])
@@ -148,6 +151,7 @@ def add_four(b: Function, machine: Machine, factor: Value, weight: Value, total:
 
 
 def _one_by_one(b: Function, factor: Value, weight: Value, total: Value) -> Value:
+    """The same by an instruction for each number, as there are no vectors."""
     for place in range(4):
         unsigned = b.binary("and", b.binary("lshr", factor, const(total.type, 8 * place)), const(total.type, 255), "factor")
         high = b.binary("shl", weight, const(total.type, 24 - 8 * place), "high")

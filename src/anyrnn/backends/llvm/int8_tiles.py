@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from anyrnn.backends.llvm.builder import Function, Value, const, vector
 from anyrnn.backends.llvm.covering import add_products
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.int8 import offset
+from anyrnn.backends.llvm.int8 import add_four, offset
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import FeatureBlock
 
 
-def int8_products(
-    b: Function, e: Element, machine: Machine, block: FeatureBlock, first: Value, height: int, vectors: Sequence[int]
-) -> list[tuple[Value, Value]]:
-    """What a block's products add to the sums of a tile, [row][vector], each as two factors. `first` is where the first row's
-    block stands in a room.
+def int8_sums(
+    b: Function,
+    e: Element,
+    machine: Machine,
+    block: FeatureBlock,
+    first: Value,
+    height: int,
+    vectors: Sequence[int],
+    before: Callable[[int], Value],
+) -> Iterator[Value]:
+    """The sums of a tile with a block's products, [row][vector], each emitted when it is asked for. `first` is where the first
+    row's block stands in a room, and `before` gives the sums before by number.
     """
     bits = vector("i32", e.lanes)
     k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
@@ -29,7 +36,7 @@ def int8_products(
     sums = [(f"sum{v}.{i}", start) for i in range(height) for v, start in zip(vectors, corrections, strict=True)]
     steps = b.ceil_div(block.features, e.together, "steps")
     loop = b.loop("k", 0, steps, 1, [("words", b.at(corrections_at, k_bytes, "i8", "words")), *sums], once=True)
-    here, *before = loop.values
+    here, *totals = loop.values
 
     def factor(row: Value) -> Value:
         return b.splat(b.load("i32", b.at(b.at(row, e.panel_row, "i8"), loop.index, "i32"), "factor"), e.lanes, "factor")
@@ -37,12 +44,12 @@ def int8_products(
     def words(v: int) -> Value:
         return b.load(bits, b.at(here, v * e.panel_row, "i8"), "weight", e.panel_row)
 
-    added = add_products(b, machine, [partial(factor, row) for row in rows], [partial(words, v) for v in vectors], before)
+    factors, weights = [partial(factor, row) for row in rows], [partial(words, v) for v in vectors]
+    added = add_products(b, machine, factors, weights, totals, partial(add_four, machine=machine))
     _, *totals = b.end(loop, [b.at(here, k_bytes, "i8", "words"), *added])
     scales = [b.load(e.vector, b.at(block.weights, v * e.panel_row, "i8"), "scale", e.panel_row) for v in vectors]
-    found = []
     for i, row in enumerate(rows):
         scale = b.splat(b.load(e.type, row, "scale"), e.lanes, "scale")
-        for of_weights, total in zip(scales, totals[i * len(vectors) :], strict=False):
-            found.append((b.fmul(b.cast("sitofp", total, e.vector, "total"), of_weights, "scaled"), scale))
-    return found
+        for v, of_weights in enumerate(scales, i * len(vectors)):
+            scaled = b.fmul(b.cast("sitofp", totals[v], e.vector, "total"), of_weights, "scaled")
+            yield b.fma(scaled, scale, before(v), "sum")

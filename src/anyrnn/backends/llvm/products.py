@@ -22,7 +22,7 @@ from anyrnn.backends.llvm.factors import weight_steps
 from anyrnn.backends.llvm.fetch import Fetches
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
 from anyrnn.backends.llvm.heads import blocks_between
-from anyrnn.backends.llvm.rounded_rows import RoundedRows
+from anyrnn.backends.llvm.int8_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
 from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block

@@ -34,8 +34,8 @@ IN_PAIRS = "float32 in pairs"
 """What calls say for their dtype where arrays are float32 and products are of numbers rounded to bfloat16, see `factors`."""
 IN_INT8 = "float32 in int8"
 """The same where products are of numbers rounded to eight bits, see `int8`; of inference."""
-NUMBERS = {"float32": ("float", 4, 1), "float64": ("double", 8, 1), IN_PAIRS: ("float", 4, 2), IN_INT8: ("float", 4, 4)}
-"""The type, its bytes, and how many features are multiplied together, by what calls say."""
+KINDS = {"float32": ("float32", ""), "float64": ("float64", ""), IN_PAIRS: ("float32", "bfloat16"), IN_INT8: ("float32", "int8")}
+"""By what calls say, the dtype of their arrays, and what products are made of, see `Element`."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,14 @@ class Compiled:
 
 def element(dtype: str, machine: Machine | None = None) -> Element:
     """Of a machine, by default this one."""
-    type, bytes, together = NUMBERS[dtype]
-    return Element(type, bytes, (machine or target.machine()).lanes(bytes), together)
+    of_arrays, products = KINDS[dtype]
+    type, bytes = {"float32": ("float", 4), "float64": ("double", 8)}[of_arrays]
+    return Element(type, bytes, (machine or target.machine()).lanes(bytes), products)
+
+
+def said(dtype: str, products: str) -> str:
+    """What calls say for such arrays and products."""
+    return next(name for name, kind in KINDS.items() if kind == (dtype, products))
 
 
 def multiplies_pairs() -> bool:
@@ -86,7 +92,7 @@ def _compile(plan: Plan, which: str, dtype: str) -> tuple[Code, bytes]:
 
 def why_not(network: Network, dtype: str) -> str | None:
     """Why this backend cannot run a network, or None."""
-    if dtype not in NUMBERS:
+    if dtype not in KINDS:
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
     return network.plan.why_not(unsupported)
 

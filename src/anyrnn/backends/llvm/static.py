@@ -16,7 +16,7 @@ from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Packed, Scratch
-from anyrnn.backends.llvm.run import write_code
+from anyrnn.backends.llvm.run import KINDS, write_code
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.sequence.network import Network
 
@@ -52,7 +52,7 @@ def static_step(
 
     The weights are packed by a call that is made here: by the same program, in vectors of the same length, for this processor.
     """
-    of_arrays = "float64" if dtype == "float64" else "float32"
+    of_arrays, _ = KINDS[dtype]
     inputs = [np.zeros((rows, shape[0].evaluate(dict(network.sizes))), of_arrays) for _, shape in network.graph.inputs]
     states = [np.zeros((len(network.units), rows, size), of_arrays) for size in network.state_sizes]
     output = np.zeros((rows, network.output_size), of_arrays)

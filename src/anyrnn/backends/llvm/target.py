@@ -32,8 +32,6 @@ PAIRS = {"znver4"}
 """Processors that multiply pairs of bfloat16 numbers at the rate of single float32 ones, so that products take half the time. No
 others were measured.
 """
-VNNI = {"avx512vnni", "avxvnni"}
-"""Features with which there are products of integers of eight bits in vectors of 16 or 32 bytes."""
 HALVED = {"znver4"}
 """Processors that multiply a vector of 64 bytes in halves."""
 
@@ -54,7 +52,7 @@ class Machine:
     """samples of a step at the most, where that is known: no tile is higher, and no strip longer"""
 
     single: bool = False
-    """there are no vectors: their numbers are computed with one by one"""
+    """the processor has no vectors: it computes with their numbers one by one"""
 
     @property
     def low_tiles(self) -> bool:
@@ -80,14 +78,15 @@ class Machine:
         """Whether they are worth it."""
         return self.has_pairs and self.cpu in PAIRS
 
-    def unsigned_fours(self, lanes: int) -> bool:
-        """Whether one instruction multiplies four unsigned numbers of eight bits by signed ones in each of so many lanes."""
-        return "avx512vnni" in self.features if lanes == 16 else lanes in (4, 8) and not VNNI.isdisjoint(self.features)
+    @property
+    def unsigned_fours(self) -> bool:
+        """Whether one instruction multiplies four unsigned numbers of eight bits by signed ones in each lane."""
+        return "avx512vnni" in self.features or ("avxvnni" in self.features and self.vector_bytes < 64)
 
     @property
     def signed_fours(self) -> bool:
-        """Whether one instruction multiplies four signed numbers of eight bits by others, in each lane of 16 bytes."""
-        return "dotprod" in self.features
+        """Whether one instruction multiplies four signed numbers of eight bits by others in each lane."""
+        return "dotprod" in self.features and self.vector_bytes == 16
 
     @property
     def multiplying(self) -> int:

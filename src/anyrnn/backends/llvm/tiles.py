@@ -23,7 +23,7 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, weight_at
 from anyrnn.backends.llvm.fetch import fetch_some
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
-from anyrnn.backends.llvm.int8_tiles import int8_products
+from anyrnn.backends.llvm.int8_tiles import int8_sums
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, SumPlace, TileKind, following_block, is_packed
@@ -70,7 +70,7 @@ class Tiles:
         """See `FewRows`."""
         if kind not in self.made_for_few_rows:
             self.made_for_few_rows.add(kind)
-            FewRows(self.module, self.element, self.machine, kind)
+            FewRows(self.module, self.element, kind)
         return function_name(kind)
 
 
@@ -200,16 +200,18 @@ class _Products:
         b, e = self.b, self.element
         if tile.height == self.tall or tile.height < self.kind.heights[0]:
             self._fetch_before(places, tile.height)
-        found: Sequence[Value | tuple[Value, Value]] = (
-            int8_products(b, e, self.machine, block, tile.first, tile.height, vectors)
-            if e.int8
-            else self._chain(block, tile, vectors)
-        )
-        for k, value in enumerate(found):
+
+        def before(k: int) -> Value:
             i, place = k // len(places), places[k % len(places)]
-            before = b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
-            after = b.fma(*value, before) if isinstance(value, tuple) else b.fadd(before, value)
-            b.store(after, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
+            return b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
+
+        if e.int8:
+            sums = int8_sums(b, e, self.machine, block, tile.first, tile.height, vectors, before)
+        else:
+            sums = (b.fadd(before(k), value) for k, value in enumerate(self._chain(block, tile, vectors)))
+        for k, value in enumerate(sums):
+            i, place = k // len(places), places[k % len(places)]
+            b.store(value, b.at(place.sum, i * e.panel_row, "i8", "sum_at"), e.panel_row)
 
     def _fetch_before(self, places: list[SumPlace], height: int) -> None:
         """Bring nearer what products are added to. Of few samples it is a line or two for each vector, and no processor guesses

@@ -108,7 +108,7 @@ class Unit:
             size = pack.size.evaluate(self.sizes)
             groups = -(-size // (pack.width * e.lanes))
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
-            bytes = groups * e.packed_steps(depth) * k_bytes
+            bytes = groups * e.weight_steps(depth) * k_bytes
             whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
             stands = not all_packed and pack.stands is not None and whole and extent.total <= STANDING_ROWS.get(pack.stands, 0)
             if stands:
