@@ -92,9 +92,7 @@ class Seen:
     @property
     def native_dtype(self) -> str:
         """What the native backend calls it."""
-        native = backends.native()
-        found: str = {"bfloat16": native.IN_PAIRS, "int8": native.IN_INT8}.get(self.products, self.dtype)
-        return found
+        return str(backends.native().said(self.dtype, self.products))
 
     @property
     def total(self) -> int:

@@ -19,7 +19,7 @@ from anyrnn.aot.lowering import Gather, Join, Kernel, Largest, Lowered
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.memory import Arena
 from anyrnn.backends.llvm.platforms import Platform
-from anyrnn.backends.llvm.run import IN_INT8
+from anyrnn.backends.llvm.run import said
 from anyrnn.backends.llvm.static import StaticStep, static_step
 from anyrnn.runtime.network import Network
 
@@ -57,7 +57,7 @@ class ObjectModule:
                 self.state_bytes += self.states[-1].first.nbytes
         kernels = [operation for operation in self.operations if isinstance(operation, Kernel)]
         machine = platform.machine
-        dtypes = [IN_INT8 if k.int8 else self.dtype.name for k in kernels]
+        dtypes = [said(self.dtype.name, "int8" * k.int8) for k in kernels]
         self._steps = [
             static_step(k.network, dtype, rows, k.sources, machine, k.states_of is not None)
             for k, dtype in zip(kernels, dtypes, strict=True)

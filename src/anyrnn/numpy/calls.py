@@ -49,8 +49,8 @@ class Reserve:
     """Of bytes that a training call may keep."""
     kept: Kept | None = None
     """Of an inference call of a layer whose parameters nobody changes."""
-    int8: bool = False
-    """Whether products are of int8."""
+    native_dtype: str = ""
+    """What native calls say for the dtype."""
 
     @property
     def ends(self) -> bool:
@@ -147,7 +147,7 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
     windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
     shape = native.CallShape(
         which="training" if keep else "inference",
-        dtype=native.IN_INT8 if reserve.int8 else dtype,
+        dtype=reserve.native_dtype,
         extent=extent,
         inputs=strides(reserve.inputs),
         output=strides([output])[0],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,20 @@ from anyrnn.sequence.network import Network
 class Kept:
     """Of one layer: the arrays that steps read, and these packed for the kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Iterable[Array] = ()) -> None:
+        """`parameters`: what they are made of, where others may take their place."""
+        self._parameters = tuple(parameters)
         self._sources: dict[tuple[Network, Any], list[Array]] = {}
         self._packed: dict[Network, Any] = {}
 
     def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
         """Copies and pickles begin with nothing."""
         return Kept, ()
+
+    def holds(self, parameters: Sequence[Array]) -> bool:
+        """Whether it is made of these, which nobody can write to."""
+        same = len(parameters) == len(self._parameters) and all(map(operator.is_, parameters, self._parameters))
+        return same and not any(array.flags.writeable for array in parameters)
 
     def sources(self, network: Network, dtype: np.dtype[Any], make: Callable[[], list[Array]]) -> list[Array]:
         """The arrays that the steps of a network read, which draws nothing."""

@@ -42,7 +42,7 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         )  # fmt: skip
         top = of_ends and layer == network.layers - 1
         below.outputs, below.budget, below.kept = reserve.outputs if top else "all", budgets[layer], reserve.kept
-        below.int8 = reserve.int8
+        below.native_dtype = reserve.native_dtype
         sides = x.shape[1:-1] if below.ends else x.shape[:-1]
         y = empty((*sides, part.width), output.dtype)
         own = None

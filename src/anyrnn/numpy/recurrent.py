@@ -151,8 +151,6 @@ class Recurrent(Layer):
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
         self._kept: Kept | None = None
-        self.int8 = False
-        """Whether products are of int8."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -210,27 +208,36 @@ class Recurrent(Layer):
     @property
     def native_dtype(self) -> str:
         """What native calls say for the dtype."""
-        return str(backends.native().IN_INT8) if self.int8 else self.dtype.name
+        return str(backends.native().said(self.dtype.name, "int8")) if self.int8 else self.dtype.name
 
     def in_int8(self) -> Recurrent:
         """The layer with its parameters as they are now, for calls without gradients, whose matrices are multiplied as integers
         of eight bits, as are the vectors that they multiply: each in blocks of 512 features that have a scale of their own, the
         largest magnitude over 127. Sums, biases and all else stay float32.
 
-        Raises: UnsupportedError where no native kernels run, and for float64.
+        Returns: the layer, whose arrays nobody can write to; others may be put in their place.
+
+        Raises: UnsupportedError where no native kernels run, and for float64; a call does where they do no more.
         """
+        self._check_int8()
+        layer = copy(self)
+        layer.parameters = {n: array.copy() if array.flags.writeable else array for n, array in self.parameters.items()}
+        layer._kept, layer._int8 = Kept(), True
+        layer.__setstate__({})
+        return layer
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.int8:  # copies can be written to
+            for array in self.parameters.values():
+                array.flags.writeable = False
+
+    def _check_int8(self) -> None:
         reason = self._why_not_native()
         if reason is None and self.dtype != np.float32:
             reason = f"products of int8 are for float32, got {self.dtype}"
         if reason:
             raise UnsupportedError(f"in_int8: {reason}")
-        layer = copy(self)
-        if self._kept is None:
-            layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
-        for array in layer.parameters.values():
-            array.flags.writeable = False
-        layer._kept, layer.int8 = Kept(), True
-        return layer
 
     def _seen(self, *given: Any, **call: Any) -> Seen:
         twin = copy(self)
@@ -464,8 +471,13 @@ class Recurrent(Layer):
         and the first states as the caller gave them, or as they were learned.
         """
         check_wanted(self.network, "", return_outputs, return_states)
-        if keep and self.int8:
-            raise UnsupportedError("products of int8 have no gradients; train the layer that this one was made of")
+        if self.int8:
+            self._check_int8()
+            if keep:
+                raise UnsupportedError("products of int8 have no gradients; train the layer that this one was made of")
+            arrays = list(self.parameters.values())
+            if self._kept is None or not self._kept.holds(arrays):
+                self._kept = None if any(array.flags.writeable for array in arrays) else Kept(arrays)
         if keep and self.memory_budget is not None and (reason := self._why_not_native()):
             raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
         arguments, all_states = self._arguments(), return_states == "all"
@@ -475,7 +487,7 @@ class Recurrent(Layer):
         inputs = [view, *arguments.further(further, view, batched)]
         draw = None if self._why_not_native() else backends.native().draw
         chances = network.randomness(operator.index(seed), None, draw)
-        lasting = None if keep or chances is not None else self._kept
+        lasting = None if keep or network.draws else self._kept
         make = partial(sources, network, self.parameters, self.dtype, chances)
         now = make() if lasting is None else lasting.sources(network, self.dtype, make)
         own = own_states(network, self.parameters, self.dtype)
@@ -493,7 +505,8 @@ class Recurrent(Layer):
         randomness = network.randomness(operator.index(seed), places, draw)
         read_again = packed, kept, now, dict(self.parameters)
         reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
-        reserve.outputs, reserve.budget, reserve.kept, reserve.int8 = return_outputs, self.memory_budget, lasting, self.int8
+        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
+        reserve.native_dtype = self.dtype.name if self._why_not_native() else self.native_dtype
         return reserve, inputs, first
 
     def _fill(

@@ -29,6 +29,12 @@ class Layer:
     _backend: str
     _dropout: float
     _memory_budget: int | None
+    _int8 = False
+
+    @property
+    def int8(self) -> bool:
+        """Whether matrices are multiplied as integers of eight bits."""
+        return self._int8
 
     @property
     def dropout(self) -> float:

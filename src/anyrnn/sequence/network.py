@@ -67,6 +67,11 @@ class Network:
         """What a call's random choices depend on; None where there are none. See `ir.philox`."""
         return Randomness(seed, dict(self.probabilities), places, self.first_layer, draw) if self.probabilities else None
 
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a call makes random choices, and not only computes with their probabilities."""
+        return any(node.op == "choose" for node in self.graph.nodes)
+
     @property
     def ways(self) -> tuple[int, ...]:
         """The directions of a layer, in the order of their outputs: 0 from the first step to the last, 1 from the last to the

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import autograd, interpreted, packed_weights, plain
 from anyrnn.torch.arguments import Arguments, is_autocast, is_cast
-from anyrnn.torch.calls import DTYPES, WIDE, Call, Products, handle
+from anyrnn.torch.calls import DTYPES, WIDE, Call, MadeOf, handle
 from anyrnn.torch.explained import seen
 from anyrnn.torch.kept import Lasting, as_parameter
 from anyrnn.torch.phase import Phase
@@ -103,7 +103,7 @@ class Which(NamedTuple):
 
     all_states: bool
     ends: bool
-    products: Products
+    products: MadeOf
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,6 @@ class RecurrentBase(Layer, torch.nn.Module):
         self.options = copied(options)
         self._frozen = 0
         """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
-        self.int8 = False
-        """Whether products are of int8, see `freeze`."""
         self._derive()
         for unit, names in zip(self.network.units, self._parameter_names, strict=True):
             for (parameter, shape), name in zip(self.network.parameters(unit[0]), names, strict=True):
@@ -306,8 +304,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         """See `Mode.numbers`."""
         found = {}
         backend = "triton" if self.backend == "triton" else "auto"
-        made_of: tuple[Products, ...] = ("", "bfloat16", "int8") if self.int8 else ("", "bfloat16")
-        for which in itertools.starmap(Which, itertools.product((False, True), (False, True), made_of)):
+        for which in itertools.starmap(Which, itertools.product((False, True), (False, True), get_args(MadeOf))):
             parts = (with_all_states if which.all_states else network).parts
             budgets, last = llvm.shares(parts, self.memory_budget), [*[False] * (len(parts) - 1), which.ends]
             given = zip(parts, last, budgets, strict=True)
@@ -354,9 +351,9 @@ class RecurrentBase(Layer, torch.nn.Module):
         """
         self._check_freeze(int8)
         self._frozen, self._earlier = next(packed_weights.PROMISES), Earlier()  # calls that are remembered would not end it
-        if int8 is not self.int8:
-            self.int8 = int8
-            self._changed()
+        if bool(int8) is not self.int8:
+            self._int8 = bool(int8)
+            packed_weights.forget(self.parameters())  # what is packed otherwise
         return self
 
     def _check_freeze(self, int8: bool) -> None:
@@ -385,9 +382,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _thaw(self) -> None:
         self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
-        if self.int8:
-            self.int8 = False
-            self._changed()
+        self._int8 = False
 
     @property
     def backend_name(self) -> str:
@@ -433,7 +428,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             return False
         return self._no_kernels[WIDE] is None
 
-    def _products(self, tensor: Tensor) -> Products:
+    def _made_of(self, tensor: Tensor) -> MadeOf:
         """What those of a call of such tensors are made of, see `Call`."""
         if self.int8:
             return "int8"
@@ -615,7 +610,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _numbers(self, mode: Mode, x: Tensor, all_states: bool, ends: bool) -> list[int]:
         """Of the calls of an input like `x`."""
-        return mode.numbers[Which(all_states, ends, self._products(x))]
+        return mode.numbers[Which(all_states, ends, self._made_of(x))]
 
     def _call(
         self,

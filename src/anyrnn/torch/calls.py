@@ -22,7 +22,7 @@ from anyrnn.torch import plain
 
 Tensors = Sequence[Tensor]
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-Products = Literal["", "bfloat16", "int8"]
+MadeOf = Literal["", "bfloat16", "int8"]
 """What products are made of where that is not the dtype of a call."""
 WIDE = torch.float32
 """What calls in 16 bits are computed in on a CPU."""
@@ -40,7 +40,7 @@ class Call:
     """Bytes that a training call may keep."""
     backend: str = "auto"
     """`triton` where it was asked for; else the device says."""
-    products: Products = ""
+    products: MadeOf = ""
     """`bfloat16` where those of float32 may be of numbers rounded to that, on a CPU that gains by it; `int8` where they are."""
 
     def on_triton(self, like: Tensor) -> bool:
@@ -49,10 +49,12 @@ class Call:
 
     def native_dtype(self, dtype: torch.dtype) -> str:
         """What the llvm backend calls a call with such tensors."""
-        if self.products == "int8":
-            return llvm.IN_INT8
-        rounds = self.products == "bfloat16" and dtype is WIDE and llvm.multiplies_pairs()
-        return llvm.IN_PAIRS if rounds else DTYPES[dtype]
+        return llvm.said(DTYPES[dtype], self.made_of(dtype))
+
+    def made_of(self, dtype: torch.dtype) -> MadeOf:
+        """What products of a call with such tensors are made of, on this processor."""
+        rounds = self.products != "bfloat16" or (dtype is WIDE and llvm.multiplies_pairs())
+        return self.products if rounds else ""
 
     @cached_property
     def width(self) -> int:

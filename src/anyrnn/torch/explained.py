@@ -12,11 +12,10 @@ from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
-from anyrnn.backends.llvm import run as llvm
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
-from anyrnn.torch.calls import CALLS, DTYPES, WIDE, Products
+from anyrnn.torch.calls import CALLS, DTYPES, WIDE
 from anyrnn.torch.repeated import Earlier
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def _seen(
         layer=f"{module._label}({module.extra_repr()})",
         programs=programs,
         dtype=DTYPES.get(dtype, str(dtype)),
-        products=_products(module, like, dtype) if runs_here else "",
+        products=CALLS[module._numbers(module._mode, like, False, False)[0]].made_of(dtype) if runs_here else "",
         widened=str(like.dtype) if widened else "",
         steps=steps,
         rows=rows,
@@ -123,8 +122,3 @@ def _seen(
         batch=batch,
     )
 
-
-def _products(module: RecurrentBase, like: Tensor, dtype: torch.dtype) -> Products:
-    """What those of such a call are made of, now and here."""
-    found = module._products(like)
-    return "" if found == "bfloat16" and not (dtype is WIDE and llvm.multiplies_pairs()) else found

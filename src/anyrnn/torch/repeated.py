@@ -156,7 +156,7 @@ def _remembered(
         names = network.sources * len(network.units)
         fixed = [source if name in made else None for name, source in zip(names, sources, strict=True)]
     asks: Callable[[], bool] | None = None
-    products = module._products(input)
+    products = module._made_of(input)
     if input.dtype is WIDE and input.is_cpu and products != "int8" and llvm.multiplies_pairs():
         # guards tell whether autocast is on, and not to which dtype
         asks = bfloat16.allowed if torch.is_autocast_enabled("cpu") else bfloat16.is_set
