@@ -35,11 +35,11 @@ SHAPES = (
     *((25, n, 1024, 1024) for n in (1, 4, 16)),
     (25, 16, 2048, 2048),
 )
-STEPS = (64, 128, 256, 512, 1024)
+WIDTHS = (64, 128, 256, 512, 1024)
 """Features of streams."""
 ROWS = [
     *(Row(cell, *shape) for shape in SHAPES for cell in CELLS),
-    *(Row(cell, 1, 1, n, n, "streaming") for n in STEPS for cell in CELLS),
+    *(Row(cell, 1, 1, n, n, "streaming") for n in WIDTHS for cell in CELLS),
 ]
 FARTHEST = 0.05
 """That results may be from float64's, as part of their norm."""
@@ -112,9 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="where to write the results")
     chosen = parser.parse_args(arguments)
     peers.set_threads(chosen.threads)
-    warnings.simplefilter("ignore")  # torch's quantisation has moved to another package, and says so
-    logging.disable(logging.WARNING)
-    results = [measured(row, chosen.threads, Blocks(rounds=chosen.rounds)) for row in ROWS if chosen.rows in row.name]
+    logging.getLogger().setLevel(logging.ERROR)  # where onnxruntime's quantisation tells of models it would rather have
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's has moved to another package, and says so
+        results = [measured(row, chosen.threads, Blocks(rounds=chosen.rounds)) for row in ROWS if chosen.rows in row.name]
     print(told(results))
     if chosen.json:
         chosen.json.write_text(

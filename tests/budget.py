@@ -27,6 +27,9 @@ ROUNDED, TURNED = 0.5, 1e-4
 norm: a number next to the middle of two others may be rounded to either.
 """
 
+IN_INT8 = 0.03
+"""Of networks with products of int8: how far results may be from those of float32, as part of their norm."""
+
 RELATIVE = {
     "llvm float64 against the reference backend": 1e-12,
     "reference backend against torch autograd, float64": 1e-12,

@@ -11,13 +11,14 @@ import anyrnn
 from anyrnn import UnsupportedError, backends, cli, runtime
 from anyrnn.files import safetensors
 from anyrnn.ir import int8
+from tests.budget import IN_INT8
 from tests.runtime.test_networks import draw, given, small
 
 D, H = 19, 37
 
 
 def near(found: np.ndarray, exact: np.ndarray) -> bool:
-    return bool(np.linalg.norm(found - exact) < 0.03 * np.linalg.norm(exact))
+    return bool(np.linalg.norm(found - exact) < IN_INT8 * np.linalg.norm(exact))
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "lstm_heads", "rnn_tanh"])

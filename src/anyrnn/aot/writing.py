@@ -47,8 +47,9 @@ def export(
             step after step. Of those that give the last step alone a step gives the last so far, as in `Network.stream`.
         file: the object file, `.o` or `.obj`; the header has the same name with `.h`.
         batch_size: how many sequences go on side by side, N.
-        int8: matrices are kept and multiplied as integers of eight bits, in about a quarter of the room, see
-            `anyrnn.Recurrent.in_int8`; as those of a layer or network that is `in_int8` are in any case.
+        int8: keep and multiply matrices as integers of eight bits, in about a quarter of the room, see
+            `anyrnn.Recurrent.in_int8`; of a layer or network that is `in_int8` they are so in any case. A step then takes a byte
+            of the stack for each feature that a product multiplies, of a sample or of as many as 64 KB hold.
         target: the machine, as an LLVM triple: `aarch64-linux-gnu`, `arm64-apple-macos`, `x86_64-pc-windows-msvc`,
             `thumbv7em-none-eabihf`, `riscv64-linux-gnu`, `wasm32-unknown-unknown`. By default this system.
         cpu: LLVM's name of the processor, by default the least of that architecture; or `native`, this one with all that it has.

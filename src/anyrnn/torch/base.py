@@ -344,7 +344,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         Args:
             int8: matrices are multiplied as integers of eight bits, as are the vectors that they multiply: each in blocks of 512
                 features that have a scale of their own, the largest magnitude over 127. That reads a quarter of the memory and
-                is less exact; sums, biases and all else stay float32. Calls with gradients are refused meanwhile.
+                is less exact; sums, biases and all else stay float32. Calls with gradients are refused then, and do not
+                end it.
 
         Returns: the module. Raises: RuntimeError in training mode; UnsupportedError for int8 where the native kernels, or float32
             parameters on a CPU, are not there.

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from anyrnn import cells
 from anyrnn.backends.llvm import int8_rows, run, target
+from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir import int8
 from anyrnn.ir.interpret import Interpreter
+from anyrnn.passes.compile import plan
 from tests.budget import ROUNDED, TURNED
 from tests.networks import Problem, Results, fitting, on_llvm, on_torch
 from tests.zoo import EVERY
@@ -90,32 +93,56 @@ def test_every_cell(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(fitting(cell, 3, 5, 21, 18, bidirectional=True), monkeypatch)
 
 
+def machines() -> list[Machine]:
+    """With vectors of different lengths, with and without instructions for integers of eight bits."""
+    here = target.machine()
+    lengths = [bytes for bytes in (64, 32, 16) if bytes <= here.vector_bytes]
+    shaped = [replace(here, vector_bytes=bytes, registers=32 if bytes == 64 else 16) for bytes in lengths]
+    others = [replace(m, features=m.features - {"avx512vnni", "avxvnni", "dotprod"}) for m in shaped]
+    return [*shaped, *others, *(replace(m, single=True) for m in others)]
+
+
 @pytest.mark.usefixtures("quick_compile", "other_code")
-@pytest.mark.parametrize("bytes", [64, 32, 16])
-@pytest.mark.parametrize("cell", ["gru", "lstm_heads"])
-def test_other_instructions_give_the_same_bits(cell: str, bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of integers are exact, whatever makes them, and in whatever vectors; products that are added to them are not."""
-    if target.machine().vector_bytes < bytes:
-        pytest.skip("this processor has shorter vectors")
-    shaped = replace(target.machine(), vector_bytes=bytes, registers=32 if bytes == 64 else 16)
-    monkeypatch.setattr(target, "machine", lambda: shaped)
+@pytest.mark.parametrize("cell", ["gru", "gru_before", "lstm_heads"])
+def test_other_instructions_give_the_same_bits(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of integers are exact, whatever makes them, and in whatever vectors."""
     problems = [fitting(cell, *sizes) for sizes in SIZES]
     expected = [in_int8(p) for p in problems]
-    monkeypatch.setattr(target.Machine, "unsigned_fours", False)
-    forget()
-    for p, right in zip(problems, expected, strict=True):
-        found = in_int8(p)
-        assert all(np.array_equal(found[name], value) for name, value in right.items())
+    for machine in machines():
+        monkeypatch.setattr(target, "machine", lambda machine=machine: machine)
+        forget()
+        for p, right in zip(problems, expected, strict=True):
+            found = in_int8(p)
+            assert all(np.array_equal(found[name], value) for name, value in right.items()), machine
+
+
+@pytest.mark.skipif("avx2" not in target.machine().features, reason="reads assembly of x86")
+def test_instructions() -> None:
+    """Each is there wherever its like is not."""
+    for machine in (m for m in machines() if not m.single):
+        text = target.assembly(run.write_code(plan(cells.load("gru").trace()), "inference", run.IN_INT8, machine).text)
+        pairs = any(name in text for name in ("pmaddwd", "pdpwssd"))
+        assert (machine.unsigned_fours, pairs) == ("vpdpbusd" in text, not machine.unsigned_fours), machine
+
+
+def test_products_of_signed_numbers_are_of_16_bytes() -> None:
+    for bytes in (16, 32, 64):
+        machine = Machine(frozenset({"neon", "dotprod"}), bytes, 32, True)
+        text = run.write_code(plan(cells.load("gru").trace()), "inference", run.IN_INT8, machine).text
+        assert ("sdot" in text) == (bytes == 16)
 
 
 @pytest.mark.usefixtures("quick_compile", "other_code")
-@pytest.mark.parametrize("room", [1, 3000])
-def test_rows_that_are_rounded_one_after_the_other(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    p = fitting("lstm", 3, 21, 70, 600)
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "lstm_heads"])
+def test_rows_that_are_rounded_one_after_the_other(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = fitting(cell, 3, 21, 70, 600)
     expected = in_int8(p)
-    monkeypatch.setattr(int8_rows, "ROOM_BYTES", room)
-    forget()
-    assert all(np.array_equal(found, expected[name]) for name, found in in_int8(p).items())
+    for machine in machines():
+        monkeypatch.setattr(target, "machine", lambda machine=machine: machine)
+        for room in (1, 3000, 9000):
+            monkeypatch.setattr(int8_rows, "ROOM_BYTES", room)
+            forget()
+            assert all(np.array_equal(found, expected[name]) for name, found in in_int8(p).items()), (machine, room)
 
 
 @pytest.fixture
@@ -147,9 +174,9 @@ def test_bits_depend_on_neither_threads_nor_batch(cell: str, sizes: tuple[int, .
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", ["x", "weight_ih", "weight_hh"])
 def test_what_is_not_finite_is_not_lost(place: str, number: float) -> None:
-    """In the sample, or in the feature, whose sums it is in; and nowhere else."""
-    p = fitting("rnn_relu", 1, 5, 40, 33)
-    exact = on_llvm(p, np.float32, training=False)["output"]
+    """All products of its block are NaN: in the sample, or in the feature, whose sums it is in; and nowhere else."""
+    p = fitting("rnn_tanh", 1, 5, 40, 33)
+    clean = in_int8(p)["output"]
     if place == "x":
         p.inputs[0][0, 2, 39] = number
     else:
@@ -157,11 +184,8 @@ def test_what_is_not_finite_is_not_lost(place: str, number: float) -> None:
     found = in_int8(p)["output"]
     there = np.zeros(found.shape, bool)
     there[(0, 2) if place == "x" else (..., 7)] = True
-    with np.errstate(invalid="ignore"):
-        assert not np.isfinite(found[there & (found != 0)]).any()
-    if np.isnan(number):
-        assert np.isnan(found[there]).all()
-    np.testing.assert_allclose(found[~there], exact[~there], atol=0.1)
+    assert np.isnan(found[there]).all()
+    assert np.array_equal(found[~there], clean[~there])
 
 
 @pytest.mark.usefixtures("quick_compile")

@@ -12,6 +12,8 @@ A kernel whose operands are partly known before the steps has two uses. When it 
 makes the products of these operands alone and keeps the sums; in the steps it begins from what was kept. Where all sums were
 kept, steps have no strips: what a group begins with for its products takes as long as several samples.
 
+Where products are of int8, all of this is done for some rows after the other, whose operands are rounded first.
+
 Where there are no products, some rows at a time go through all panels.
 
 Every other step goes through the groups from the last to the first: of weights that a cache cannot hold, it then still has those

@@ -40,7 +40,7 @@ class Copies:
         ptr prints)`.
 
         Packs a weight for the products that give `size` features from `depth` features; `k bytes` is the distance in the pack
-        from one k to the next, or from one pair to the next. A transposed weight has its rows along k.
+        from one k to the next, or to the next of those that are multiplied together. A transposed weight has its rows along k.
         """
         name = "pack_transposed" if transposed else "pack_matrix"
         checks = self.keeps and not transposed  # a transposed weight is always packed anew

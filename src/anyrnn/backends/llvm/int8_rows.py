@@ -10,7 +10,7 @@ from anyrnn.backends.llvm.int8 import ROUND_ROWS, row_bytes
 from anyrnn.backends.llvm.shapes import Operand
 
 ROOM_BYTES = 2**16
-"""That rounded rows take of a thread's stack, if it is more than one row: what a second cache holds beside weights."""
+"""Of a thread's stack, for as many rounded rows as that holds, or for one: a second cache holds it beside weights."""
 
 
 class RoundedRows:

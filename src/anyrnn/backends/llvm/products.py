@@ -7,6 +7,8 @@ their strips have many anyway. Processors that multiply vectors of 64 bytes as f
 only if there is more than one block.
 
 A single row may be multiplied by weights that are not packed, but read in squares where they stand.
+
+Of int8, which is multiplied several times as fast, strips have several tiles always, and nothing is fetched ahead.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class MatrixPack:
 
     Where weights are not transposed, a group ends with its product with zeros: zeros too, unless a weight is infinite or NaN. Of
     block-diagonal weights (`heads` blocks) a group has those k that its features' blocks have, with zeros between the blocks; at
-    other k there is nothing.
+    other k there is nothing. Those of integers are packed otherwise, see `int8`.
     """
 
     name: str

@@ -79,8 +79,8 @@ class SumPlace(NamedTuple):
 
 
 class FeatureBlock(NamedTuple):
-    """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel of the strip's
-    first row stands at `first`, by their weights, which are `weight_bytes` apart.
+    """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel (of `int8` a
+    block) of the strip's first row stands at `first`, by their weights, which are `weight_bytes` apart.
     """
 
     operand: Value

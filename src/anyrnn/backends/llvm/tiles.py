@@ -8,6 +8,8 @@
 It is one function for all kernels of a program whose tiles are alike: product loops are most of a kernel's code, and so of the
 time to compile it.
 
+Products of int8 fetch nothing, see `int8_tiles`.
+
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
 """
 
