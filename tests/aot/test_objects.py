@@ -434,7 +434,7 @@ def test_the_command_line(tmp_path, capsys):
     assert made.read_bytes().startswith(b"\0asm")
     capsys.readouterr()
     assert cli.main(["convert", str(source), str(made), "--target", "wasm32", "--batch", "3", "--name", "mine", "--int8"]) == 0
-    assert "rnn = recurrent, in int8(x)" in made.with_suffix(".h").read_text()
+    assert "rnn = recurrent in int8(x)" in made.with_suffix(".h").read_text()
     capsys.readouterr()
     assert "float rnn_h[1][3][7];" in made.with_suffix(".h").read_text()
     for more, told in (

@@ -193,7 +193,7 @@ class Recurrent(Layer):
             "memory_budget": self.memory_budget,
             "dtype": self.dtype.name,
         }
-        return f"Recurrent({described(self._first, given)})"
+        return f"Recurrent({described(self._first, given)})" + ".in_int8()" * self.int8
 
     @property
     def backend_name(self) -> str:

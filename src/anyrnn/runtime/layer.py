@@ -121,7 +121,12 @@ class Layer(ABC):
     @property
     def as_code(self) -> str:
         """What it does, for people."""
-        return ", ".join([self.kind, *(f"{name} {value}" for name, value in self.settings().items())])
+        return ", ".join([self.does, *(f"{name} {value}" for name, value in self.settings().items())])
+
+    @property
+    def does(self) -> str:
+        """The same in a word or two."""
+        return self.kind
 
     def _one(self, given: tuple[Spec, ...]) -> tuple[int, bool]:
         """Of a single input: its features, and whether it has steps."""

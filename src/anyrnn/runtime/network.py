@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from anyrnn.errors import UnsupportedError
 from anyrnn.numpy.state import RecurrentState
-from anyrnn.runtime.layers import Call, Formula, Layer, Recurrent, Spec
+from anyrnn.runtime.layers import Call, Layer, Recurrent, Spec
+from anyrnn.runtime.recurrent import OfCells
 from anyrnn.runtime.tables import with_tables
 from anyrnn.sequence.network import check_size
 from anyrnn.sequence.packing import check_unmasked, checked_lengths
@@ -105,7 +106,7 @@ class Network:
 
     def _of_dtype(self, layer: Layer) -> Layer:
         """The layer, or where it has no parameters one of this network's dtype: it may be in others too."""
-        if not isinstance(layer, (Recurrent, Formula)) or layer.arrays or layer.runner.dtype == self.dtype:
+        if not isinstance(layer, OfCells) or layer.arrays or layer.runner.dtype == self.dtype:
             return layer
         own = copy.copy(layer)
         own.runner = copy.copy(layer.runner)
@@ -131,7 +132,7 @@ class Network:
     @property
     def int8(self) -> bool:
         """Whether a layer multiplies matrices as integers of eight bits."""
-        return any(layer.runner.int8 for layer in self.layers if isinstance(layer, (Recurrent, Formula)))
+        return any(layer.runner.int8 for layer in self.layers if isinstance(layer, OfCells))
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -209,16 +210,13 @@ class Network:
 
         Raises: UnsupportedError, naming the layer, where no native kernels run it, and for float64.
         """
-        layers = []
-        for layer in self.layers:
-            own = layer
-            if isinstance(layer, (Recurrent, Formula)) and any(array.ndim == 2 for array in layer.arrays.values()):
-                own = copy.copy(layer)
+        layers = list(self.layers)
+        for place, layer in enumerate(layers):
+            if isinstance(layer, OfCells) and any(array.ndim == 2 for array in layer.arrays.values()):
                 try:
-                    own.runner = layer.runner.in_int8()
+                    layers[place] = layer.in_int8()
                 except UnsupportedError as error:
                     raise UnsupportedError(f"{layer.name}: {error}") from None
-            layers.append(own)
         return Network(self.inputs, layers, self.outputs, batch_first=self.batch_first)
 
     def check_steps(self) -> None:

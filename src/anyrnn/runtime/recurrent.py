@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +21,34 @@ from anyrnn.sequence.network import Network, check_wanted
 from anyrnn.trace import Scalar, State, cell
 from anyrnn.trace.language import affine, vector
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Recurrent(Layer):
+
+class OfCells(Layer):
+    """What runs as cells do: by its `runner`."""
+
+    runner: Runner
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        return self.runner.parameters
+
+    @property
+    def does(self) -> str:
+        return self.kind + " in int8" * self.runner.int8
+
+    def streamed(self, batch_size: int) -> Callable[..., Array]:
+        return _streamed(self.runner, batch_size)
+
+    def in_int8(self) -> Self:
+        """The same with products of int8, see `anyrnn.Recurrent.in_int8`."""
+        found = copy(self)
+        found.runner = self.runner.in_int8()
+        return found
+
+
+class Recurrent(OfCells):
     """Layers and directions of a cell.
 
     Args:
@@ -65,17 +92,9 @@ class Recurrent(Layer):
         Raises: TypeError for what is no such layer, and for dtypes other than float32 and float64.
         """
         found = cls(name, inputs, *taken(layer), **options)
-        found.runner = found.runner.in_int8() if getattr(layer, "int8", False) else found.runner
+        found = found.in_int8() if layer.int8 else found
         found.batch_first = bool(layer.batch_first)
         return found
-
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        return self.runner.parameters
-
-    @property
-    def as_code(self) -> str:
-        return super().as_code + ", in int8" * self.runner.int8
 
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
@@ -101,9 +120,6 @@ class Recurrent(Layer):
     def why_whole(self) -> str:
         return "" if self.network.ways == (0,) else "it reads backwards"
 
-    def streamed(self, batch_size: int) -> Callable[..., Array]:
-        return _streamed(self.runner, batch_size)
-
     def check_state(self, state: Any, batch_size: int) -> None:
         """Raises: TypeError, ValueError for states that are not those of so many samples."""
         if not isinstance(state, RecurrentState):
@@ -111,7 +127,7 @@ class Recurrent(Layer):
         Arguments(self.network, self.runner.dtype, False).states(state, batch_size, True, f"{self.name}: its state")
 
 
-class Formula(Layer):
+class Formula(OfCells):
     """Equations of the features of one step, as those of a cell that remembers nothing; they run as cells do.
 
     Args:
@@ -132,14 +148,6 @@ class Formula(Layer):
         own = {name: kept(array) for name, array in parameters.items()}
         self.runner = Runner.of_network(network, own, backend=backend, constant=True)
 
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        return self.runner.parameters
-
-    @property
-    def as_code(self) -> str:
-        return super().as_code + ", in int8" * self.runner.int8
-
     def gives(self, *given: Spec) -> Spec:
         wanted = [self.network.input_size, *(size for _, size in self.network.further_inputs)]
         found = [self._one((spec,)) for spec in given]
@@ -152,9 +160,6 @@ class Formula(Layer):
             return np.asarray(self.runner(given[0], lengths=call.lengths, **_further(self.network, given))[0])
         steps = [x[None] for x in given]
         return np.asarray(self.runner(steps[0], **_further(self.network, steps))[0][0])
-
-    def streamed(self, batch_size: int) -> Callable[..., Array]:
-        return _streamed(self.runner, batch_size)
 
 
 def elementwise(

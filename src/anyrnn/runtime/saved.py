@@ -31,6 +31,7 @@ from anyrnn.runtime.layers import (
     Recurrent,
 )
 from anyrnn.runtime.network import Input, Network
+from anyrnn.runtime.recurrent import OfCells
 from anyrnn.sequence.network import Network as Cells
 from anyrnn.sequence.network import check_sizes
 from anyrnn.sequence.options import BY_FEATURE, first_parameter
@@ -127,7 +128,7 @@ def _as_float32(arrays: dict[str, Array]) -> None:
 
 
 def _in_int8(layer: Layer) -> bool:
-    return isinstance(layer, (Recurrent, Formula)) and layer.runner.int8
+    return isinstance(layer, OfCells) and layer.runner.int8
 
 
 def _network(data: Any, arrays: Mapping[str, Array], backend: str) -> Network:
@@ -209,12 +210,10 @@ def _layer(found: Record, of_layers: dict[str, dict[str, Array]], backend: str, 
     return Activation(name, inputs, found.text("function")) if kind == Activation.kind else LAYERS[kind](name, inputs)
 
 
-def _rounding(layer: Recurrent | Formula, rounds: bool) -> Recurrent | Formula:
+def _rounding(layer: OfCells, rounds: bool) -> OfCells:
     """With products of int8, where there are kernels for that."""
-    runner = layer.runner
-    if rounds and runner.backend_name == "llvm" and runner.dtype == np.float32:
-        layer.runner = runner.in_int8()
-    return layer
+    can = layer.runner.backend_name == "llvm" and layer.runner.dtype == np.float32
+    return layer.in_int8() if rounds and can else layer
 
 
 def _cells_to_data(layer: Recurrent | Formula) -> dict[str, Any]:

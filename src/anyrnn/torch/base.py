@@ -667,7 +667,7 @@ class RecurrentBase(Layer, torch.nn.Module):
     def extra_repr(self) -> str:
         names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "backend", "memory_budget")
         given = {**self._repr_options(), **{name: getattr(self, name) for name in names}}
-        return described((*self._repr_first(), self.input_size, self.hidden_size), given)
+        return described((*self._repr_first(), self.input_size, self.hidden_size), given) + ", in int8" * self.int8
 
     def _repr_first(self) -> list[str]:
         return [self.cell.name]

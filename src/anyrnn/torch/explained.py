@@ -121,4 +121,3 @@ def _seen(
         beside="second derivatives, forward mode and vmap",
         batch=batch,
     )
-

@@ -34,10 +34,10 @@ from anyrnn.backends.llvm.builder import FALSE, TRUE, Module, Value, const, i64
 from anyrnn.backends.llvm.element import SUM_ROWS, Element
 from anyrnn.backends.llvm.emitter import Emitter, Key, is_callers
 from anyrnn.backends.llvm.fetch import Fetches
+from anyrnn.backends.llvm.int8_rows import RoundedRows
 from anyrnn.backends.llvm.lanes import Lanes, added_to, first_lanes, lanes_left, load_lanes, store_lanes
 from anyrnn.backends.llvm.moves import moved
 from anyrnn.backends.llvm.products import Group, Products
-from anyrnn.backends.llvm.int8_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import Shaped
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import turned

@@ -17,8 +17,8 @@ def add_products(
     sums: Sequence[Value],
     add: Callable[[Function, Value, Value, Value], Value] = add_product,
 ) -> list[Value]:
-    """Add every factor (a number in all lanes) times every vector to its sum: [factor][vector], by `add`. All vectors are loaded first, and
-    one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
+    """Add every factor (a number in all lanes) times every vector to its sum, by `add`: [factor][vector]. All vectors are loaded
+    first, and one factor at a time, if registers hold them beside the sums; else all factors, and one vector at a time.
     """
     count = len(vectors)
     if len(sums) + count + 1 <= machine.multiplying:
@@ -30,9 +30,7 @@ def add_products(
     numbers, columns = [load() for load in factors], []
     for k, load in enumerate(vectors):
         value = load()
-        columns.append(
-            [add(b, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)]
-        )
+        columns.append([add(b, factor, value, total) for factor, total in zip(numbers, sums[k::count], strict=True)])
     return [total for row in zip(*columns, strict=True) for total in row]
 
 

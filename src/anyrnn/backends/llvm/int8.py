@@ -93,8 +93,8 @@ def larger(b: Function, e: Element, most: Value, value: Value) -> Value:
 
 
 def scaled(b: Function, most: Value) -> tuple[Value, Value]:
-    """The scale of a block with such a largest magnitude, and its reciprocal: both zero for next to none; the scale is NaN where the
-    magnitude is infinite or NaN.
+    """The scale of a block with such a largest magnitude, and its reciprocal: both zero for next to none; the scale is NaN where
+    the magnitude is infinite or NaN.
     """
     none, full = const(most.type, 0.0), const(most.type, MOST)
     some = b.compare("uge", most, const(most.type, LEAST), "some")

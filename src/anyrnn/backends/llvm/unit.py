@@ -21,8 +21,8 @@ forward pass of one step it is part always: the weights of a group of features f
 those that this one ended with, which are still near.
 """
 FOLDED_ROWS = 16
-"""From so many samples on products of int8 with the input are part of the step, unless weights come from far: it takes less time to
-read a quarter of the bytes in every step than to keep sums and read them back.
+"""From so many samples on products of int8 with the input are part of the step, unless weights come from far: it takes less time
+to read a quarter of the bytes in every step than to keep sums and read them back.
 """
 STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
