@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,57 @@ def test_its_parameters_are_its_own() -> None:
     assert np.array_equal(rounded(x)[0], found)
     assert not rounded.parameters["weight_hh_l0"].flags.writeable
     assert layer.parameters["weight_hh_l0"].flags.writeable
+
+
+@pytest.mark.parametrize("how", ["replaced", "written", "copied", "pickled"])
+def test_parameters_that_change_are_seen(how: str) -> None:
+    layer, x = anyrnn.Recurrent("gru", D, H, seed=0).in_int8(), draw(4, 2, D)
+    before = layer(x)[0]
+    if how in ("copied", "pickled"):
+        layer = copy.deepcopy(layer) if how == "copied" else pickle.loads(pickle.dumps(layer))
+        assert np.array_equal(layer(x)[0], before)
+        assert not any(array.flags.writeable for array in layer.parameters.values())
+    new = layer.parameters["weight_hh_l0"].copy()
+    layer.parameters["weight_hh_l0"] = new
+    assert np.array_equal(layer(x)[0], before)
+    new *= 2
+    assert not np.array_equal(layer(x)[0], before)
+    if how == "written":
+        found = layer(x)[0]
+        new *= 2
+        assert not np.array_equal(layer(x)[0], found)
+    assert np.array_equal(layer.stream(2)(x[0]), layer(x)[0][0])
+    new.flags.writeable = False
+    assert np.array_equal([layer(x)[0] for _ in range(2)], [layer(x)[0] for _ in range(2)])
+
+
+def test_what_it_no_longer_can() -> None:
+    layer, x = anyrnn.Recurrent("gru", D, H, seed=0), draw(4, 2, D)
+    rounded = layer.in_int8()
+    rounded.backend = "reference"
+    for call in (rounded, rounded.stream, lambda x: anyrnn.explain(rounded, x)):
+        with pytest.raises(UnsupportedError, match="in_int8: backend='reference' was asked for"):
+            call(x) if call != rounded.stream else rounded.stream(2)
+    rounded.backend = "auto"
+    rounded.dtype = np.float64
+    with pytest.raises(UnsupportedError, match="in_int8: products of int8 are for float32, got float64"):
+        rounded(x.astype(np.float64))
+    rounded.dtype = np.float32
+    assert np.array_equal(rounded(x)[0], layer.in_int8()(x)[0])
+
+
+def test_probabilities_that_nothing_draws_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights stay packed."""
+    layer, x = anyrnn.Recurrent("gru", D, H, seed=0, zoneout=0.1).in_int8(), draw(4, 2, D)
+    found, kept = layer(x)[0], layer._kept
+    assert kept._packed
+    assert np.array_equal(layer(x)[0], found)
+    assert layer._kept is kept
+
+
+def test_very_wide_vectors() -> None:
+    with pytest.raises(UnsupportedError, match="vectors of more than 262144 features are not rounded to int8, got 300000"):
+        anyrnn.Recurrent("gru", 300_000, 1).in_int8()
 
 
 def test_residual_layers() -> None:

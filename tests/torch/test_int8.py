@@ -130,7 +130,7 @@ def test_transformations_are_refused(way: str, x: torch.Tensor) -> None:
         "vmap": lambda: torch.func.vmap(lambda x: layer(x)[0])(x[None]),
         "jvp": lambda: torch.func.jvp(lambda x: layer(x)[0], (x,), (x,)),
     }
-    with pytest.raises(UnsupportedError, match=r"freeze\(int8=True\) is for native kernels, and none run"):
+    with pytest.raises(UnsupportedError, match=r"freeze\(int8=True\) is for native kernels|products of int8 have no gradients"):
         ways[way]()
 
 
@@ -163,6 +163,39 @@ def test_compiled(x: torch.Tensor) -> None:
     assert torch.equal(run(compiled, x), found)
     exported = torch.export.export(layer.requires_grad_(False), (x,)).module()
     assert torch.equal(exported(x)[0], found)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_exported_programs_refuse_what_layers_refuse(dtype: torch.dtype, x: torch.Tensor) -> None:
+    layer = layer_of().freeze(int8=True)
+    with torch.no_grad():
+        exported = torch.export.export(layer, (x,)).module()
+        assert torch.equal(exported(x)[0], layer(x)[0])
+    with pytest.raises(UnsupportedError, match="products of int8 have no gradients"):
+        exported(x)[0].sum().backward()
+    with pytest.raises(UnsupportedError, match="products of int8 are for float32, got"), torch.no_grad():
+        exported.to(dtype)(x.to(dtype))
+
+
+def test_modules_of_torch_have_no_such_products() -> None:
+    model = torch.nn.Sequential(anyrnn.torch.GRU(D, H)).eval()
+    anyrnn.torch.freeze(model, int8=True)
+    with pytest.raises(UnsupportedError, match="swap_back: 0 has products of int8"):
+        anyrnn.torch.swap_back(model)
+    anyrnn.torch.swap_back(anyrnn.torch.freeze(model))
+    assert type(model[0]) is torch.nn.GRU
+
+
+def test_an_older_pickle_has_none(x: torch.Tensor) -> None:
+    layer = layer_of()
+    state = layer.__reduce_ex__(2)[2]
+    assert "int8" not in str(sorted(state))
+    other = type(layer).__new__(type(layer))
+    other.__setstate__({name: value for name, value in state.items() if name != "_int8"})
+    assert not other.int8
+    assert torch.equal(run(other, x), run(layer, x))
+    with pytest.raises(AttributeError):
+        layer.int8 = True
 
 
 def test_it_is_told(x: torch.Tensor) -> None:

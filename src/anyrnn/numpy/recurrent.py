@@ -236,6 +236,7 @@ class Recurrent(Layer):
         reason = self._why_not_native()
         if reason is None and self.dtype != np.float32:
             reason = f"products of int8 are for float32, got {self.dtype}"
+        reason = reason or backends.why_not_native(self.network, backends.native().IN_INT8)
         if reason:
             raise UnsupportedError(f"in_int8: {reason}")
 
@@ -393,9 +394,10 @@ class Recurrent(Layer):
 
         Raises: ValueError for a bidirectional layer.
         """
-        layer = copy(self)
-        layer.parameters = {name: array.copy() for name, array in self.parameters.items()}
-        layer.batch_first, layer._kept = False, None
+        layer = self.in_int8() if self.int8 else copy(self)
+        if not self.int8:
+            layer.parameters, layer._kept = {name: array.copy() for name, array in self.parameters.items()}, None
+        layer.batch_first = False
         return Stream(layer, batch_size)
 
     def sources(self) -> list[Array]:
@@ -506,7 +508,7 @@ class Recurrent(Layer):
         read_again = packed, kept, now, dict(self.parameters)
         reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
         reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
-        reserve.native_dtype = self.dtype.name if self._why_not_native() else self.native_dtype
+        reserve.native_dtype = self.native_dtype
         return reserve, inputs, first
 
     def _fill(

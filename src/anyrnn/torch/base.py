@@ -368,7 +368,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         if like.dtype is not torch.float32 or not like.is_cpu or self._on_triton(like):
             reason = f"it is for float32 on a CPU, got {like.dtype} on {like.device} for backend {self.backend!r}"
         else:
-            reason = self._why_interpreted(like) or ""
+            reason = self._why_interpreted(like) or llvm.why_not(self.network, llvm.IN_INT8) or ""
         if reason:
             raise UnsupportedError(f"{self._label}: freeze(int8=True): {reason}")
         if torch.is_grad_enabled() and any(t.requires_grad for t in read):
@@ -383,7 +383,9 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _thaw(self) -> None:
         self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
-        self._int8 = False
+        if self.int8:
+            packed_weights.forget(self.parameters())
+            self._int8 = False
 
     @property
     def backend_name(self) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.extent import Extent
+from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import Packing
@@ -44,15 +45,23 @@ class Call:
     """`bfloat16` where those of float32 may be of numbers rounded to that, on a CPU that gains by it; `int8` where they are."""
 
     def on_triton(self, like: Tensor) -> bool:
-        """Whether Triton's kernels run calls with such tensors."""
-        return self.backend == "triton" or not like.is_cpu
+        """Whether Triton's kernels run calls with such tensors. Raises: UnsupportedError for products of int8."""
+        found = self.backend == "triton" or not like.is_cpu
+        if found and self.products == "int8":
+            raise UnsupportedError(f"products of int8 are for a CPU, got a tensor on {like.device}")
+        return found
 
     def native_dtype(self, dtype: torch.dtype) -> str:
         """What the llvm backend calls a call with such tensors."""
-        return llvm.said(DTYPES[dtype], self.made_of(dtype))
+        products = self.made_of(dtype)
+        return llvm.said(DTYPES[dtype], products)
 
     def made_of(self, dtype: torch.dtype) -> MadeOf:
-        """What products of a call with such tensors are made of, on this processor."""
+        """What products of a call with such tensors are made of, on this processor. Raises: UnsupportedError for those of int8 in
+        another dtype than float32.
+        """
+        if self.products == "int8" and dtype is not WIDE:
+            raise UnsupportedError(f"products of int8 are for float32, got {dtype}")
         rounds = self.products != "bfloat16" or (dtype is WIDE and llvm.multiplies_pairs())
         return self.products if rounds else ""
 

@@ -85,7 +85,7 @@ def swap_back(model: M) -> M | nn.Module:
 
     Args: model: any module.
     Returns: the model; of a single recurrent module, what took its place. Raises: TypeError for what is no module; and then
-    nothing has changed, UnsupportedError for a module with options that torch's have not, or that is compiled.
+    nothing has changed, UnsupportedError for a module with options or products that torch's have not, or that is compiled.
     """
     check_module(model, "swap_back")
     for name, module in model.named_modules():
@@ -113,6 +113,8 @@ def _check_back(name: str, module: RecurrentBase) -> None:
         raise UnsupportedError(f"swap_back: {name}: torch.nn has no {', '.join(more)}")
     if own := _own_calls(name, module):
         raise UnsupportedError(f"swap_back: {name} {own}")
+    if module.int8:
+        raise UnsupportedError(f"swap_back: {name} has products of int8, which torch.nn has not; train() or freeze() ends them")
 
 
 def _why_not(name: str, module: nn.Module) -> str | None:

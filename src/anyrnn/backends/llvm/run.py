@@ -23,6 +23,7 @@ from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.passes.compile import Plan
 from anyrnn.passes.plan import Program
@@ -34,6 +35,8 @@ IN_PAIRS = "float32 in pairs"
 """What calls say for their dtype where arrays are float32 and products are of numbers rounded to bfloat16, see `factors`."""
 IN_INT8 = "float32 in int8"
 """The same where products are of numbers rounded to eight bits, see `int8`; of inference."""
+MOST_ROUNDED = 2**18
+"""Features: a rounded row stands on the stack."""
 KINDS = {"float32": ("float32", ""), "float64": ("float64", ""), IN_PAIRS: ("float32", "bfloat16"), IN_INT8: ("float32", "int8")}
 """By what calls say, the dtype of their arrays, and what products are made of, see `Element`."""
 
@@ -76,7 +79,12 @@ def write_code(plan: Plan, which: str, dtype: str, machine: Machine | None = Non
 
 @cache  # without end, as code that is loaded stays
 def compiled(plan: Plan, which: str, dtype: str) -> Compiled:
-    """The native code of a program. Places in its argument block go by names, so cells with other names have their own."""
+    """The native code of a program. Places in its argument block go by names, so cells with other names have their own.
+
+    Raises: UnsupportedError for a program of training with products of int8.
+    """
+    if dtype == IN_INT8 and which != "inference":
+        raise UnsupportedError("products of int8 have no gradients")
     names = [node.name for node in plan.graph.nodes]
     key = f"{plan.graph.identity} {names} {which} {dtype} {target.identity()}"
     code, binary = remembered("code", key, lambda: _compile(plan, which, dtype))
@@ -94,6 +102,12 @@ def why_not(network: Network, dtype: str) -> str | None:
     """Why this backend cannot run a network, or None."""
     if dtype not in KINDS:
         return f"dtype {dtype} has no kernels (float32 and float64 have)"
+    if dtype == IN_INT8:
+        sizes = [network.layer_sizes(layer) for layer, _ in network.units]
+        dims = [buffer.dim for buffer in network.plan.inference.buffers if buffer.dim is not None]
+        widest = max(dim.evaluate(of_layer) for dim in dims for of_layer in sizes)
+        if widest > MOST_ROUNDED:
+            return f"vectors of more than {MOST_ROUNDED} features are not rounded to int8, got {widest}"
     return network.plan.why_not(unsupported)
 
 

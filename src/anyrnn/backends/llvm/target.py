@@ -81,7 +81,9 @@ class Machine:
     @property
     def unsigned_fours(self) -> bool:
         """Whether one instruction multiplies four unsigned numbers of eight bits by signed ones in each lane."""
-        return "avx512vnni" in self.features or ("avxvnni" in self.features and self.vector_bytes < 64)
+        if self.vector_bytes == 64:
+            return "avx512vnni" in self.features
+        return {"avx512vnni", "avx512vl"} <= self.features or "avxvnni" in self.features
 
     @property
     def signed_fours(self) -> bool:
