@@ -225,7 +225,8 @@ class Products:
         self._cut()
         if self.may_be_short:
             self.is_short = b.compare("eq", self.blocks[0], i64(1), "is_short")
-        self.fetches.note(group.first_panel, group.panels, product_panels)
+        if not e.int8:
+            self.fetches.note(group.first_panel, group.panels, product_panels)
 
     @property
     def may_be_short(self) -> bool:
