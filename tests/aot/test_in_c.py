@@ -42,6 +42,9 @@ def check(tmp_path, compiler, runner=(), int8=False, **machine):
     """A program's outputs and states, beside the network's."""
     network = small("lstm").in_int8() if int8 else small("lstm")
     aot.export(network, tmp_path / "net.o", batch_size=ROWS, **machine)
+    if machine.get("target", "").startswith("thumb"):  # the linker would refuse it beside code for another profile
+        objcopy = compiler[0].replace("gcc", "objcopy")
+        subprocess.run([objcopy, "--remove-section", ".ARM.attributes", tmp_path / "net.o"], check=True)
     source = tmp_path / ("main.cpp" if "++" in compiler[0] else "main.c")
     source.write_text(PROGRAM)
     subprocess.run([*compiler, *STRICT, source, tmp_path / "net.o", "-o", tmp_path / "main"], check=True)
@@ -76,6 +79,16 @@ def test_here(options, tmp_path):
 @pytest.mark.parametrize("int8", [False, True])
 def test_elsewhere(target, compiler, emulator, int8, tmp_path):
     check(tmp_path, (compiler, "-static"), (emulator,), int8, target=target)
+
+
+@tools("arm-linux-gnueabihf-gcc", "qemu-arm")
+@pytest.mark.parametrize("target", ["thumbv6m-none-eabi", "thumbv7em-none-eabihf"])
+@pytest.mark.parametrize("int8", [False, True])
+def test_microcontrollers(target, int8, tmp_path):
+    """Their code, in a program for a processor that has all of their instructions."""
+    check(tmp_path, ("arm-linux-gnueabihf-gcc", "-static"), ("qemu-arm",), int8, target=target)
+    told = subprocess.run(["arm-linux-gnueabihf-objdump", "-d", tmp_path / "net.o"], capture_output=True, text=True, check=True)
+    assert ("smlad\t" in told.stdout) == (int8 and "v7em" in target)
 
 
 @tools("aarch64-linux-gnu-gcc", "qemu-aarch64")

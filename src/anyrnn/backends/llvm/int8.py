@@ -138,6 +138,8 @@ def add_four(b: Function, factor: Value, weight: Value, total: Value, machine: M
         b.module.declare(name, total.type, [total.type, bytes, bytes])
         both = ", ".join(b.cast("bitcast", value, bytes, "bytes").typed for value in (factor, weight))
         return b.value(total.type, f"call {total.type} @{name}({total.typed}, {both})", "sum")
+    if "dsp" in machine.features:
+        return _two_by_two(b, factor, weight, total)
     if machine.single:
         return _one_by_one(b, factor, weight, total)
     halves = vector("i16", 2 * lanes)
@@ -148,6 +150,27 @@ def add_four(b: Function, factor: Value, weight: Value, total: Value, machine: M
     for left, right in (even, odd):
         total = b.add(total, _pairs_added(b, left, right, lanes), "sum")
     return total
+
+
+def _two_by_two(b: Function, factor: Value, weight: Value, total: Value) -> Value:
+    """The same by an instruction of 32-bit ARM for two numbers of 16 bits, lane by lane."""
+    found = Value("poison", total.type)
+    for lane in range(lanes_of(total.type)):
+        one, of_weights, added = (b.value("i32", f"extractelement {v.typed}, i64 {lane}") for v in (factor, weight, total))
+        for turned in (0, 8):
+            sides = []
+            for value, sign in ((one, "u"), (of_weights, "s")):
+                around = b.intrinsic("llvm.fshr", "i32", [value, value, const("i32", turned)], "around") if turned else value
+                sides.append(_arm(b, f"{sign}xtb16", around))
+            added = _arm(b, "smlad", *sides, added)
+        found = b.value(total.type, f"insertelement {found.typed}, {added.typed}, i64 {lane}", "sum")
+    return found
+
+
+def _arm(b: Function, name: str, *given: Value) -> Value:
+    """An instruction of its own, of numbers of 32 bits."""
+    b.module.declare(f"llvm.arm.{name}", "i32", ["i32"] * len(given))
+    return b.value("i32", f"call i32 @llvm.arm.{name}({', '.join(value.typed for value in given)})", name)
 
 
 def _one_by_one(b: Function, factor: Value, weight: Value, total: Value) -> Value:

@@ -81,6 +81,7 @@ _ARMV7 = Architecture(
     others=("cortex-a7", "cortex-a9", "cortex-a15"),
 )
 _SINGLE = Machine(frozenset(), vector_bytes=16, registers=8, fused=False, single=True)  # of numbers, 32 of them
+_DSP = replace(_SINGLE, features=frozenset({"dsp"}))
 ARCHITECTURES = {
     "x86_64": Architecture(_SSE2, "x86-64", "-prefer-256-bit", others=tuple(_X86), shapes=_X86),
     "aarch64": _AARCH64,
@@ -89,8 +90,8 @@ ARCHITECTURES = {
     "armv7a": _ARMV7,
     "thumbv6m": Architecture(_SINGLE, "cortex-m0", others=("cortex-m0plus",)),
     "thumbv7m": Architecture(_SINGLE, "cortex-m3"),
-    "thumbv7em": Architecture(_SINGLE, "cortex-m4", others=("cortex-m7",)),
-    "thumbv8m.main": Architecture(_SINGLE, "cortex-m33", others=("cortex-m35p",)),
+    "thumbv7em": Architecture(_DSP, "cortex-m4", others=("cortex-m7",)),
+    "thumbv8m.main": Architecture(_DSP, "cortex-m33", others=("cortex-m35p",)),
     "riscv32": Architecture(_SINGLE, flags="+m,+c", abi="ilp32"),
     "riscv64": Architecture(replace(_SINGLE, fused=True), flags="+m,+a,+f,+d,+c", abi="lp64d", others=("sifive-u74",)),
     "wasm32": Architecture(replace(_SINGLE, registers=16, single=False), flags="+simd128,+bulk-memory"),
