@@ -47,7 +47,7 @@ def check(tmp_path, compiler, runner=(), int8=False, **machine):
         subprocess.run([objcopy, "--remove-section", ".ARM.attributes", tmp_path / "net.o"], check=True)
     source = tmp_path / ("main.cpp" if "++" in compiler[0] else "main.c")
     source.write_text(PROGRAM)
-    subprocess.run([*compiler, *STRICT, source, tmp_path / "net.o", "-o", tmp_path / "main"], check=True)
+    subprocess.run([*compiler, *STRICT, source, tmp_path / "net.o", "-lm", "-o", tmp_path / "main"], check=True)
     x = given(network, STEPS, ROWS)
     ran = subprocess.run([*runner, tmp_path / "main"], input=x["x"].astype(np.int32).tobytes(), capture_output=True, check=True)
     numbers = STEPS * ROWS * 9 * 4
