@@ -38,7 +38,7 @@ def export(
     """Write a network as an object file, and a header beside it, by which C and C++ call it step after step.
 
     The file holds the parameters and the code of a step. No memory is allocated and no thread is started. It needs `memcpy`, and
-    what compilers bring for instructions that a processor has not: `floorf`, divisions of 64-bit integers (32-bit ARM),
+    what compilers bring for instructions that a processor has not: `floorf`, `sqrtf`, divisions of 64-bit integers (32-bit ARM),
     floating-point arithmetic. With `cpu="native"` a layer's results have the bits of its `stream`; softmax, norms and functions
     differ from NumPy's by rounding.
 
