@@ -44,3 +44,5 @@ class CallShape:
     """of a backward call: its forward call was given no first states"""
     packed: bool = False
     """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
+    constant: bool = False
+    """the sums of biases stay where packed weights do"""

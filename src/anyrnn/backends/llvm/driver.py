@@ -78,7 +78,7 @@ class Driver:
         packs: bool = True,
     ) -> None:
         """`keeps`: packed weights are left for the next call. `packs`: weights may have to be packed, or be
-        read where they stand; else there is no code for that.
+        read where they stand, and biases to be added up; else there is no code for that.
         """
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
         self.machine, self.packs = machine, packs
@@ -210,7 +210,7 @@ class Driver:
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             if self.packs:
                 self.ends.weights_in(self.of_turn(), self._turn_wanted())
-            self.ends.biases_in()
+                self.ends.biases_in()
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))

@@ -69,7 +69,7 @@ def multiplies_pairs() -> bool:
 
 def write_code(plan: Plan, which: str, dtype: str, machine: Machine | None = None, packs: bool = True) -> Code:
     """The text of `inference`, `training` or `backward` of a plan, for a machine, by default this one. Without `packs` it finds
-    weights packed, always.
+    weights packed, and biases added up, always.
     """
     program: Program = getattr(plan, which)
     values = {s.name: s.init for s in plan.graph.states}

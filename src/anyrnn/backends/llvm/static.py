@@ -18,6 +18,7 @@ from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.backends.llvm.run import KINDS, write_code
 from anyrnn.backends.llvm.target import Machine
+from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 
 Array = npt.NDArray[Any]
@@ -59,11 +60,11 @@ def static_step(
     of_states = tuple((a.strides[0], a.strides[1]) if remembers else None for a in states)
     of_inputs = tuple((a.nbytes, a.strides[0]) for a in inputs)
     of_output = output.nbytes, output.strides[0]
-    shape = CallShape("inference", dtype, Extent(1, rows), of_inputs, of_output, of_states, of_states, packed=True)
+    shape = CallShape("inference", dtype, Extent(1, rows), of_inputs, of_output, of_states, of_states, packed=True, constant=True)
     arrays = [*inputs, output, *(states * 2 if remembers else [])]
     machine = replace(machine, most_rows=rows)
     code = write_code(network.plan, "inference", dtype, replace(machine, features=target.machine().features))
-    entry = _entry(code) if code.matrices else _nothing_to_pack
+    entry = _entry(code) if code.matrices or code.biases else _nothing_to_pack
     frame = Frame(network, shape, code, entry, entry)
     randomness = network.randomness(0, None)
     if randomness is not None:  # with probabilities, which steps compute with
@@ -89,7 +90,7 @@ def static_step(
         pointers=dict(frame.pointers),
         constants=constants,
         arrays=len(arrays),
-        sources=_read(network, code, sources),
+        sources=_read(network, sources),
         scratch_bytes=frame.own_bytes,
         packed=packed.memory.view(np.uint8),
     )
@@ -104,11 +105,18 @@ def _nothing_to_pack(words: int) -> None:
     """In the place of a program."""
 
 
-def _read(network: Network, code: Code, sources: Sequence[Array]) -> tuple[Array | None, ...]:
-    """The sources that are read although weights are packed: biases, which every call adds up, and vectors."""
-    packed = {name for pack in code.matrices for name, _ in pack.weights} - {
-        name for bias in code.biases for name in bias.weights
-    }
-    read = {weight.source for weight in network.plan.phase.weights if weight.name not in packed}
+def _read(network: Network, sources: Sequence[Array]) -> tuple[Array | None, ...]:
+    """The sources that are read although weights are packed and biases added up: vectors."""
+    read = {weight.source for weight in network.plan.phase.weights if weight.name in _vectors(network.plan.inference)}
     names = [name for _ in network.units for name in network.sources]
     return tuple(array if name in read else None for name, array in zip(names, sources, strict=True))
+
+
+def _vectors(program: Program) -> set[str]:
+    """The weights that kernels read where they stand."""
+    found: set[str] = set()
+    for kernel in (kernel for stage in (*program.before, *program.body) for kernel in stage.kernels):
+        nodes = kernel.nodes
+        read = {s for node in nodes if node.op != "affine" for s in node.inputs} | {i for i, _, _ in kernel.stores}
+        found |= {nodes[i].attributes[0] for i in read if nodes[i].op == "parameter"}
+    return found

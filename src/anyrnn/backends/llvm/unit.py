@@ -50,7 +50,9 @@ class Unit:
         reserve: Arena,
         fixed: Arena,
         packed: Arena,
+        of_biases: Arena,
     ) -> None:
+        """`of_biases` is `scratch` or `packed`."""
         self.program: Program = getattr(network.plan, which)
         self.code = code
         layer, self.direction = unit
@@ -81,7 +83,7 @@ class Unit:
                 memory.append(self._place(name, where))
         self._matrices(e, extent, which != "inference", all_packed, packed)
         self.set("ahead", code.machine.bytes_ahead if self.recurrent_bytes > FAR_BYTES else 0)
-        self._packs(e, extent, scratch)
+        self._packs(e, extent, scratch, of_biases, self.in_scratch if of_biases is scratch else self.in_packed)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
@@ -120,15 +122,15 @@ class Unit:
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
 
-    def _packs(self, e: Element, extent: Extent, scratch: Arena) -> None:
+    def _packs(self, e: Element, extent: Extent, scratch: Arena, of_biases: Arena, in_biases: list[int]) -> None:
         """Room for biases, gradients' sums, and for hoisted products (or the biases in their place)."""
         bias_at = {}
         for bias in self.code.biases:
-            bias_at[bias.name] = scratch.take(padded_panels(bias.size.evaluate(self.sizes), e.lanes) * e.panel_row)
-            self._pack(bias.name, bias_at[bias.name])
+            bias_at[bias.name] = of_biases.take(padded_panels(bias.size.evaluate(self.sizes), e.lanes) * e.panel_row)
+            self._pack(bias.name, bias_at[bias.name], in_biases)
         for sums in self.code.sums:
             features = sums.size.evaluate(self.sizes) if sums.size is not None else 1
-            self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row))
+            self._pack(sums.name, scratch.take(padded_panels(features, e.lanes) * e.panel_row), self.in_scratch)
         one_step = extent.steps == 1 and not self.program.reverse
         folds = one_step or (e.int8 and extent.rows >= FOLDED_ROWS and self.packed_bytes <= FAR_BYTES)
         hoist = bool(self.code.inits) and self.widest_given() > FOLDED_FEATURES and not folds
@@ -138,7 +140,7 @@ class Unit:
                 where = place(scratch, e, init.size.evaluate(self.sizes), extent.chunk_rows, "chunk")
             else:
                 where = Placed(bias_at[init.bias], 0, 0, 0, e.panel_row, 0, "steps")
-            self.in_scratch.append(self._place(init.buffer, where))
+            (self.in_scratch if hoist else in_biases).append(self._place(init.buffer, where))
 
     def _place(self, buffer: str, where: Placed) -> int:
         """Set a buffer's words but for the addresses; the first of them."""
@@ -158,10 +160,10 @@ class Unit:
             default=0,
         )
 
-    def _pack(self, name: str, offset: int) -> None:
+    def _pack(self, name: str, offset: int, memory: list[int]) -> None:
         index = self.layout.pack(name)
         self.words[index] = offset
-        self.in_scratch.append(index)
+        memory.append(index)
 
     def _weights(self, network: Network, e: Element) -> list[tuple[int, int, int]]:
         """(word, source, byte offset) of each weight; also sets the distances from row to row."""
