@@ -302,6 +302,8 @@ def test_counters_that_begin_again_too_late_for_a_dtype(modules: int, dtype: tor
     layer = anyrnn.torch.Recurrent("clockwork", 3, 2 * modules, modules=modules, dtype=dtype)
     with pytest.raises(UnsupportedError, match="cell 'clockwork': state 't' counts steps, in"):
         layer(torch.ones(2, 1, 3, dtype=dtype))
+    with pytest.raises(UnsupportedError, match="cell 'clockwork': state 't' counts steps, in"):
+        anyrnn.explain(layer, torch.ones(2, 1, 3, dtype=dtype))
     layer = anyrnn.torch.Recurrent("clockwork", 3, 2 * modules, modules=modules - 1, dtype=dtype)
     assert layer(torch.ones(2, 1, 3, dtype=dtype))[0].shape == (2, 1, 2 * modules)
 

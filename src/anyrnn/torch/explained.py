@@ -13,6 +13,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
 from anyrnn.explanation import Seen, Stopped, told_of_packing
+from anyrnn.sequence.network import check_counters
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
 from anyrnn.torch.calls import CALLS, DTYPES, WIDE
@@ -73,6 +74,8 @@ def _stop(
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in (*inputs, *first, *sources))
     programs = dict.fromkeys(("training", "backward") if trains else ("inference",), network)
     on_device = reason is None and module._on_triton(x)
+    if not on_device:
+        check_counters(network, str(x.dtype))
     calls = [CALLS[number] for number in module._numbers(mode, x, all_states, ends is not None and packing is None)]
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
