@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,18 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for more in (["c.onnx"], ["c.npz", "--to", "torch"], ["c.safetensors", "--to", "torch"]):
         assert cli.main(["convert", str(source), *more, "--int8"]) == 2
         assert "--int8 is for whole networks in .safetensors and object files" in capsys.readouterr().err
+
+
+def test_the_check_is_of_the_conversion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what int8 does to results is told beside it."""
+    layer = anyrnn.Recurrent("lstm", D, H, seed=0)
+    source = tmp_path / "a.safetensors"
+    runtime.Network(D, [runtime.Recurrent.of("rnn", ["x"], layer)]).save(source)
+    assert cli.main(["convert", str(source), str(tmp_path / "b.o"), "--int8", "--check"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"products of int8 move results by 0\.\d\d% of their norm, on random input", told[2])
+    assert told[3].endswith("within the error budget")
+    assert float(told[2].split("%")[0].split()[-1]) > 0.05
 
 
 def test_the_definition() -> None:

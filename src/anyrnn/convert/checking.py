@@ -62,6 +62,15 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     return compared(f"{target} by onnxruntime {version}", network, calls, written, original, exact)
 
 
+def int8_error(network: Network, rounded: Network, *, seed: int = 0) -> float:
+    """How far the results of a network that is `in_int8` are from those of what it was made of, on random input, as part of their
+    norm.
+    """
+    calls = [drawn(network, rows, steps, seed + k) for k, (rows, steps) in enumerate(sizes_of(network))]
+    before, after = (np.concatenate([a.ravel() for call in calls for a in run(of, call)]) for of in (network, rounded))
+    return float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
+
+
 def _onnxruntime(path: Path) -> tuple[str, Any]:
     """Its version, and a session of a model."""
     try:
