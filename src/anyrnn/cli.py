@@ -133,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     convert.add_argument("--int8", action="store_true", help=told)
     convert.add_argument("--approximate", action="store_true", help="leave out numbers that DEST has no place for")
-    told = "run SOURCE by the library it is from, and a written ONNX model by onnxruntime, and report the errors"
+    told = "run SOURCE by the library it is from, a written ONNX model by onnxruntime, and an object file for this system, and "
+    told += "report the errors"
     convert.add_argument("--check", action="store_true", help=f"{told} (status 1: over, or nothing could be compared)")
     objects = convert.add_argument_group(
         "object files (.o, .obj)", "With a header for C and C++, which call them step after step."
@@ -292,6 +293,9 @@ def _convert(chosen: argparse.Namespace) -> int:
         return 0
     if chosen.int8:
         print(f"products of int8 move results by {convert.int8_error(network, written):.2%} of their norm, on random input")
+    if files[0].suffix.lower() in aot.SUFFIXES and chosen.machine is None and chosen.cpu in (None, "native"):
+        apart = convert.object_error(files[0], written, batch_size=chosen.batch or 1, name=chosen.name)
+        print(f"{files[0]}: run here, its results are within {apart:.1e} of the network's, as part of the largest")
     found = _compared(convert.parity, chosen.source, network)
     if Path(chosen.target).suffix.lower() == ".onnx":
         right = _compared(convert.parity_of_written, chosen.target, network)

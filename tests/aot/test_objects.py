@@ -8,7 +8,21 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import MissingExtraError, State, Step, UnsupportedError, affine, aot, backends, cell, cli, mean, runtime, tanh
+from anyrnn import (
+    MissingExtraError,
+    State,
+    Step,
+    UnsupportedError,
+    affine,
+    aot,
+    backends,
+    cell,
+    cli,
+    convert,
+    mean,
+    runtime,
+    tanh,
+)
 from anyrnn.aot.header import identifiers
 from anyrnn.backends.llvm import split, target
 from anyrnn.runtime.formulas import ELEMENTWISE, OF_ALL
@@ -422,6 +436,25 @@ def test_room_is_for_one_step(tmp_path):
     """Also of layers whose work is all done for a chunk of steps at once."""
     scores = runtime.Dense("d", ["rnn"], draw(3, 7))
     assert loaded(around(recurrent("lstm", 7), scores, runtime.Activation("s", ["d"], "softmax")), tmp_path).bytes < 6000
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm", "augru"])
+def test_an_object_is_run_for_the_check(name, tmp_path, capsys):
+    source, made = tmp_path / "a.safetensors", tmp_path / "b.o"
+    small(name).save(source)
+    for more in ([], ["--cpu", "native", "--int8", "--batch", "3", "--name", "mine"]):
+        cli.main(["convert", str(source), str(made), "--check", *more])
+        (told,) = [line for line in capsys.readouterr().out.splitlines() if "run here" in line]
+        assert float(told.split("within ")[1].split()[0]) < 1e-5
+    cli.main(["convert", str(source), str(made), "--check", "--target", "aarch64-linux-gnu"])
+    assert "run here" not in capsys.readouterr().out
+
+
+def test_an_object_of_another_network_is_seen(tmp_path):
+    networks = [around(runtime.Dense("d", ["x"], draw(3, 7, seed=seed))) for seed in (0, 1)]
+    aot.export(networks[0], tmp_path / "net.o")
+    assert convert.object_error(tmp_path / "net.o", networks[0]) < 1e-6
+    assert convert.object_error(tmp_path / "net.o", networks[1]) > 1e-2
 
 
 def test_the_command_line(tmp_path, capsys):

@@ -75,8 +75,7 @@ def export(
     for who, text in (("target", target), ("cpu", cpu), ("name", name)):
         if text is not None and not isinstance(text, str):
             raise TypeError(f"{who} should be text, got a {type(text).__name__}")
-    if name is None:
-        name = identifier(path.stem if any(c.isascii() and c.isalnum() for c in path.stem) else "network")
+    name = named(path, name)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name should be one that C takes, got {name!r}")
     check_size("batch_size", batch_size)
@@ -99,6 +98,13 @@ def export(
         aside.write_bytes(code)
         aside_told.write_bytes(header(module, network).encode("utf-8", "backslashreplace"))
     return told
+
+
+def named(path: Path, name: str | None) -> str:
+    """What the names of an object file's functions begin with."""
+    if name is not None:
+        return name
+    return identifier(path.stem if any(c.isascii() and c.isalnum() for c in path.stem) else "network")
 
 
 def _network(layer: Any) -> Network:

@@ -62,6 +62,33 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     return compared(f"{target} by onnxruntime {version}", network, calls, written, original, exact)
 
 
+def object_error(
+    file: str | os.PathLike[str], network: Network, *, batch_size: int = 1, name: str | None = None, seed: int = 0
+) -> float:
+    """How far the results of an object file, run by this process, are from those of the network's stream, on random input: the
+    largest difference, as a part of the largest magnitude.
+
+    Args: file: of this processor or a lesser one; network, batch_size, name: what `anyrnn.aot.export` was told.
+
+    Raises: OSError.
+    """
+    from anyrnn.aot.running import Running
+
+    steps = SIZES[0][1]
+    running, stream = Running(Path(file), network, batch_size, name), network.stream(batch_size)
+    given = drawn(network, batch_size, steps, seed)
+    by_step = {n: array.swapaxes(0, 1) if network.batch_first else array for n, array in given.items()}
+    differences, magnitude = [0.0], 0.0
+    for t in range(steps):
+        here = {n: np.ascontiguousarray(array[t]) for n, array in by_step.items()}
+        wanted = stream.step(here)
+        of_network = list(wanted.values()) if isinstance(wanted, dict) else [wanted] if network.outputs else []
+        for found, value in zip(running.step(here), of_network, strict=True):
+            differences.append(float(np.abs(found - value).max()))
+            magnitude = max(magnitude, float(np.abs(value).max()))
+    return max(differences) / (magnitude or 1.0)
+
+
 def int8_error(network: Network, rounded: Network, *, seed: int = 0) -> float:
     """How far the results of a network that is `in_int8` are from those of what it was made of, on random input, as part of their
     norm.
