@@ -72,7 +72,7 @@ class ObjectModule:
         self.stream_bytes = self.state_bytes + self.work_bytes
         self.stream_bytes += -self.stream_bytes % self.dtype.itemsize
         """as C has them"""
-        self.module = Module(fused=machine.fused)
+        self.module = Module(machine.fused, machine.has_caches)
         for number in range(len(self._steps)):
             self._emit_kernel(number)
         self._emit_begin()

@@ -110,9 +110,12 @@ class Loop:
 
 @dataclass
 class Module:
-    """Functions and the intrinsics that they declare. `fused` says whether the machine has a fused multiply-add."""
+    """Functions and the intrinsics that they declare. `fused` says whether the machine has a fused multiply-add, `caches` whether
+    it has caches: else nothing is fetched ahead, and loops begin anywhere.
+    """
 
     fused: bool = True
+    caches: bool = True
     functions: list[Function] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     verbatim: list[str] = field(default_factory=list)
@@ -299,6 +302,8 @@ class Function:
 
     def prefetch(self, pointer: Value, level: int = 1) -> None:
         """Bring a cache line near, to some level of cache; any address will do."""
+        if not self.module.caches:
+            return
         self.module.declare("llvm.prefetch.p0", "void", [PTR, "i32 immarg", "i32 immarg", "i32 immarg"])
         self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")
 
@@ -384,7 +389,7 @@ class Function:
         latch = self.current
         self.branch_if(again, loop.body, loop.exit)
         assert self.open.pop() is loop
-        if loop.innermost:
+        if loop.innermost and self.module.caches:
             self.module.aligned_loops += 1
             self.lines[-1] += f", !llvm.loop !{self.module.aligned_loops}"
         carried = zip([loop.index, *loop.values], loop.initial, [index_next, *following], strict=True)

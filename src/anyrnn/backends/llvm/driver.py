@@ -83,7 +83,7 @@ class Driver:
         self.program, self.weights, self.state_values, self.element = program, weights, state_values, element
         self.machine, self.packs = machine, packs
         self.summed = {w.name for w in weights if w.source in summed}
-        self.module = Module(fused=machine.fused)
+        self.module = Module(machine.fused, machine.has_caches)
         self.zeros = frozenset(state for state, value in state_values.items() if not value)
         """the states that begin as zeros where the caller does not give them"""
         standing = () if element.together > 1 or not packs else ("rows",) if program.reverse else ("rows", "squares")
@@ -192,7 +192,7 @@ class Driver:
         parameters += [("i64", "chunk_from"), ("i64", "chunk_to")]
         b = self.b = self.module.function("run", parameters, directs=True)
         row_sums = any(buffer.role == "sum" for buffer in self.program.buffers)
-        thread = self.thread = ThreadCode(b, self.layout, self.element, self.dims, row_sums)
+        thread = self.thread = ThreadCode(b, self.layout, self.element, self.dims, row_sums, self.machine.one_thread)
         self.ends = Ends(
             thread, self.program, self.copies, self.matrices, self.biases, self.sums, frozenset(self.summed), self.state_values
         )

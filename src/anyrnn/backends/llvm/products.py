@@ -225,7 +225,7 @@ class Products:
         self._cut()
         if self.may_be_short:
             self.is_short = b.compare("eq", self.blocks[0], i64(1), "is_short")
-        if not e.int8:
+        if kernel.machine.has_caches and not e.int8:
             self.fetches.note(group.first_panel, group.panels, product_panels)
 
     @property

@@ -55,6 +55,11 @@ class Machine:
     """the processor has no vectors: it computes with their numbers one by one"""
 
     @property
+    def has_caches(self) -> bool:
+        """Whether data and code come through caches, so that it pays to ask for what comes next, and where loops begin matters."""
+        return not self.single
+
+    @property
     def low_tiles(self) -> bool:
         """Whether tiles are so low that the loop around a feature's products takes a good part of their time, that a piece of
         weights takes less time than the next one needs to come, and that weights come too slowly from the second cache.

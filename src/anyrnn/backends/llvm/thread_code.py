@@ -20,10 +20,12 @@ class ThreadCode:
     are split.
     """
 
-    def __init__(self, b: Function, layout: Layout, element: Element, dims: tuple[Dim, ...], row_sums: bool) -> None:
-        """`row_sums`: rows are added up before they are summed, and stay together."""
+    def __init__(self, b: Function, layout: Layout, element: Element, dims: tuple[Dim, ...], row_sums: bool, alone: bool) -> None:
+        """`row_sums`: rows are added up before they are summed, and stay together; `alone`: there is one thread, always."""
         self.b, self.layout, self.element = b, layout, element
         self.block, self.id, self.count, self.barrier_state, *_ = b.arguments
+        if alone:
+            self.id, self.count = i64(0), i64(1)
         self.sizes = {str(dim): self.word(layout.size(str(dim)), "size") for dim in dims}
         self.steps, self.rows, self.chunk = (self.header(name) for name in ("steps", "rows", "chunk"))
         self.columns = self.is_set("columns", "columns")

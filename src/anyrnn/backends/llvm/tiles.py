@@ -242,7 +242,7 @@ class _Products:
         rows += [b.at(rows[0], b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(1, height)]
         for row in () if e.pairs else rows:  # a whole block has been rounded
             b.prefetch(b.at(row, block.panel_bytes, "i8", "next"))
-        if 2 * height > kind.heights[0]:
+        if 2 * height > kind.heights[0] and self.machine.has_caches:
             fetch_some(b, self.fetches, tile.row, height)
         if tile.next_piece:
             further, lines = tile.next_piece
