@@ -56,7 +56,7 @@ class Machine:
 
     @property
     def has_caches(self) -> bool:
-        """Whether data and code come through caches, so that it pays to ask for what comes next, and where loops begin matters."""
+        """Whether data and code come through caches: it pays to ask for what comes next, and where loops begin matters."""
         return not self.single
 
     @property
