@@ -20,7 +20,7 @@ from torch import Tensor
 from anyrnn.train.layers import TORCH_LAYERS
 from benchmarks import onnx_model, peers
 from benchmarks.job import Job
-from benchmarks.machine import describe
+from benchmarks.machine import describe, versions
 from benchmarks.measure import Blocks, geometric_mean, measure
 from benchmarks.report import aligned
 from benchmarks.suite import DIGITS, ONE_SAMPLE, STREAMS, Row
@@ -112,17 +112,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="where to write the results")
     chosen = parser.parse_args(arguments)
     peers.set_threads(chosen.threads)
-    logging.getLogger().setLevel(logging.ERROR)  # where onnxruntime's quantisation tells of models it would rather have
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's has moved to another package, and says so
         results = [measured(row, chosen.threads, Blocks(rounds=chosen.rounds)) for row in ROWS if chosen.rows in row.name]
     print(told(results))
     if chosen.json:
         chosen.json.write_text(
-            json.dumps({"machine": describe(), "threads": chosen.threads, "results": results}, indent=1) + "\n"
+            json.dumps({"machine": describe(), "versions": versions(), "threads": chosen.threads, "results": results}, indent=1)
+            + "\n"
         )
     return 0
 
 
 if __name__ == "__main__":
+    logging.getLogger().setLevel(logging.ERROR)  # where onnxruntime's quantisation tells of models it would rather have
     sys.exit(main())

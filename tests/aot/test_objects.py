@@ -24,6 +24,7 @@ from anyrnn import (
     tanh,
 )
 from anyrnn.aot.header import identifiers
+from anyrnn.aot.running import Running
 from anyrnn.backends.llvm import split, target
 from anyrnn.runtime.formulas import ELEMENTWISE, OF_ALL
 from anyrnn.runtime.functions import FUNCTIONS
@@ -443,7 +444,7 @@ def test_an_object_is_run_for_the_check(name, tmp_path, capsys):
     source, made = tmp_path / "a.safetensors", tmp_path / "b.o"
     small(name).save(source)
     for more in ([], ["--cpu", "native", "--int8", "--batch", "3", "--name", "mine"]):
-        cli.main(["convert", str(source), str(made), "--check", *more])
+        assert cli.main(["convert", str(source), str(made), "--check", *more]) == 0
         (told,) = [line for line in capsys.readouterr().out.splitlines() if "run here" in line]
         assert float(told.split("within ")[1].split()[0]) < 1e-5
     cli.main(["convert", str(source), str(made), "--check", "--target", "aarch64-linux-gnu"])
@@ -455,6 +456,15 @@ def test_an_object_of_another_network_is_seen(tmp_path):
     aot.export(networks[0], tmp_path / "net.o")
     assert convert.object_error(tmp_path / "net.o", networks[0]) < 1e-6
     assert convert.object_error(tmp_path / "net.o", networks[1]) > 1e-2
+
+
+@pytest.mark.parametrize("value", [1.0, np.nan])
+def test_a_wrong_object_is_told_of(value, tmp_path, capsys, monkeypatch):
+    source, step = tmp_path / "a.safetensors", Running.step
+    around(runtime.Dense("d", ["x"], draw(3, 7))).save(source)
+    monkeypatch.setattr(Running, "step", lambda self, given: [array + value for array in step(self, given)])
+    assert cli.main(["convert", str(source), str(tmp_path / "b.o"), "--check"]) == 1
+    assert "OVER what rounding explains" in capsys.readouterr().out
 
 
 def test_the_command_line(tmp_path, capsys):

@@ -32,5 +32,6 @@ class Running:
         """The outputs of the next step, in order."""
         arrays = [np.asarray(given[i.name], np.int32 if i.size is None else self.network.dtype) for i in self.network.inputs]
         contiguous = [self.stream, *map(np.ascontiguousarray, arrays), *self.outputs.values()]
-        assert self._step(*(array.ctypes.data for array in contiguous)) == 0, "classes that a network has are taken"
+        refused = self._step(*(array.ctypes.data for array in contiguous))
+        assert not refused, "classes that a network has are taken"
         return [array.copy() for array in self.outputs.values()]

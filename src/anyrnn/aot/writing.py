@@ -30,7 +30,6 @@ def export(
     file: str | os.PathLike[str],
     *,
     batch_size: int = 1,
-    int8: bool = False,
     target: str | None = None,
     cpu: str | None = None,
     name: str | None = None,
@@ -45,11 +44,10 @@ def export(
     Args:
         layer: `anyrnn.runtime.Network`, `anyrnn.Recurrent`, or a module of `anyrnn.torch`; float32 or float64, of layers that go
             step after step. Of those that give the last step alone a step gives the last so far, as in `Network.stream`.
+            Of one that is `in_int8` (or frozen so) matrices take a quarter of the room, and a step a byte of the stack for each
+            feature that a product multiplies, of a sample or of as many as 64 KB hold.
         file: the object file, `.o` or `.obj`; the header has the same name with `.h`.
         batch_size: how many sequences go on side by side, N.
-        int8: keep and multiply matrices as integers of eight bits, in about a quarter of the room, see
-            `anyrnn.Recurrent.in_int8`; of a layer or network that is `in_int8` they are so in any case. A step then takes a byte
-            of the stack for each feature that a product multiplies, of a sample or of as many as 64 KB hold.
         target: the machine, as an LLVM triple: `aarch64-linux-gnu`, `arm64-apple-macos`, `x86_64-pc-windows-msvc`,
             `thumbv7em-none-eabihf`, `riscv64-linux-gnu`, `wasm32-unknown-unknown`. By default this system.
         cpu: LLVM's name of the processor, by default the least of that architecture; or `native`, this one with all that it has.
@@ -84,7 +82,6 @@ def export(
     except ImportError as error:
         raise MissingExtraError(f"object files are made by LLVM, and {error}") from None
     network = layer if isinstance(layer, Network) else _network(layer)
-    network = network.in_int8() if int8 else network
     inputs = [given.name for given in network.inputs]
     for output in network.outputs:
         if output in inputs:

@@ -223,14 +223,17 @@ class Recurrent(Layer):
         layer = copy(self)
         layer.parameters = {n: array.copy() if array.flags.writeable else array for n, array in self.parameters.items()}
         layer._kept, layer._int8 = Kept(), True
-        layer.__setstate__({})
+        layer._let_nobody_write()
         return layer
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.int8:  # copies can be written to
-            for array in self.parameters.values():
-                array.flags.writeable = False
+            self._let_nobody_write()
+
+    def _let_nobody_write(self) -> None:
+        for array in self.parameters.values():
+            array.flags.writeable = False
 
     def _check_int8(self) -> None:
         reason = self._why_not_native()
