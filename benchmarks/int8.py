@@ -117,10 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = [measured(row, chosen.threads, Blocks(rounds=chosen.rounds)) for row in ROWS if chosen.rows in row.name]
     print(told(results))
     if chosen.json:
-        chosen.json.write_text(
-            json.dumps({"machine": describe(), "versions": versions(), "threads": chosen.threads, "results": results}, indent=1)
-            + "\n"
-        )
+        about = {"machine": describe(), "versions": versions(), "threads": chosen.threads}
+        chosen.json.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     return 0
 
 

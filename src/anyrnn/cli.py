@@ -297,8 +297,8 @@ def _convert(chosen: argparse.Namespace) -> int:
     if files[0].suffix.lower() in aot.SUFFIXES and chosen.machine is None and chosen.cpu in (None, "native"):
         apart = convert.object_error(files[0], written, batch_size=chosen.batch or 1, name=chosen.name)
         right = apart <= (convert.checking.FARTHEST_INT8 if written.int8 else convert.checking.FARTHEST)
-        told = "" if right else ": OVER what rounding explains"
-        print(f"{files[0]}: run here, its results are within {apart:.1e} of the network's, as part of the largest{told}")
+        over = "" if right else ": OVER what rounding explains"
+        print(f"{files[0]}: run here, its results are within {apart:.1e} of the network's, as part of the largest{over}")
     found = _compared(convert.parity, chosen.source, network)
     if Path(chosen.target).suffix.lower() == ".onnx":
         right = _compared(convert.parity_of_written, chosen.target, network) or False

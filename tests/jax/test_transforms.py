@@ -14,6 +14,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import anyrnn.jax  # noqa: E402
+from tests.budget import assert_relative  # noqa: E402
 from tests.jax.layers import pair  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -102,8 +103,7 @@ def test_transforms(name: str) -> None:
     found, expected = transformed(KERNELS), transformed(SCAN)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(1, np.abs(b).max(initial=0)))
+        assert_relative(a, b, "float32 kernels against a scan, through JAX's transformations", name, least=1.0)
 
 
 def calls(function: Callable[..., Any], *arguments: Any) -> list[str]:
