@@ -19,7 +19,7 @@ class Loaded:
     """
 
     def __init__(self, file, name, outputs):
-        entries = target.load(file.read_bytes(), *[f"{name}_{function}" for function in ("step", "begin", "stream_bytes")])
+        entries = target.link(file.read_bytes(), *[f"{name}_{function}" for function in ("step", "begin", "stream_bytes")])
         self.outputs, item = outputs, outputs[0].itemsize if outputs else 4
         self._step, begin, size = entries
         self._begin, self.bytes = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(begin), ctypes.CFUNCTYPE(ctypes.c_int)(size)()

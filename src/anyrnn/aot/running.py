@@ -21,7 +21,7 @@ class Running:
     def __init__(self, file: Path, network: Network, batch_size: int, name: str | None) -> None:
         """`network`, `batch_size` and `name` are what `export` was told."""
         functions = [f"{named(file, name)}_{function}" for function in ("begin", "step", "stream_bytes")]
-        begin, step, size = target.load(file.read_bytes(), *functions)
+        begin, step, size = target.link(file.read_bytes(), *functions)
         self.network, self.stream = network, aligned(ctypes.CFUNCTYPE(ctypes.c_int)(size)())
         self.outputs = {n: np.empty((batch_size, network.specs[n].size or 1), network.dtype) for n in network.outputs}
         addresses = [ctypes.c_void_p] * (1 + len(network.inputs) + len(self.outputs))

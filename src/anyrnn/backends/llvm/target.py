@@ -235,6 +235,32 @@ def load(binary: bytes, *names: str) -> list[int]:
         return addresses
 
 
+@lru_cache(maxsize=1)
+def _linker() -> Any:
+    import llvmlite.binding as llvm
+
+    return llvm.create_lljit_compiler(_target_machine(), use_jit_link=True)
+
+
+LINKED: list[Any] = []
+"""What was loaded by `link`, for as long as the process lives."""
+
+
+def link(binary: bytes, *names: str) -> list[int]:
+    """The same of an object file, whose parts have to stand near each other as they do in a program: `load` puts them anywhere,
+    which in a process with many libraries is too far.
+    """
+    import llvmlite.binding as llvm
+
+    machine()
+    with LOCK.now:
+        builder = llvm.JITLibraryBuilder().add_object_img(binary).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        LINKED.append(builder.link(_linker(), f"object.{len(LINKED)}"))
+        return [LINKED[-1][name] for name in names]
+
+
 def compile_module(module: Module | str, *names: str) -> list[int]:
     """A module as machine code, likewise."""
     return load(object_code(module), *names)
