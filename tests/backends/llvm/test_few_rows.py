@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from anyrnn import cells
-from anyrnn.backends.llvm import few_rows, products, run, target, tiles, unit
+from anyrnn.backends.llvm import few_rows, products, run, target
+from anyrnn.backends.llvm.target import Fetching
 from anyrnn.passes.compile import plan
 from tests.networks import NO_PAIRS, Results, fitting, on_llvm
 
@@ -43,16 +44,16 @@ def solve(cell: str, dtype: type | None) -> list[Results]:
 @pytest.mark.parametrize("cell", [pytest.param(c, marks=pytest.mark.slow if c in ("lstm_heads", "nas") else ()) for c in CELLS])
 def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type | None, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as without:
-        for module in (products, tiles):
-            without.setattr(module, "pays", lambda machine, kind: False)
+        without.setattr(products, "pays", lambda machine, kind: False)
         expected = solve(cell, dtype)
-    monkeypatch.setattr(target, "BYTES_AHEAD", {target.machine().cpu: 4096})
-    for far_bytes, most_apart in ((0, 32), (2**40, 32), (0, 1)):
-        monkeypatch.setattr(unit, "FAR_BYTES", far_bytes)
+    cpu = target.machine().cpu
+    for near, most_apart, in_two in ((0, 32, True), (0, 32, False), (2**40, 32, True), (0, 1, True)):
+        monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096, near, near)})
+        monkeypatch.setattr(target, "FAR_IN_TWO", {cpu} if in_two else set())
         monkeypatch.setattr(few_rows, "MOST_APART", most_apart)
         for sizes, right, found in zip(SIZES, expected, solve(cell, dtype), strict=True):
             for name, value in right.items():
-                assert np.array_equal(found[name], value), f"{sizes} {name} {far_bytes} {most_apart}"
+                assert np.array_equal(found[name], value), f"{sizes} {name} {near} {most_apart} {in_two}"
 
 
 @pytest.mark.skipif("avx512vl" not in target.machine().features, reason="reads AVX-512 assembly")
@@ -66,11 +67,13 @@ def test_weights_are_part_of_the_multiplications() -> None:
     assert [counts for counts in found if counts[0]] == [(6, 6), (12, 12), (18, 18)], "all of them with weights in memory"
 
 
-@pytest.mark.parametrize("ahead", [0, 4096])
-def test_where_two_blocks_at_once_pay(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four sums keep a row busy while weights are near, and which processors fetch from far is known of few."""
-    monkeypatch.setattr(target, "BYTES_AHEAD", {target.machine().cpu: ahead})
+@pytest.mark.parametrize("in_two", [False, True])
+def test_where_two_blocks_at_once_pay(in_two: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sums keep a row busy while weights are near; on which processors two blocks come sooner from far is known of few."""
+    cpu = target.machine().cpu
+    monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096)})
+    monkeypatch.setattr(target, "FAR_IN_TWO", {cpu} if in_two else set())
     texts = {cell: run.write_code(plan(cells.load(cell).trace()), "inference", "float32").text for cell in ("gru", "lstm")}
-    assert ["of_few_rows" in text for text in texts.values()] == [True, ahead > 0]
+    assert ["of_few_rows" in text for text in texts.values()] == [True, in_two]
     monkeypatch.setattr(target.Machine, "low_tiles", True)
     assert "of_few_rows" not in run.write_code(plan(cells.load("gru").trace()), "inference", "float32").text

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn.backends.llvm import run, target, unit
-from anyrnn.backends.llvm.extent import BLOCK_ROWS
+from anyrnn.backends.llvm import run, target
+from anyrnn.backends.llvm.extent import BLOCK_ROWS, Extent
 from anyrnn.backends.llvm.outer import group_of, left_heights
 from anyrnn.backends.llvm.shapes import tile_heights
 from tests.moving_cells import halves
@@ -180,10 +180,21 @@ def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPa
         return [output, *fewer, *layer.backward(reserve, output)[2].values()]
 
     expected = results()
-    monkeypatch.setitem(target.BYTES_AHEAD, target.machine().cpu, 12288)
-    monkeypatch.setattr(unit, "FAR_BYTES", 0)
+    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(12288, 0, 0))
     assert "is_far" in run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32").text
     assert all(np.array_equal(a, b) for a, b in zip(results(), expected, strict=True))
+
+
+@pytest.mark.parametrize(("rows", "hidden", "fetched"), [(3, 48, False), (3, 64, True), (4, 16, False), (4, 32, True)])
+def test_weights_that_arrive_soon_enough_are_not_fetched(
+    rows: int, hidden: int, fetched: bool, monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None]
+) -> None:
+    """For few rows more arrive so. An LSTM's recurrent ones have 16 H * H bytes."""
+    forget()
+    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(4096, near=16 * 16 * 16, near_few=16 * 48 * 48))
+    frame = run._frame_of(anyrnn.Recurrent("lstm", 500, hidden).network, "inference", "float32", Extent(2, rows))
+    (unit,) = frame.units
+    assert unit.words[unit.layout.header("ahead")] == (4096 if fetched else 0)
 
 
 def test_the_code_generators_choice_is_given_back() -> None:

@@ -1,6 +1,8 @@
 """Fetches what the pointwise part of a tile will touch while the tile's products are made: memory is slow, and all at once would
 wait, so a little is fetched with each panel that is multiplied. It is fetched to the second level of cache, as a core waits for
 few lines on their way to the nearest. What is there already, as states of few samples are, takes as long to ask for.
+
+And weights some way ahead of where they are multiplied.
 """
 
 from __future__ import annotations
@@ -8,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
+from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.emitter import Emitter, Key
+
+LINE_BYTES = 64
 
 STATE = ("cursor", "step", "end")
 """The words before the addresses: which is next, how many are fetched with each panel, and how many there are."""
@@ -94,3 +99,10 @@ def fetch_some(b: Function, table: Value, row: Value, height: int) -> None:
         b.prefetch(b.at(at, b.mul(row_bytes, i), "i8", "fetched"), level=2)
     b.end(loop)
     b.store(stop, cursor)
+
+
+def fetch_weights(b: Function, e: Element, here: Value, vectors: Sequence[int], ahead: Value) -> None:
+    """Bring to the nearest cache what some vectors of a feature's weights will be so many bytes further on."""
+    for v in vectors:
+        if v * e.panel_row % LINE_BYTES == 0:
+            b.prefetch(b.at(here, b.add(ahead, v * e.panel_row), "i8", "coming"))

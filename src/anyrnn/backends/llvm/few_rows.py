@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyrnn.backends.llvm.builder import PTR, Function, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import FALSE, PTR, TRUE, Function, Module, Value, const, i64
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, add_product, weight_at
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
@@ -26,11 +26,17 @@ def pays(machine: Machine, kind: TileKind) -> bool:
     """Whether two blocks at once may be quicker. As many sums as a tile has keep a row busy, unless weights come from far, and
     with few registers a row has other tiles.
     """
-    return not machine.low_tiles and (has_few_sums(kind) or machine.bytes_ahead > 0)
+    return not machine.low_tiles and (has_few_sums(kind) or machine.far_in_two)
 
 
 def has_few_sums(kind: TileKind) -> bool:
     return kind.count * kind.width < TILE_VECTORS
+
+
+def is_quicker(b: Function, machine: Machine, kind: TileKind, rows: Value, is_far: Value) -> Value:
+    """Whether they are for so many rows. Tiles of two load near weights once, and what is fetched comes soon enough."""
+    near = b.compare("ne", rows, i64(2), "not_two") if has_few_sums(kind) else FALSE
+    return b.select(is_far, TRUE if machine.far_in_two else FALSE, near, "quicker")
 
 
 def function_name(kind: TileKind) -> str:

@@ -9,7 +9,7 @@ from anyrnn.backends.llvm.emitter import Emitter, Key
 from anyrnn.backends.llvm.int8 import ROUND_ROWS, row_bytes
 from anyrnn.backends.llvm.shapes import Operand
 
-ROOM_BYTES = 2**16
+ROOM_BYTES = 2**18
 """Of a thread's stack, for as many rounded rows as that holds, or for one: a second cache holds it beside weights."""
 
 
@@ -29,8 +29,9 @@ class RoundedRows:
                 self.features[key], self.offsets[key] = depth, self.bytes
                 self.bytes = b.add(self.bytes, row_bytes(b, kernel.element, size), "room_row_bytes")
         most = b.maximum(b.binary("sdiv", i64(ROOM_BYTES), self.bytes), 1, "most_rows")
-        self.rows = b.minimum(kernel.rows, most, "rows_together")
-        """how many are rounded at once"""
+        parts = b.maximum(b.ceil_div(kernel.rows, most), 1, "parts")
+        self.rows = b.ceil_div(kernel.rows, parts, "rows_together")
+        """how many are rounded at once; in parts as even as can be, as each reads all weights"""
         self.room = b.value(PTR, f"alloca i8, {b.mul(self.rows, self.bytes).typed}, align 64", "room")
         self.places: dict[Key, tuple[Value, Value]] = {}
         """Of each the address, as if rows before those that were rounded last stood there too, and bytes from row to row."""

@@ -8,6 +8,7 @@ from functools import partial
 from anyrnn.backends.llvm.builder import Function, Value, const, vector
 from anyrnn.backends.llvm.covering import add_products
 from anyrnn.backends.llvm.element import Element
+from anyrnn.backends.llvm.fetch import fetch_weights
 from anyrnn.backends.llvm.int8 import add_four, offset
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import FeatureBlock
@@ -22,9 +23,12 @@ def int8_sums(
     height: int,
     vectors: Sequence[int],
     before: Callable[[int], Value],
+    ahead: Value,
+    is_far: Value | None,
 ) -> Iterator[Value]:
     """The sums of a tile with a block's products, [row][vector], each emitted when it is asked for. `first` is where the first
-    row's block stands in a room, and `before` gives the sums before by number.
+    row's block stands in a room, and `before` gives the sums before by number. Weights are fetched so many bytes `ahead` where
+    `is_far`, if they ever are.
     """
     bits = vector("i32", e.lanes)
     k_bytes = b.mul(block.weight_bytes, e.together, "k_bytes")
@@ -35,18 +39,23 @@ def int8_sums(
     rows = [b.at(first, b.mul(block.row_bytes, i), "i8", f"row.{i}") for i in range(height)]
     sums = [(f"sum{v}.{i}", start) for i in range(height) for v, start in zip(vectors, corrections, strict=True)]
     steps = b.ceil_div(block.features, e.together, "steps")
-    loop = b.loop("k", 0, steps, 1, [("words", b.at(corrections_at, k_bytes, "i8", "words")), *sums], once=True)
-    here, *totals = loop.values
 
-    def factor(row: Value) -> Value:
-        return b.splat(b.load("i32", b.at(b.at(row, e.panel_row, "i8"), loop.index, "i32"), "factor"), e.lanes, "factor")
+    def factor(row: Value, k: Value) -> Value:
+        return b.splat(b.load("i32", b.at(b.at(row, e.panel_row, "i8"), k, "i32"), "factor"), e.lanes, "factor")
 
-    def words(v: int) -> Value:
+    def words(here: Value, v: int) -> Value:
         return b.load(bits, b.at(here, v * e.panel_row, "i8"), "weight", e.panel_row)
 
-    factors, weights = [partial(factor, row) for row in rows], [partial(words, v) for v in vectors]
-    added = add_products(b, machine, factors, weights, totals, partial(add_four, machine=machine))
-    _, *totals = b.end(loop, [b.at(here, k_bytes, "i8", "words"), *added])
+    def products(fetches: bool) -> list[Value]:
+        loop = b.loop("k", 0, steps, 1, [("words", b.at(corrections_at, k_bytes, "i8", "words")), *sums], once=True)
+        here, *totals = loop.values
+        if fetches:
+            fetch_weights(b, e, here, vectors, ahead)
+        factors, weights = [partial(factor, row, loop.index) for row in rows], [partial(words, here, v) for v in vectors]
+        added = add_products(b, machine, factors, weights, totals, partial(add_four, machine=machine))
+        return b.end(loop, [b.at(here, k_bytes, "i8", "words"), *added])[1:]
+
+    totals = b.either(is_far, partial(products, True), partial(products, False)) if is_far else products(False)
     scales = [b.load(e.vector, b.at(block.weights, v * e.panel_row, "i8"), "scale", e.panel_row) for v in vectors]
     for i, row in enumerate(rows):
         scale = b.splat(b.load(e.type, row, "scale"), e.lanes, "scale")

@@ -8,7 +8,7 @@ only if there is more than one block.
 
 A single row may be multiplied by weights that are not packed, but read in squares where they stand.
 
-Of int8, which is multiplied several times as fast, strips have several tiles always, and nothing is fetched ahead.
+Of int8, which is multiplied several times as fast, strips have several tiles always, and no pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anyrnn.backends.llvm.covering import two_lower
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.factors import weight_steps
 from anyrnn.backends.llvm.fetch import Fetches
-from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, has_few_sums, pays
+from anyrnn.backends.llvm.few_rows import FEW_ROWS, blocks_apart, is_quicker, pays
 from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.int8_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
@@ -97,7 +97,7 @@ class Products:
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if kernel.machine.bytes_ahead else i64(0)
+        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if kernel.machine.fetching else i64(0)
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
@@ -377,9 +377,8 @@ class Products:
     def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
         """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
         b, alike = self.b, self.alike[which]
-        few, quicker = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
-        if has_few_sums(alike.kind):  # but tiles of two rows load near weights once
-            quicker = b.binary("or", quicker, b.compare("ne", rows, i64(2), "not_two"), "quicker")
+        few, is_far = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
+        quicker = is_quicker(b, self.kernel.machine, alike.kind, rows, is_far)
 
         def add() -> list[Value]:
             number, operand, feature = begin

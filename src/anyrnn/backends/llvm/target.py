@@ -15,10 +15,23 @@ LOCK = AwaitedLock()
 """Around all that LLVM does."""
 
 
-BYTES_AHEAD = {"znver3": 8192, "znver5": 12288}
-"""How far ahead weights that come from memory are fetched, by the name of the processor: Zen 3 and Zen 5 read them faster so (few
-rows multiply two blocks at once instead, see `few_rows`), Zen 4 more slowly, and nothing else was measured.
+@dataclass(frozen=True)
+class Fetching:
+    """How many bytes `ahead` weights are fetched. Not where recurrent ones have no more bytes than `near`, or than `near_few` for
+    few rows: those arrive soon enough unasked.
+    """
+
+    ahead: int
+    near: int = 2**23
+    near_few: int = 2**23
+
+
+FETCHING = {"znver3": Fetching(8192), "znver5": Fetching(12288), "emeraldrapids": Fetching(8192, near=2**17)}
+"""By the name of the processor. These read weights faster so that come from memory, or from a last cache that others use too;
+Emerald Rapids those of its second cache too, but for few rows. Zen 4 reads them more slowly, and nothing else was measured.
 """
+FAR_IN_TWO = {"znver5"}
+"""Where few rows multiply two blocks at once of weights that would be fetched, instead of fetching them, see `few_rows`."""
 TILE_AHEAD = {"znver4"}
 """Where short products fetch what the next tile touches, and not what their own does: cells without other products gain by it on
 Zen 4, and lose on Emerald Rapids.
@@ -101,9 +114,14 @@ class Machine:
         return self.registers if self.fused else self.registers - 1
 
     @property
-    def bytes_ahead(self) -> int:
-        """How far ahead weights that come from memory are fetched; 0: not at all."""
-        return BYTES_AHEAD.get(self.cpu, 0)
+    def fetching(self) -> Fetching | None:
+        """How far ahead which weights are fetched; None: not at all."""
+        return FETCHING.get(self.cpu)
+
+    @property
+    def far_in_two(self) -> bool:
+        """Whether few rows multiply two blocks of far weights at once, instead of fetching them."""
+        return self.cpu in FAR_IN_TWO
 
     @property
     def tile_ahead(self) -> bool:
@@ -191,7 +209,7 @@ def identity() -> str:
     here = machine()
     with LOCK.now:
         built = f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_default_triple()}"
-    shaped_by = f"{here.bytes_ahead} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
+    shaped_by = f"{here.fetching} {here.far_in_two} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
     return f"{built} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
 
 

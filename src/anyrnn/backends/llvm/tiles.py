@@ -8,7 +8,7 @@
 It is one function for all kernels of a program whose tiles are alike: product loops are most of a kernel's code, and so of the
 time to compile it.
 
-Products of int8 fetch nothing, see `int8_tiles`.
+Products of int8 fetch nothing for the pointwise work, see `int8_tiles`.
 
 Sums are made in blocks because rounding errors of one long chain of additions grow with its length.
 """
@@ -23,8 +23,8 @@ from anyrnn.backends.llvm.builder import FALSE, I64, PTR, Module, Value, const, 
 from anyrnn.backends.llvm.covering import add_products, covered
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, weight_at
-from anyrnn.backends.llvm.fetch import fetch_some
-from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name, pays
+from anyrnn.backends.llvm.fetch import LINE_BYTES, fetch_some, fetch_weights
+from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name
 from anyrnn.backends.llvm.int8_tiles import int8_sums
 from anyrnn.backends.llvm.squares import SQUARES
 from anyrnn.backends.llvm.target import Machine
@@ -32,7 +32,6 @@ from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, Su
 
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
-LINE_BYTES = 64
 FEATURES_AHEAD = 24
 """How far ahead tall tiles fetch weights: they read every other line, and no processor guesses which."""
 
@@ -208,7 +207,7 @@ class _Products:
             return b.load(e.vector, b.at(place.before, b.mul(place.apart, i), "i8", "before"), "before", e.panel_row)
 
         if e.int8:
-            sums = int8_sums(b, e, self.machine, block, tile.first, tile.height, vectors, before)
+            sums = int8_sums(b, e, self.machine, block, tile.first, tile.height, vectors, before, *self._ahead(block, tile))
         else:
             sums = (b.fadd(before(k), value) for k, value in enumerate(self._chain(block, tile, vectors)))
         for k, value in enumerate(sums):
@@ -258,10 +257,8 @@ class _Products:
 
         def step(here: Value, k: Value | int, sums: Sequence[Value], fetches: bool) -> list[Value]:
             """Add the products of one step. Returns where the next one's weights are, and the sums."""
-            for v in vectors:
-                if fetches and v * e.panel_row % LINE_BYTES == 0:
-                    b.prefetch(b.at(here, b.add(ahead, v * e.panel_row), "i8", "coming"))
-
+            if fetches:
+                fetch_weights(b, e, here, vectors, ahead)
             factors = [partial(self.factors.at, i, k) for i in range(height)]
             weights = [partial(weight_at, b, e, here, v, aligned) for v in vectors]
             return [b.at(here, step_bytes, "i8", "weights"), *add_products(b, self.machine, factors, weights, sums)]
@@ -292,8 +289,10 @@ class _Products:
         b = self.b
         if tile.height == self.tall:
             return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
-        if not self.machine.bytes_ahead or (pays(self.machine, self.kind) and tile.height <= FEW_ROWS):
+        in_two = self.machine.far_in_two and tile.height <= FEW_ROWS and not self.element.int8
+        if not self.machine.fetching or in_two:
             return i64(0), None
-        # the first rows may find weights in no cache, the others multiply what is near
-        ahead = b.select(b.compare("eq", tile.row, i64(0)), self.ahead, i64(0), "ahead")
+        # the first rows may find weights in no cache, if they are no piece; the others multiply what is near
+        unasked = b.select(self.fetching, FALSE, b.compare("eq", tile.row, i64(0)), "unasked")
+        ahead = b.select(unasked, self.ahead, i64(0), "ahead")
         return ahead, b.compare("ne", ahead, i64(0), "is_far")
