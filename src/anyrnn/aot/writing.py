@@ -45,7 +45,7 @@ def export(
         layer: `anyrnn.runtime.Network`, `anyrnn.Recurrent`, or a module of `anyrnn.torch`; float32 or float64, of layers that go
             step after step. Of those that give the last step alone a step gives the last so far, as in `Network.stream`.
             Of one that is `in_int8` (or frozen so) matrices take a quarter of the room, and a step a byte of the stack for each
-            feature that a product multiplies, of a sample or of as many as 256 KB hold.
+            feature that a product multiplies, of a sample or of as many as 64 KB hold.
         file: the object file, `.o` or `.obj`; the header has the same name with `.h`.
         batch_size: how many sequences go on side by side, N.
         target: the machine, as an LLVM triple: `aarch64-linux-gnu`, `arm64-apple-macos`, `x86_64-pc-windows-msvc`,

@@ -48,8 +48,7 @@ def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type | None, monkeyp
         expected = solve(cell, dtype)
     cpu = target.machine().cpu
     for near, most_apart, in_two in ((0, 32, True), (0, 32, False), (2**40, 32, True), (0, 1, True)):
-        monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096, near, near)})
-        monkeypatch.setattr(target, "FAR_IN_TWO", {cpu} if in_two else set())
+        monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096, near, near, in_two)})
         monkeypatch.setattr(few_rows, "MOST_APART", most_apart)
         for sizes, right, found in zip(SIZES, expected, solve(cell, dtype), strict=True):
             for name, value in right.items():
@@ -70,9 +69,7 @@ def test_weights_are_part_of_the_multiplications() -> None:
 @pytest.mark.parametrize("in_two", [False, True])
 def test_where_two_blocks_at_once_pay(in_two: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four sums keep a row busy while weights are near; on which processors two blocks come sooner from far is known of few."""
-    cpu = target.machine().cpu
-    monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096)})
-    monkeypatch.setattr(target, "FAR_IN_TWO", {cpu} if in_two else set())
+    monkeypatch.setattr(target, "FETCHING", {target.machine().cpu: Fetching(4096, few_in_two=in_two)})
     texts = {cell: run.write_code(plan(cells.load(cell).trace()), "inference", "float32").text for cell in ("gru", "lstm")}
     assert ["of_few_rows" in text for text in texts.values()] == [True, in_two]
     monkeypatch.setattr(target.Machine, "low_tiles", True)

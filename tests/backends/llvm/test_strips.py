@@ -74,7 +74,7 @@ def test_what_is_fetched_ahead_changes_no_bit(cell: str, monkeypatch: pytest.Mon
     for names in ([], [target.machine().cpu]):
         monkeypatch.setattr(target.Machine, "wide", bool(names))
         monkeypatch.setattr(target, "TILE_AHEAD", set(names))
-        monkeypatch.setattr(target, "FETCHING", dict.fromkeys(names, target.Fetching(4096)))
+        monkeypatch.setattr(target, "FETCHING", dict.fromkeys(names, target.Fetching(4096, 0, 0)))
         forget()
         p = fitting(cell, 3, 20, 33, 70)
         found.append(on_llvm(p, np.float32))

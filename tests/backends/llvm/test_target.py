@@ -1,6 +1,7 @@
 """What kernels are shaped for, on machines that are not this one."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -185,16 +186,29 @@ def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPa
     assert all(np.array_equal(a, b) for a, b in zip(results(), expected, strict=True))
 
 
-@pytest.mark.parametrize(("rows", "hidden", "fetched"), [(3, 48, False), (3, 64, True), (4, 16, False), (4, 32, True)])
+@pytest.mark.parametrize(("hidden", "words"), [(16, (0, 0)), (32, (4096, 0)), (64, (4096, 4096))])
 def test_weights_that_arrive_soon_enough_are_not_fetched(
-    rows: int, hidden: int, fetched: bool, monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None]
+    hidden: int, words: tuple[int, int], monkeypatch: pytest.MonkeyPatch, forget: Callable[[], None]
 ) -> None:
     """For few rows more arrive so. An LSTM's recurrent ones have 16 H * H bytes."""
     forget()
-    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(4096, near=16 * 16 * 16, near_few=16 * 48 * 48))
-    frame = run._frame_of(anyrnn.Recurrent("lstm", 500, hidden).network, "inference", "float32", Extent(2, rows))
+    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(4096, near=16 * 16 * 16, near_few=16 * 32 * 32))
+    frame = run._frame_of(anyrnn.Recurrent("lstm", 500, hidden).network, "inference", "float32", Extent(2, 5))
     (unit,) = frame.units
-    assert unit.words[unit.layout.header("ahead")] == (4096 if fetched else 0)
+    assert tuple(unit.words[unit.layout.header(name)] for name in ("ahead", "ahead_few")) == words
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("cpu", [*target.FETCHING])
+def test_tiles_of_all_heights_fetch_weights(cpu: str, registers: int) -> None:
+    """Or few rows multiply two blocks of them at once, which they do not with few registers."""
+    machine = target.Machine(frozenset(), 2 * registers, registers, True, cpu)
+    text = run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32", machine).text
+    heights = [h for h in tile_heights(machine, 4) if h != 4 or registers == 32]  # tall tiles of four always do
+    in_two = "_of_few_rows" in text
+    assert in_two == (cpu == "znver5" and registers == 32)
+    (tiles,) = re.findall(r"(?ms)^define internal void @products_\w+(?<!_few_rows)\(.*?^}", text)
+    assert len(re.findall(r"icmp ne i64 %ahead\S*, 0", tiles)) == len([h for h in heights if h > 3 or not in_two])
 
 
 def test_the_code_generators_choice_is_given_back() -> None:

@@ -46,6 +46,7 @@ HEADER = (
     "shared",
     "shared_chunks",
     "ahead",
+    "ahead_few",
     "counts",
     "packed",
     "given",
@@ -69,7 +70,7 @@ row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from wh
 turn: steps before this call, by which kernels know from which end to begin, see `columns`; of a call in pieces, those of all of
 it once for each piece before
 shared, shared_chunks: 1 when threads help each other in steps, or in what is done for a chunk at once, see `claims`
-ahead: how many bytes ahead the first rows of a group fetch its weights
+ahead, ahead_few: how many bytes ahead the first rows of a group fetch its weights, of many rows and of few
 counts, packed, given: addresses of tables by step, see `extent`
 further: address of a table that says how many rows further than packed each packed row stands in the output and in its
 cotangent; further_mask: -1, or 0 where they are packed (or dense), and the table has one word, zero

@@ -192,7 +192,7 @@ class ColumnKernel(Emitter):
         again = products.rows_again(row, rows, self.first_row)
         sums = self.advance(products.strip, b.mul(again, self.element.panel_row), "sums")
         products.fetches.restart()
-        products.sums(b.sub(row, again), b.add(rows, again))
+        products.sums(b.sub(row, again), b.add(rows, again), self.first_row)
         if self.shaped.inits:
             ways = lambda: self.store_inits(row, rows, sums), lambda: self.pointwise(row, rows, sums)
             b.either(self.hoisting, *ways, names=("hoisted", "use"))

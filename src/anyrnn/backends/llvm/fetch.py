@@ -2,7 +2,7 @@
 wait, so a little is fetched with each panel that is multiplied. It is fetched to the second level of cache, as a core waits for
 few lines on their way to the nearest. What is there already, as states of few samples are, takes as long to ask for.
 
-And weights some way ahead of where they are multiplied.
+Weights are fetched too, some way ahead of where they are multiplied.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ def has_few_sums(kind: TileKind) -> bool:
 
 
 def is_quicker(b: Function, machine: Machine, kind: TileKind, rows: Value, is_far: Value) -> Value:
-    """Whether they are for so many rows. Tiles of two load near weights once, and what is fetched comes soon enough."""
+    """Whether two blocks at once are quicker for so many rows. Tiles of two load near weights once, and weights that are fetched
+    come soon enough.
+    """
     near = b.compare("ne", rows, i64(2), "not_two") if has_few_sums(kind) else FALSE
     return b.select(is_far, TRUE if machine.far_in_two else FALSE, near, "quicker")
 

@@ -9,8 +9,10 @@ from anyrnn.backends.llvm.emitter import Emitter, Key
 from anyrnn.backends.llvm.int8 import ROUND_ROWS, row_bytes
 from anyrnn.backends.llvm.shapes import Operand
 
-ROOM_BYTES = 2**18
-"""Of a thread's stack, for as many rounded rows as that holds, or for one: a second cache holds it beside weights."""
+ROOM_BYTES, SMALL_ROOM_BYTES = 2**18, 2**16
+"""Of a thread's stack, for as many rounded rows as that holds, or for one: a second cache holds it beside weights. The small one
+is for object files, whose threads are others'.
+"""
 
 
 class RoundedRows:
@@ -28,10 +30,11 @@ class RoundedRows:
             if key not in self.features:
                 self.features[key], self.offsets[key] = depth, self.bytes
                 self.bytes = b.add(self.bytes, row_bytes(b, kernel.element, size), "room_row_bytes")
-        most = b.maximum(b.binary("sdiv", i64(ROOM_BYTES), self.bytes), 1, "most_rows")
+        room = SMALL_ROOM_BYTES if kernel.machine.one_thread else ROOM_BYTES
+        most = b.maximum(b.binary("sdiv", i64(room), self.bytes), 1, "most_rows")
         parts = b.maximum(b.ceil_div(kernel.rows, most), 1, "parts")
         self.rows = b.ceil_div(kernel.rows, parts, "rows_together")
-        """how many are rounded at once; in parts as even as can be, as each reads all weights"""
+        """how many are rounded at once; in parts as even as can be, as a short one reads all weights for few products"""
         self.room = b.value(PTR, f"alloca i8, {b.mul(self.rows, self.bytes).typed}, align 64", "room")
         self.places: dict[Key, tuple[Value, Value]] = {}
         """Of each the address, as if rows before those that were rounded last stood there too, and bytes from row to row."""

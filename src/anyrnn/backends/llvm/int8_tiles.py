@@ -55,7 +55,7 @@ def int8_sums(
         added = add_products(b, machine, factors, weights, totals, partial(add_four, machine=machine))
         return b.end(loop, [b.at(here, k_bytes, "i8", "words"), *added])[1:]
 
-    totals = b.either(is_far, partial(products, True), partial(products, False)) if is_far else products(False)
+    totals = b.either(is_far, partial(products, True), partial(products, False)) if is_far is not None else products(False)
     scales = [b.load(e.vector, b.at(block.weights, v * e.panel_row, "i8"), "scale", e.panel_row) for v in vectors]
     for i, row in enumerate(rows):
         scale = b.splat(b.load(e.type, row, "scale"), e.lanes, "scale")

@@ -97,7 +97,7 @@ class Products:
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
-        self.ahead = kernel.word(kernel.layout.header("ahead"), "ahead") if kernel.machine.fetching else i64(0)
+        self.ahead = self._ahead()
         biases = [a.bias for a in shaped.accumulators if a.bias]
         self.bias_packs = {bias: kernel.pointer(kernel.layout.pack(bias), bias) for bias in biases}
         self.begins_at = [self._begins_at(accumulator) for accumulator in shaped.accumulators]
@@ -105,6 +105,14 @@ class Products:
         self.rounded = RoundedRows(kernel, shaped.operands, self.whole_depths, self.depths) if self.element.int8 else None
         self.is_short = FALSE
         """whether all products of a group are a single block, so that `short_tile` makes the sums of whole ones"""
+
+    def _ahead(self) -> Value:
+        """How many bytes ahead the first rows of a group fetch its weights."""
+        b, kernel = self.b, self.kernel
+        if kernel.machine.fetching is None:
+            return i64(0)
+        of_many, of_few = (kernel.word(kernel.layout.header(name), name) for name in ("ahead", "ahead_few"))
+        return b.select(b.compare("sgt", kernel.rows, i64(FEW_ROWS), "many_rows"), of_many, of_few, "ahead")
 
     def _is_zero(self, operand: Operand, standing: tuple[Value, Value] | None) -> Value | None:
         """Whether an operand is zero now, and its weights are packed: a state in the first step that the caller gave no first
@@ -273,7 +281,7 @@ class Products:
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
             self.in_strips = b.binary("and", several, another, "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        self.fetching = b.select(b.binary("and", in_pieces, enough, "fetching"), i64(1), i64(0), "fetching")
+        self.fetches_pieces = FALSE if machine.low_tiles else b.binary("and", in_pieces, enough, "fetches_pieces")
         self.pieces = [
             blocks if machine.low_tiles else b.select(in_pieces, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")
             for blocks, of_block in zip(self.blocks, bytes, strict=True)
@@ -348,9 +356,14 @@ class Products:
         again = b.binary("and", self._is_odd(rows), b.compare("sgt", row, first, "not_first"), "again")
         return b.select(again, i64(1), i64(0), "rows_again")
 
-    def sums(self, row: Value, rows: Value) -> None:
-        """Leave the sums of a strip of so many rows in its place."""
+    def sums(self, row: Value, rows: Value, first: Value) -> None:
+        """Leave the sums of a strip of so many rows in its place. The first one of all, at `first`, fetches weights ahead, which
+        are near then; but a piece has been fetched as a whole.
+        """
         b = self.b
+        far = b.select(self.fetches_pieces, FALSE, b.compare("eq", row, first), "far")
+        ahead = b.select(far, self.ahead, i64(0), "ahead") if self.kernel.machine.fetching else self.ahead
+        fetches_pieces = b.select(self.fetches_pieces, i64(1), i64(0), "fetches_pieces")
         for a in range(len(self.shaped.accumulators)):
             if self._may_be_hoisted(a):
                 self._fetch_hoisted(a, row, rows)
@@ -358,7 +371,7 @@ class Products:
             count, blocks, kind = self.pieces[which], self.blocks[which], alike.kind
             next_block = [i64(0), alike.table, i64(0)]
             if pays(self.kernel.machine, kind) and not self.element.int8:
-                next_block = self._few_rows(which, row, rows, next_block)
+                next_block = self._few_rows(which, row, rows, ahead, next_block)
             number, operand, feature = next_block
             piece = b.loop("piece", number, blocks, count, [("operand", operand), ("feature", feature)])
             operand, feature = piece.values
@@ -368,16 +381,16 @@ class Products:
             of_sums = self.sum_at(alike.accumulators[0], 0, self.strip)
             b.call(self.tiles.function(kind), [
                 operand, feature, piece.index, end, row, rows, of_sums, alike.starts, self.fetches.table, self.group.panels,
-                self.ahead, coming, self.fetching,
+                ahead, coming, fetches_pieces,
             ])  # fmt: skip
             begin = b.select(is_last, end, piece.index)
             skip = b.loop("skip", begin, end, 1, [("operand", operand), ("feature", feature)])
             b.end(piece, b.end(skip, following_block(b, self.element, kind, *skip.values)))
 
-    def _few_rows(self, which: int, row: Value, rows: Value, begin: list[Value]) -> list[Value]:
+    def _few_rows(self, which: int, row: Value, rows: Value, ahead: Value, begin: list[Value]) -> list[Value]:
         """Add what few rows multiply by two blocks at once. The number of the next block, its operand's entry and its feature."""
         b, alike = self.b, self.alike[which]
-        few, is_far = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", self.ahead, i64(0), "is_far")
+        few, is_far = b.compare("sle", rows, i64(FEW_ROWS), "few_rows"), b.compare("ne", ahead, i64(0), "is_far")
         quicker = is_quicker(b, self.kernel.machine, alike.kind, rows, is_far)
 
         def add() -> list[Value]:

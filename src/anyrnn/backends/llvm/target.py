@@ -15,23 +15,31 @@ LOCK = AwaitedLock()
 """Around all that LLVM does."""
 
 
+FAR_BYTES = 2**23
+"""Weights of more bytes come from memory in every step, or from a last cache that others use too."""
+
+
 @dataclass(frozen=True)
 class Fetching:
     """How many bytes `ahead` weights are fetched. Not where recurrent ones have no more bytes than `near`, or than `near_few` for
-    few rows: those arrive soon enough unasked.
+    few rows: those arrive soon enough unasked. `few_in_two`: few rows multiply two blocks at once of what they would fetch,
+    instead of fetching it, see `few_rows` (but of int8).
     """
 
     ahead: int
-    near: int = 2**23
-    near_few: int = 2**23
+    near: int = FAR_BYTES
+    near_few: int = FAR_BYTES
+    few_in_two: bool = False
 
 
-FETCHING = {"znver3": Fetching(8192), "znver5": Fetching(12288), "emeraldrapids": Fetching(8192, near=2**17)}
-"""By the name of the processor. These read weights faster so that come from memory, or from a last cache that others use too;
-Emerald Rapids those of its second cache too, but for few rows. Zen 4 reads them more slowly, and nothing else was measured.
+FETCHING = {
+    "znver3": Fetching(8192),
+    "znver5": Fetching(12288, few_in_two=True),
+    "emeraldrapids": Fetching(8192, near=2**17),
+}
+"""By the name of the processor. These read weights from far faster so, Emerald Rapids those of its second cache too, but for few
+rows. Zen 4 reads them more slowly, and nothing else was measured.
 """
-FAR_IN_TWO = {"znver5"}
-"""Where few rows multiply two blocks at once of weights that would be fetched, instead of fetching them, see `few_rows`."""
 TILE_AHEAD = {"znver4"}
 """Where short products fetch what the next tile touches, and not what their own does: cells without other products gain by it on
 Zen 4, and lose on Emerald Rapids.
@@ -120,8 +128,8 @@ class Machine:
 
     @property
     def far_in_two(self) -> bool:
-        """Whether few rows multiply two blocks of far weights at once, instead of fetching them."""
-        return self.cpu in FAR_IN_TWO
+        """Whether few rows multiply two blocks of far weights at once, instead of fetching them. Not with few registers."""
+        return self.fetching is not None and self.fetching.few_in_two and not self.low_tiles
 
     @property
     def tile_ahead(self) -> bool:
@@ -209,7 +217,7 @@ def identity() -> str:
     here = machine()
     with LOCK.now:
         built = f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_default_triple()}"
-    shaped_by = f"{here.fetching} {here.far_in_two} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
+    shaped_by = f"{here.fetching} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
     return f"{built} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
 
 

@@ -57,10 +57,10 @@ class Tiles:
 
     def function(self, kind: TileKind) -> str:
         """`void(ptr operand, i64 feature, i64 begin, i64 end, i64 row, i64 rows, ptr sums, ptr starts, ptr fetches, i64 panels,
-        i64 ahead, i64 coming, i64 fetching)`: adds the products of blocks from `begin` up to `end`, the first of which is at an
-        operand's entry and a feature, to the sums of a strip of `rows` rows from `row` on. `panels`: of the group; `ahead`: how
-        many bytes ahead weights are fetched; `coming`: how many bytes further the weights of the next piece are, and `fetching`
-        whether they are fetched. `starts` and `fetches` are tables, see `TileKind.start_words` and `fetch`.
+        i64 ahead, i64 coming, i64 fetches_pieces)`: adds the products of blocks from `begin` up to `end`, the first of which is
+        at an operand's entry and a feature, to the sums of a strip of `rows` rows from `row` on. `panels`: of the group; `ahead`:
+        how many bytes ahead the first tile fetches weights; `coming`: how many bytes further the weights of the next piece are,
+        and `fetches_pieces` whether they are fetched. `starts` and `fetches` are tables, see `TileKind.start_words` and `fetch`.
         """
         if kind not in self.made:
             self.made.add(kind)
@@ -82,12 +82,12 @@ class _Products:
         self.element, self.machine, self.kind = element, machine, kind
         words = [("i64", name) for name in ("feature", "begin", "end", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts"), ("ptr", "fetches")]
-        more = [("i64", name) for name in ("panels", "ahead", "coming", "fetching")]
+        more = [("i64", name) for name in ("panels", "ahead", "coming", "fetches_pieces")]
         b = self.b = module.function(kind.name, [("ptr readonly", "operand"), *words, *tables, *more])
         self.operand, self.feature, self.begin, self.end, self.row, self.rows, *others = b.arguments
-        sums, starts, self.fetches, self.panels, self.ahead, self.coming, fetching = others
+        sums, starts, self.fetches, self.panels, self.ahead, self.coming, fetches_pieces = others
         self.sums = StripSums(b, element, kind, sums, starts, self.row)
-        self.fetching = b.compare("ne", fetching, i64(0), "fetching")
+        self.fetches_pieces = b.compare("ne", fetches_pieces, i64(0), "fetches_pieces")
         self.tall = kind.tall(machine)
         self.factors = Factors(b, element, max(self.tall, *kind.heights), element.block)
         self._blocks(self._tiles())
@@ -169,7 +169,7 @@ class _Products:
         lines = e.lanes * self.kind.feature_bytes(e) // LINE_BYTES // FETCHING_TILES
         number = b.binary("srem", b.binary("sdiv", first_row, i64(height)), i64(FETCHING_TILES), "number")
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
-        return further, b.select(self.fetching, i64(lines), i64(0), "lines")
+        return further, b.select(self.fetches_pieces, i64(lines), i64(0), "lines")
 
     def _add_squares(self, block: FeatureBlock, first: Value, places: list[SumPlace]) -> None:
         """Add some products of one row by weights where they stand."""
@@ -285,14 +285,12 @@ class _Products:
         return b.end(panel, [b.at(panel.values[0], block.panel_bytes, "i8", "rows"), *after])[2:]
 
     def _ahead(self, block: FeatureBlock, tile: Tile) -> tuple[Value, Value | None]:
-        """How many bytes ahead weights are fetched, and whether they come from memory; None where nothing is fetched for that."""
+        """How many bytes ahead weights are fetched, and whether they are; None where nothing is fetched for that."""
         b = self.b
         if tile.height == self.tall:
             return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
         in_two = self.machine.far_in_two and tile.height <= FEW_ROWS and not self.element.int8
         if not self.machine.fetching or in_two:
             return i64(0), None
-        # the first rows may find weights in no cache, if they are no piece; the others multiply what is near
-        unasked = b.select(self.fetching, FALSE, b.compare("eq", tile.row, i64(0)), "unasked")
-        ahead = b.select(unasked, self.ahead, i64(0), "ahead")
+        ahead = b.select(b.compare("eq", tile.row, self.row), self.ahead, i64(0), "ahead")  # the others multiply what is near
         return ahead, b.compare("ne", ahead, i64(0), "is_far")

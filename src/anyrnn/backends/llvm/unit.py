@@ -9,9 +9,9 @@ from anyrnn.backends.llvm.block import masks_of
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import Extent
-from anyrnn.backends.llvm.few_rows import FEW_ROWS
 from anyrnn.backends.llvm.memory import Arena, Placed, ReserveLayout, padded_panels, place, place_masks, place_scratch
 from anyrnn.backends.llvm.shapes import OF_ZEROS
+from anyrnn.backends.llvm.target import FAR_BYTES
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.windows import Windows
@@ -29,8 +29,6 @@ STANDING_ROWS = {"rows": 8, "squares": 1}
 """Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
 quarter faster than with packed weights; in squares, every row transposes the weights anew.
 """
-FAR_BYTES = 2**23
-"""Weights of more bytes come from memory in every step, or from a last cache that others use too."""
 
 
 class Unit:
@@ -81,21 +79,15 @@ class Unit:
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, extent, which != "inference", all_packed, packed)
-        self.set("ahead", self._ahead(extent.rows))
+        if fetching := code.machine.fetching:
+            for name, near in (("ahead", fetching.near), ("ahead_few", fetching.near_few)):
+                self.set(name, fetching.ahead if self.recurrent_bytes > near else 0)
         self._packs(e, extent, scratch, of_biases, self.in_scratch if of_biases is scratch else self.in_packed)
         rows = [padded_panels(dim.evaluate(self.sizes), e.lanes) * e.panel_row for dim in self.code.dims]
         self.set("zeros", fixed.take(max(rows, default=ALIGNMENT)))
         self.weights = self._weights(network, e)
         self.vector_bytes = sum(b.dim.evaluate(self.sizes) * e.bytes for b in self.program.buffers if b.dim is not None)
         """of a sample, in a step"""
-
-    def _ahead(self, rows: int) -> int:
-        """How many bytes ahead weights are fetched; 0: not at all."""
-        fetching = self.code.machine.fetching
-        if fetching is None:
-            return 0
-        near = fetching.near_few if rows <= FEW_ROWS else fetching.near
-        return fetching.ahead if self.recurrent_bytes > near else 0
 
     def set(self, name: str, value: int) -> None:
         self.words[self.layout.header(name)] = value
