@@ -93,8 +93,8 @@ class ObjectModule:
 
     def _constant(self, name: str, array: Array) -> Value:
         """Numbers of the module, where they begin."""
-        bytes = np.ascontiguousarray(array).tobytes()
-        text = 'c"' + "".join(map(_ESCAPED.__getitem__, bytes)) + '"' if any(bytes) else "zeroinitializer"
+        bytes = array.tobytes()
+        text = 'c"\\' + bytes.hex("\\") + '"' if bytes.strip(b"\0") else "zeroinitializer"
         self.module.verbatim.append(f'@"{name}" = internal constant [{len(bytes)} x i8] {text}, align {ALIGNMENT}\n')
         return Value(f'@"{name}"', PTR)
 
@@ -217,9 +217,6 @@ class _Room:
 def _shown(name: str) -> str:
     """A value's name as a part of names in the text, which have an end."""
     return f"value.{name[:64]}"
-
-
-_ESCAPED = [f"\\{byte:02X}" for byte in range(256)]
 
 
 def _address(b: Function, pointer: Value) -> Value:
