@@ -337,8 +337,8 @@ def test_lengths_without_a_batch() -> None:
     assert np.array_equal(LAYER.apply(P, X[:, 0], lengths=jnp.int32(3))[0], expected)
     assert np.array_equal(jax.jit(lambda n: LAYER.apply(P, X[:, 0], lengths=n)[0])(3), expected)
     with jax.numpy_rank_promotion("raise"):
-        for batch_first in (False, True):
-            layer = anyrnn.jax.Recurrent("lstm", 3, 5, 2, batch_first=batch_first)
+        for batch_first, backend in ((False, "auto"), (True, "auto"), (False, "reference")):
+            layer = anyrnn.jax.Recurrent("lstm", 3, 5, 2, batch_first=batch_first, backend=backend)
             x = X.swapaxes(0, 1) if batch_first else X
             jax.grad(lambda p: layer.apply(p, x, lengths=[3, 2], padding="last")[0].sum())(P)  # noqa: B023
 

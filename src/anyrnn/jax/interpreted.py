@@ -22,6 +22,7 @@ from anyrnn.numpy.parameters import own_states
 from anyrnn.sequence.network import Network
 
 
+@jax.numpy_rank_promotion("allow")  # cells have NumPy's rules, whatever the user has chosen for his own code
 def forward(*operands: Array, call: Call) -> list[Array]:
     """The output and the states."""
     given, network = call.split(operands), call.network
