@@ -79,7 +79,7 @@ class Job:
     @property
     def kinks(self) -> bool:
         """Whether the gradient jumps somewhere: it is chosen by a test, or by a sign."""
-        return any(node.row.boolean or node.op in ("sign", "floor") for node in self.network.plan.adjoint.nodes)
+        return any(node.row.jumps for node in self.network.plan.adjoint.nodes)
 
     @property
     def flops(self) -> int:

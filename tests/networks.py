@@ -13,7 +13,7 @@ import torch
 from anyrnn import cells
 from anyrnn._memory import aligned
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.llvm.target import machine
+from anyrnn.backends.llvm import target
 from anyrnn.backends.reference import run as reference
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.sequence.network import Network, check_sizes
@@ -26,13 +26,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]
 """By name: `output`, `last c l0`, and the gradients `d x`, `d first c l0`, `d weight_ih_l0`."""
 
-NO_PAIRS = pytest.mark.skipif(not machine().has_pairs, reason="the processor has no products of pairs (AVX512-BF16)")
+NO_PAIRS = pytest.mark.skipif(not target.machine().has_pairs, reason="the processor has no products of pairs (AVX512-BF16)")
 GAIN = 0.5
 """Of what a cell says a parameter begins with. With gains of one, layer-normalised networks magnify every rounding."""
 NAN_BYTE = 0xFF
 """Memory full of these bytes reads as NaN."""
 SENTINEL = -7.25e18
 """What stands around the arrays that a program writes."""
+
+
+def on_processor(monkeypatch: pytest.MonkeyPatch, **measured: Any) -> None:
+    """As if something else had been measured of this one."""
+    machine = target.machine()
+    monkeypatch.setitem(target.PROCESSORS, machine.cpu, replace(machine.processor, **measured))
 
 
 @dataclass(frozen=True)

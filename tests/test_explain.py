@@ -14,9 +14,9 @@ from torch.nn.utils.rnn import pack_sequence
 import anyrnn
 import anyrnn.torch
 from anyrnn import UnsupportedError, explain, runtime
-from anyrnn.backends.llvm import target
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.explanation import _bytes
+from tests.networks import on_processor
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_why_no_kernels_run() -> None:
 
 
 def test_16_bits_are_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PAIRS", set())
+    on_processor(monkeypatch, multiplies_pairs=False)
     layer = anyrnn.torch.GRUCell(3, 5, dtype=torch.bfloat16)
     told = explain(layer, torch.zeros(2, 3, dtype=torch.bfloat16))
     assert told.call == "GRUCell(3, 5), 1 step of 2 samples, float32 for torch.bfloat16"

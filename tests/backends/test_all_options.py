@@ -142,7 +142,7 @@ def test_the_kernels_equal_the_reference(data: st.DataObject) -> None:
     allowed = {name: 1e-9 * max(1.0, np.abs(value).max(initial=0.0)) for name, value in expected.items()}
     wrong = [name for name, value in found.items() if not np.allclose(value, expected[name], rtol=0, atol=allowed[name])]
     normalises = {"sum", "sqrt"} <= {node.op for node in network.graph.nodes}
-    smooth = not any(node.row.boolean or node.op in ("sign", "floor") for node in network.plan.adjoint.nodes)
+    smooth = not any(node.row.jumps for node in network.plan.adjoint.nodes)
     moved = dict.fromkeys(wrong, 0.0)
     if wrong and (normalises or smooth):
         moved = movement(expected, partial(rounded_results, layers[1], x, state, call))

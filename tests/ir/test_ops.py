@@ -52,6 +52,16 @@ def test_every_row_says_what_it_must(op: Op) -> None:
         assert hasattr(Interpreter, f"_{op.name}")
 
 
+@pytest.mark.parametrize("op", [op for op in ELEMENTWISE if op.name not in (*RANDOM, "norm")], ids=lambda op: op.name)
+def test_what_has_no_gradient_jumps_or_is_stopped(op: Op) -> None:
+    builder = Builder()
+    inputs = [builder.leaf("input", f"x{k}", (HIDDEN,)) for k in range(op.arity or 0)]
+    arguments: list[Any] = [inputs[0] < 0.1, *inputs[1:]] if op.name == "where" else list(inputs)
+    assert op.derivative is not None
+    gradients = op.derivative(builder.leaf("cotangent", "y", (HIDDEN,)), builder.apply(op.name, *arguments), *arguments)
+    assert all(g is None for g in gradients) == (op.jumps or op.name == "stop_gradient")
+
+
 def evaluate(builder: Builder, leaves: dict[int, Any], root: int) -> Any:
     return Interpreter(np, np.asarray, SIZES).run(builder.nodes, dict(leaves), [root])[root]
 
@@ -166,6 +176,10 @@ def cell_of(op: Op) -> Graph:
     graph: Graph = cell(one, name=f"one_{op.name}").trace()
     assert any(n.op == op.name for n in graph.nodes)
     return graph
+
+
+def test_llvm_spells_every_op() -> None:
+    assert {op.name for op in ELEMENTWISE} - {"choose"} == {*SPELLINGS} - {"fill"}
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)

@@ -12,7 +12,9 @@ import torch
 import anyrnn
 import anyrnn.torch
 from anyrnn import State, Step, Vec, affine, cell, runtime, tanh, vector
+from anyrnn.runtime.formulas import ELEMENTWISE
 from anyrnn.runtime.functions import FUNCTIONS
+from anyrnn.runtime.recurrent import elementwise
 from tests.budget import assert_within_budget
 from tests.zoo import EVERY, further, input_size, sizes_of
 
@@ -307,6 +309,16 @@ def test_functions_are_those_of_torch(name):
     ours = network.run(x)[0]
     assert ours.dtype == np.float32
     assert_within_budget(ours, theirs(torch.tensor(x)).numpy(), theirs(torch.tensor(x.astype(np.float64))).numpy(), name)
+
+
+@pytest.mark.parametrize("name", sorted(ELEMENTWISE))
+def test_functions_as_equations_are_the_same(name):
+    numbers = [1e-6, 1e-3, 1, 100] if name != "exp" else [1e-6, 1e-3, 1, 80]
+    x = np.array([[[sign * number for number in numbers for sign in (1, -1)]]], np.float32)
+    for backend in ("llvm", "reference"):
+        made = [runtime.Activation("f", ["x"], name), elementwise("f", "x", x.size, ELEMENTWISE[name], backend=backend)]
+        expected, found = (runtime.Network(x.size, [layer]).run(x)[0] for layer in made)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-37)
 
 
 def test_functions_keep_what_is_beyond_numbers():

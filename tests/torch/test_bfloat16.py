@@ -15,9 +15,8 @@ from torch import Tensor
 import anyrnn
 import anyrnn.torch
 from anyrnn.backends import bfloat16
-from anyrnn.backends.llvm import target
 from anyrnn.torch.kept import Lasting
-from tests.networks import NO_PAIRS
+from tests.networks import NO_PAIRS, on_processor
 from tests.torch.layers import products_of_bfloat16, tensors_of
 
 T, N, D, H = 6, 4, 5, 7
@@ -27,7 +26,7 @@ X = torch.randn(T, N, D, generator=torch.Generator().manual_seed(3))
 @pytest.fixture(autouse=True)
 def wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not they are worth it."""
-    monkeypatch.setattr(target, "PAIRS", {target.machine().cpu})
+    on_processor(monkeypatch, multiplies_pairs=True)
 
 
 def medium(call: Callable[[], Any]) -> Any:
@@ -195,7 +194,7 @@ def test_weights_that_are_not_finite_meet_states_of_zeros(column: int, value: fl
 
 @pytest.mark.parametrize("worth_it", [False, pytest.param(True, marks=NO_PAIRS)])
 def test_explained(worth_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PAIRS", {target.machine().cpu} if worth_it else set())
+    on_processor(monkeypatch, multiplies_pairs=worth_it)
     layer, products = anyrnn.torch.GRU(D, H), " with products of bfloat16" * worth_it
     with products_of_bfloat16():
         assert anyrnn.explain(layer, X).call.endswith(f"float32{products}")

@@ -17,9 +17,8 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import anyrnn
 import anyrnn.torch
-from anyrnn.backends.llvm import target
 from anyrnn.errors import UnsupportedError
-from tests.networks import NO_PAIRS
+from tests.networks import NO_PAIRS, on_processor
 
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "rnn": lambda: nn.RNN(3, 5, 2, nonlinearity="relu", bias=False),
@@ -190,7 +189,7 @@ def test_what_stays_is_told() -> None:
 
 @pytest.mark.parametrize("worth_it", [False, pytest.param(True, marks=NO_PAIRS)])
 def test_layers_of_bfloat16(worth_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PAIRS", {target.machine().cpu} if worth_it else set())
+    on_processor(monkeypatch, multiplies_pairs=worth_it)
     model = nn.ModuleDict({"layer": nn.GRU(3, 5, dtype=torch.bfloat16), "cell": nn.GRUCell(3, 5, dtype=torch.bfloat16)})
     with pytest.warns(UserWarning, match="cell .dtype torch.bfloat16 has no kernels"):
         anyrnn.torch.swap(model)

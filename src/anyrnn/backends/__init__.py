@@ -19,9 +19,9 @@ TORCH_NAMES = ("auto", "llvm", "triton", "reference")
 def _llvm() -> tuple[ModuleType | None, str]:
     try:
         import_module("llvmlite.binding")
-        return import_module("anyrnn.backends.llvm.run"), ""
     except ImportError as error:
         return None, f"llvmlite cannot be imported ({error}): pip install llvmlite"
+    return import_module("anyrnn.backends.llvm.run"), ""
 
 
 def native() -> ModuleType:

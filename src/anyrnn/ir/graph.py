@@ -165,15 +165,15 @@ def reachable(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
 
 
 def exact_for_steps(nodes: Sequence[Node], roots: Iterable[int] = ()) -> set[int]:
-    """What `floor`, `sign` or a test is made of, op by op: there the last bit decides between numbers far apart. `roots` are read
-    by such ones elsewhere.
+    """What an op that jumps (`floor`, `sign`, a test) is made of, op by op: there the last bit decides between numbers far apart.
+    `roots` are read by such ones elsewhere.
     """
     found = set(roots)
     for i in reversed(range(len(nodes))):
         node = nodes[i]
         single = node.op == "sum" and nodes[node.inputs[0]].shape == SINGLE  # the feature of a vector that has one
         passes = node.row.kind in ("elementwise", "structure") or single
-        if node.op in ("floor", "sign") or node.row.boolean or (i in found and passes):
+        if node.row.jumps or (i in found and passes):
             found.update(node.inputs)
     return found
 

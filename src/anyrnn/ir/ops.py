@@ -1,4 +1,4 @@
-"""The op table. One row is everything that the project knows about an op, apart from one spelling in each backend.
+"""The op table. One row is everything that the project knows about an op, apart from one spelling in each backend and in ONNX.
 
 Kinds: `leaf` (no inputs), `elementwise` (vectors of one size, scalars are stretched), `reduction` (a vector to a scalar),
 `linear` (matrix times vector, summed over terms), `structure` (selects or joins features).
@@ -33,6 +33,8 @@ class Op:
     costly: bool = False
     """Worth keeping the result of, rather than computing it again."""
     boolean: bool = False
+    jumps: bool = False
+    """Constant between jumps: no gradient goes through, and the last bit of an operand may decide between numbers far apart."""
     doc: str = ""
 
 
@@ -124,8 +126,8 @@ TABLE: dict[str, Op] = {
             lambda g, y, a, b: (_where(a < b, g, _where(a > b, 0.0, g * 0.5)), _where(a > b, g, _where(a < b, 0.0, g * 0.5))),
         ),
         Op("abs", 1, _E, "|{0}|", lambda xp, a: xp.abs(a), lambda g, y, a: (g * a.builder.apply("sign", a),)),
-        Op("sign", 1, _E, "\\operatorname{{sign}}({0})", lambda xp, a: xp.sign(a), lambda g, y, a: (None,)),
-        Op("floor", 1, _E, "\\lfloor {0} \\rfloor", lambda xp, a: xp.floor(a), lambda g, y, a: (None,)),
+        Op("sign", 1, _E, "\\operatorname{{sign}}({0})", lambda xp, a: xp.sign(a), lambda g, y, a: (None,), jumps=True),
+        Op("floor", 1, _E, "\\lfloor {0} \\rfloor", lambda xp, a: xp.floor(a), lambda g, y, a: (None,), jumps=True),
         # functions
         Op("sqrt", 1, _E, "\\sqrt{{{0}}}", lambda xp, a: xp.sqrt(a), lambda g, y, a: (g * 0.5 / y,), costly=True),
         Op("exp", 1, _E, "\\exp({0})", lambda xp, a: xp.exp(a), lambda g, y, a: (g * y,), costly=True),
@@ -152,8 +154,8 @@ TABLE: dict[str, Op] = {
         Op("sin", 1, _E, "\\sin({0})", lambda xp, a: xp.sin(a), lambda g, y, a: (g * a.builder.apply("cos", a),), costly=True),
         Op("cos", 1, _E, "\\cos({0})", lambda xp, a: xp.cos(a), lambda g, y, a: (-g * a.builder.apply("sin", a),), costly=True),
         # choice
-        Op("less", 2, _E, "{0} < {1}", lambda xp, a, b: a < b, lambda g, y, a, b: (None, None), boolean=True),
-        Op("equal", 2, _E, "{0} = {1}", lambda xp, a, b: a == b, lambda g, y, a, b: (None, None), boolean=True),
+        Op("less", 2, _E, "{0} < {1}", lambda xp, a, b: a < b, lambda g, y, a, b: (None, None), boolean=True, jumps=True),
+        Op("equal", 2, _E, "{0} = {1}", lambda xp, a, b: a == b, lambda g, y, a, b: (None, None), boolean=True, jumps=True),
         Op(
             "where",
             3,

@@ -22,9 +22,13 @@ from anyrnn.numpy.parameters import own_states
 from anyrnn.sequence.network import Network
 
 
-@jax.numpy_rank_promotion("allow")  # cells have NumPy's rules, whatever the user has chosen for his own code
 def forward(*operands: Array, call: Call) -> list[Array]:
     """The output and the states."""
+    with jax.numpy_rank_promotion("allow"):  # cells have NumPy's rules, whatever users have chosen for their own code
+        return _forward(operands, call)
+
+
+def _forward(operands: Sequence[Array], call: Call) -> list[Array]:
     given, network = call.split(operands), call.network
     by_step = [_turned(a, call.batch_first) for a in given.inputs]
     rows, dtype = by_step[0].shape[1], by_step[0].dtype

@@ -10,18 +10,14 @@ from anyrnn.runtime.recurrent import Formula, elementwise
 from anyrnn.runtime.steps import LayerNorm
 from anyrnn.sequence.network import Network
 from anyrnn.trace import Scalar, State, Step, cell
-from anyrnn.trace.language import apply, exp, log, maximum, mean, minimum, relu, sigmoid, softplus, sqrt, tanh, total, where
+from anyrnn.trace.functions import bounded, elu
+from anyrnn.trace.language import apply, exp, log, mean, relu, sigmoid, softplus, sqrt, tanh, total
 
 Binary = Callable[[Symbol, Symbol], Symbol]
 
 
-def bounded(v: Symbol, low: float, high: float) -> Symbol:
-    """Not below the one, and not above the other."""
-    return minimum(maximum(v, low), high)
-
-
 ELEMENTWISE: Mapping[str, Callable[[Symbol], Symbol]] = {
-    "elu": lambda v: where(v > 0, v, exp(minimum(v, 0)) - 1),
+    "elu": elu,
     "exp": exp,
     "gelu_tanh": lambda v: v * sigmoid(1.5957691216057308 * (v + 0.044715 * v * v * v)),
     "hard_sigmoid": lambda v: bounded(v / 6 + 0.5, 0, 1),

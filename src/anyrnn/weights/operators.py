@@ -12,7 +12,8 @@ from typing import Any
 
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace import State, cell
-from anyrnn.trace.language import affine, apply, exp, maximum, minimum, relu, sigmoid, softplus, tanh, vector, where
+from anyrnn.trace.functions import elu
+from anyrnn.trace.language import affine, apply, maximum, minimum, relu, sigmoid, softplus, tanh, vector, where
 
 Meaning = Callable[[Symbol, Any, Any], Symbol]
 
@@ -29,7 +30,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "affine": Kind(lambda v, a, b: a * v + b, (None, None)),
-    "elu": Kind(lambda v, a, _: where(v < 0, a * (exp(v) - 1), v), (1.0,)),
+    "elu": Kind(lambda v, a, _: elu(v, a), (1.0,)),
     "hardsigmoid": Kind(lambda v, a, b: maximum(minimum(a * v + b, 1.0), 0.0), (0.2, 0.5)),
     "leakyrelu": Kind(lambda v, a, _: where(v < 0, a * v, v), (0.01,)),
     "relu": Kind(lambda v, _, __: relu(v)),

@@ -13,9 +13,6 @@ from anyrnn.ir.names import gate_rows
 from anyrnn.trace import Cell, Several
 from anyrnn.trace.signature import place
 
-FLAT = ("floor", "sign", "less", "equal")
-"""Ops through which no gradient goes, though it looks as if it could."""
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -161,6 +158,10 @@ def _called(node: Node) -> str:
     return {"less": "a test (< or >)", "equal": "a test (equal)"}.get(node.op, node.op)
 
 
+def _ends_gradient(node: Node) -> bool:
+    return node.row.jumps or node.op == "stop_gradient"
+
+
 def _differentiably(graph: Graph) -> set[int]:
     """What the outputs depend on through derivatives."""
     seen: set[int] = set()
@@ -171,7 +172,7 @@ def _differentiably(graph: Graph) -> set[int]:
             continue
         seen.add(i)
         node = graph.nodes[i]
-        if node.op not in (*FLAT, "stop_gradient"):
+        if not _ends_gradient(node):
             stack += node.inputs[1:] if node.op == "where" else node.inputs
     return seen
 
@@ -184,7 +185,7 @@ def _blocks(nodes: tuple[Node, ...], start: int, live: set[int]) -> Iterator[int
         for k in live:
             if i in nodes[k].inputs and k not in seen:
                 seen.add(k)
-                if nodes[k].op in (*FLAT, "stop_gradient"):
+                if _ends_gradient(nodes[k]):
                     yield k
                 else:
                     pending.append(k)

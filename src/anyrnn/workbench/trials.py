@@ -31,8 +31,6 @@ STUCK = 1e-6
 GRADIENT_ERROR = 1e-5
 """Of the gradient's magnitude: what central differences in float64 leave of a right one is some 1e-8."""
 SLIGHT = 1e-6
-ALLOWED = ("stop_gradient", "clip_gradient", "floor", "sign")
-"""Ops whose derivative is not that of their value, on purpose."""
 
 
 def _least_layer(
@@ -53,6 +51,11 @@ def _least_layer(
     raise wrong[-1]
 
 
+def _has_another_gradient(node: Node) -> bool:
+    """Whether the derivative is not that of the value, on purpose."""
+    return node.op in ("stop_gradient", "clip_gradient") or (node.row.jumps and not node.row.boolean)
+
+
 class Trial:
     """A small layer of a cell, in float64 by the reference backend, as it begins."""
 
@@ -62,7 +65,7 @@ class Trial:
         self.layer, self.hidden, self.others = _least_layer(cell, graph, input_size, hidden_size, more)
         self.sizes = self.layer.network.layer_sizes(0)
         self.random = np.random.default_rng(0)
-        self.allowed = sorted({node.op for node in graph.nodes if node.op in ALLOWED and node.per_sample})
+        self.allowed = sorted({node.op for node in graph.nodes if _has_another_gradient(node) and node.per_sample})
         """Ops because of which no gradient is compared."""
 
     def noise(self, steps: int) -> tuple[Array, dict[str, Any]]:

@@ -10,6 +10,7 @@ from anyrnn import cells
 from anyrnn.backends.llvm import run, target
 from anyrnn.backends.llvm.shapes import tile_heights
 from anyrnn.passes.compile import plan
+from tests.networks import on_processor
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64") or not target.machine().fused, reason="reads x86-64 assembly with FMA"
@@ -111,7 +112,7 @@ def test_each_line_of_weights_is_fetched_once(monkeypatch):
     """
     low = replace(target.machine(), vector_bytes=32, registers=16)
     monkeypatch.setattr(target, "machine", lambda: low)
-    monkeypatch.setattr(target, "FETCHING", {low.cpu: target.Fetching(4096)})
+    on_processor(monkeypatch, fetching=target.Fetching(4096))
     loops = [loop for loop, _ in product_loops("lstm", "inference") if "prefetch" in loop]
     assert sorted((len(re.findall(FMA, loop)), loop.count("prefetch")) for loop in loops) == [(4, 2), (8, 1), (8, 2), (12, 2)]
     assert "is_whole_and_near" in run.write_code(plan(cells.load("lstm").trace()), "inference", "float32").text

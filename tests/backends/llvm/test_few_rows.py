@@ -12,7 +12,7 @@ from anyrnn import cells
 from anyrnn.backends.llvm import few_rows, products, run, target
 from anyrnn.backends.llvm.target import Fetching
 from anyrnn.passes.compile import plan
-from tests.networks import NO_PAIRS, Results, fitting, on_llvm
+from tests.networks import NO_PAIRS, Results, fitting, on_llvm, on_processor
 
 # of 330 features five blocks are whole, of 200 three: some are left behind two at once, and then the next operand's come
 SIZES = [(3, 1, 330, 200), (3, 2, 200, 330), (2, 3, 129, 330), (1, 2, 330, 260), (5, 1, 40, 640), (2, 11, 40, 330)]
@@ -46,9 +46,8 @@ def test_two_blocks_at_once_change_no_bit(cell: str, dtype: type | None, monkeyp
     with monkeypatch.context() as without:
         without.setattr(products, "pays", lambda machine, kind: False)
         expected = solve(cell, dtype)
-    cpu = target.machine().cpu
     for near, most_apart, in_two in ((0, 32, True), (0, 32, False), (2**40, 32, True), (0, 1, True)):
-        monkeypatch.setattr(target, "FETCHING", {cpu: Fetching(4096, near, near, in_two)})
+        on_processor(monkeypatch, fetching=Fetching(4096, near, near, in_two))
         monkeypatch.setattr(few_rows, "MOST_APART", most_apart)
         for sizes, right, found in zip(SIZES, expected, solve(cell, dtype), strict=True):
             for name, value in right.items():
@@ -69,7 +68,7 @@ def test_weights_are_part_of_the_multiplications() -> None:
 @pytest.mark.parametrize("in_two", [False, True])
 def test_where_two_blocks_at_once_pay(in_two: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four sums keep a row busy while weights are near; on which processors two blocks come sooner from far is known of few."""
-    monkeypatch.setattr(target, "FETCHING", {target.machine().cpu: Fetching(4096, few_in_two=in_two)})
+    on_processor(monkeypatch, fetching=Fetching(4096, few_in_two=in_two))
     texts = {cell: run.write_code(plan(cells.load(cell).trace()), "inference", "float32").text for cell in ("gru", "lstm")}
     assert ["of_few_rows" in text for text in texts.values()] == [True, in_two]
     monkeypatch.setattr(target.Machine, "low_tiles", True)

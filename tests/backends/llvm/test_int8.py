@@ -17,7 +17,7 @@ from anyrnn.ir import int8
 from anyrnn.ir.interpret import Interpreter
 from anyrnn.passes.compile import plan
 from tests.budget import ROUNDED, TURNED
-from tests.networks import Problem, Results, fitting, on_llvm, on_torch
+from tests.networks import Problem, Results, fitting, on_llvm, on_processor, on_torch
 from tests.zoo import EVERY
 
 # of 1100 features two blocks are whole, of 520 one; odd ones leave part of a word; rows of few and of several tiles
@@ -149,8 +149,8 @@ def test_rows_that_are_rounded_one_after_the_other(cell: str, monkeypatch: pytes
 def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     networks = [fitting("lstm", 3, rows, 70, 100) for rows in (1, 7, 20)]
     expected, prefetches = [], []
-    for fetching in ({}, {target.machine().cpu: target.Fetching(4096, 0, 0)}):
-        monkeypatch.setattr(target, "FETCHING", fetching)
+    for fetching in (None, target.Fetching(4096, 0, 0)):
+        on_processor(monkeypatch, fetching=fetching)
         forget()
         expected = expected or [in_int8(p) for p in networks]
         prefetches.append(

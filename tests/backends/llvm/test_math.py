@@ -38,6 +38,7 @@ EXACT: dict[str, Callable[..., Array]] = {
     "minimum": np.minimum,
     "maximum": np.maximum,
     "relu": lambda x: np.maximum(x, 0),
+    "abs": np.abs,
     "floor": np.floor,
     "sign": np.sign,
 }

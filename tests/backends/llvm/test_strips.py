@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from anyrnn.backends.llvm import outer, products, run, shapes, target
-from tests.networks import Results, fitting, on_llvm
+from tests.networks import Results, fitting, on_llvm, on_processor
 
 # 60 rows are more than a strip; 4 (with more registers 7) are a tall tile, and so is what 52 and 55 leave behind a strip
 # features are several blocks of 64 and a part of one
@@ -53,8 +53,8 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
     for low, wide, of_a_block, large, piece, most, groups, panels in ways:
         monkeypatch.setattr(target.Machine, "low_tiles", low)
         monkeypatch.setattr(target.Machine, "wide", wide)
-        monkeypatch.setattr(target, "STRIPS_OF_A_BLOCK", {target.machine().cpu} if of_a_block else set())
-        monkeypatch.setattr(products, "LARGE_BYTES", large)
+        on_processor(monkeypatch, strips_of_a_block=of_a_block)
+        monkeypatch.setattr(products, "FAR_BYTES", large)
         monkeypatch.setattr(products, "PIECE_BYTES", piece)
         monkeypatch.setattr(shapes, "STRIP_ROWS", most)
         monkeypatch.setattr(outer, "BUNDLE", piece)
@@ -71,10 +71,9 @@ def test_pieces_change_no_bit(cell: str, dtype: type, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("cell", ["lstm", "indrnn"])
 def test_what_is_fetched_ahead_changes_no_bit(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, texts = [], []
-    for names in ([], [target.machine().cpu]):
-        monkeypatch.setattr(target.Machine, "wide", bool(names))
-        monkeypatch.setattr(target, "TILE_AHEAD", set(names))
-        monkeypatch.setattr(target, "FETCHING", dict.fromkeys(names, target.Fetching(4096, 0, 0)))
+    for ahead in (False, True):
+        monkeypatch.setattr(target.Machine, "wide", ahead)
+        on_processor(monkeypatch, tile_ahead=ahead, fetching=target.Fetching(4096, 0, 0) if ahead else None)
         forget()
         p = fitting(cell, 3, 20, 33, 70)
         found.append(on_llvm(p, np.float32))
@@ -102,6 +101,6 @@ def test_whether_strips_need_another_block_of_weights(pays: bool, monkeypatch: p
     """With one block, how high strips are is a figure of the processor."""
     monkeypatch.setattr(target.Machine, "low_tiles", False)
     monkeypatch.setattr(target.Machine, "wide", True)
-    monkeypatch.setattr(target, "STRIPS_OF_A_BLOCK", {target.machine().cpu} if pays else set())
+    on_processor(monkeypatch, strips_of_a_block=pays)
     text = run.write_code(fitting("indrnn", 3, 20, 33, 70).network.plan, "inference", "float32").text
     assert ("another_block" in text) == (not pays)

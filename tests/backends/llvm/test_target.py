@@ -18,7 +18,7 @@ from anyrnn.backends.llvm.extent import BLOCK_ROWS, Extent
 from anyrnn.backends.llvm.outer import group_of, left_heights
 from anyrnn.backends.llvm.shapes import tile_heights
 from tests.moving_cells import halves
-from tests.networks import Results, fitting, on_llvm
+from tests.networks import Results, fitting, on_llvm, on_processor
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_wide_machines_have_strips_of_their_own(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(target, "machine", lambda: here)
     plan = anyrnn.Recurrent("lstm", 20, 70).network.plan
     text = run.write_code(plan, "inference", "float32").text
-    monkeypatch.setattr(target, "HALVED", {cpu})
+    monkeypatch.setitem(target.PROCESSORS, cpu, replace(here.processor, halved=True))
     assert (run.write_code(plan, "inference", "float32").text != text) == wide
 
 
@@ -181,7 +181,7 @@ def test_weights_fetched_ahead_are_the_same_weights(monkeypatch: pytest.MonkeyPa
         return [output, *fewer, *layer.backward(reserve, output)[2].values()]
 
     expected = results()
-    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(12288, 0, 0))
+    on_processor(monkeypatch, fetching=target.Fetching(12288, 0, 0))
     assert "is_far" in run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32").text
     assert all(np.array_equal(a, b) for a, b in zip(results(), expected, strict=True))
 
@@ -192,21 +192,21 @@ def test_weights_that_arrive_soon_enough_are_not_fetched(
 ) -> None:
     """For few rows more arrive so. An LSTM's recurrent ones have 16 H * H bytes."""
     forget()
-    monkeypatch.setitem(target.FETCHING, target.machine().cpu, target.Fetching(4096, near=16 * 16 * 16, near_few=16 * 32 * 32))
+    on_processor(monkeypatch, fetching=target.Fetching(4096, near=16 * 16 * 16, near_few=16 * 32 * 32))
     frame = run._frame_of(anyrnn.Recurrent("lstm", 500, hidden).network, "inference", "float32", Extent(2, 5))
     (unit,) = frame.units
     assert tuple(unit.words[unit.layout.header(name)] for name in ("ahead", "ahead_few")) == words
 
 
 @pytest.mark.parametrize("registers", [16, 32])
-@pytest.mark.parametrize("cpu", [*target.FETCHING])
+@pytest.mark.parametrize("cpu", [name for name, processor in target.PROCESSORS.items() if processor.fetching])
 def test_tiles_of_all_heights_fetch_weights(cpu: str, registers: int) -> None:
     """Or few rows multiply two blocks of them at once, which they do not with few registers."""
     machine = target.Machine(frozenset(), 2 * registers, registers, True, cpu)
     text = run.write_code(anyrnn.Recurrent("lstm", 20, 70).network.plan, "inference", "float32", machine).text
     heights = [h for h in tile_heights(machine, 4) if h != 4 or registers == 32]  # tall tiles of four always do
     in_two = "_of_few_rows" in text
-    assert in_two == (cpu == "znver5" and registers == 32)
+    assert in_two == machine.far_in_two
     (tiles,) = re.findall(r"(?ms)^define internal void @products_\w+(?<!_few_rows)\(.*?^}", text)
     assert len(re.findall(r"icmp ne i64 %ahead\S*, 0", tiles)) == len([h for h in heights if h > 3 or not in_two])
 

@@ -17,7 +17,6 @@ from anyrnn.backends.llvm.shapes import is_init
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
-from anyrnn.ir.ops import TABLE
 from anyrnn.ir.philox import kind_of
 from anyrnn.passes.plan import Kernel, Program, beyond_kernels
 
@@ -54,7 +53,7 @@ SPELLINGS: dict[str, Spelling] = {
     "fill": lambda b, name, x: x,
     "stop_gradient": lambda b, name, x: x,
     "clip_gradient": lambda b, name, x, low, high: x,
-    **{op: _function(f) for op, f in {**math.FUNCTIONS, "abs": math.absolute}.items() if op in TABLE},
+    **{op: _function(f) for op, f in math.FUNCTIONS.items()},
 }
 """How LLVM spells each elementwise op; the rest of the table is products, reductions and leaves."""
 

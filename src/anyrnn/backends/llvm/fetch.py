@@ -60,7 +60,7 @@ class Fetches:
             each = b.select(self.hoisting, i64(len(self.hoisted)), each, "fetched_of_panel")
         end = b.mul(panels_left, each, "fetch_count")
         self.ahead: Value = i64(0)
-        if self.kernel.machine.tile_ahead:
+        if self.kernel.machine.processor.tile_ahead:
             is_short = b.compare("sle", product_panels, i64(SHORT_PANELS), "is_short")
             self.ahead = b.select(is_short, i64(self.rows), i64(0), "rows_ahead")
         often = b.select(b.compare("sgt", product_panels, i64(0)), product_panels, i64(1), "often")

@@ -381,6 +381,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "minimum": minimum,
     "maximum": maximum,
     "relu": relu,
+    "abs": absolute,
     "floor": floor,
     "sign": sign,
 }

@@ -27,10 +27,11 @@ from anyrnn.backends.llvm.heads import blocks_between
 from anyrnn.backends.llvm.int8_rows import RoundedRows
 from anyrnn.backends.llvm.shapes import OF_ZEROS, Accumulator, Operand, Shaped
 from anyrnn.backends.llvm.short_tiles import short_products
+from anyrnn.backends.llvm.target import FAR_BYTES
 from anyrnn.backends.llvm.tile_kinds import OPERAND, TileKind, following_block
 from anyrnn.backends.llvm.tiles import FETCHING_TILES, Tiles
 
-LARGE_BYTES, PIECE_BYTES = 2**23, 2**16
+PIECE_BYTES = 2**16
 """Weights of more bytes come from beyond the second cache in every step. Those of a group are then multiplied piece by piece,
 each by all rows of a strip before the next is read.
 """
@@ -274,7 +275,7 @@ class Products:
         several = b.compare("sgt", self.kernel.rows, i64(tile), "several_tiles")
         assert self.shaped.kernel.dim is not None
         groups = b.binary("sdiv", self.kernel.size(self.shaped.kernel.dim), i64(self.shaped.width * self.element.lanes), "groups")
-        large = b.compare("sgt", b.mul(total, groups), i64(LARGE_BYTES), "large")
+        large = b.compare("sgt", b.mul(total, groups), i64(FAR_BYTES), "large")
         in_pieces = FALSE if self.element.int8 else b.binary("and", several, large, "in_pieces")
         self.in_strips = several if machine.strips_of_a_block or self.element.int8 else in_pieces
         if machine.wide and not machine.strips_of_a_block:  # a single block is near whatever the strip is; stores are best spread
@@ -361,8 +362,10 @@ class Products:
         are near then; but a piece has been fetched as a whole.
         """
         b = self.b
-        far = b.select(self.fetches_pieces, FALSE, b.compare("eq", row, first), "far")
-        ahead = b.select(far, self.ahead, i64(0), "ahead") if self.kernel.machine.fetching else self.ahead
+        ahead = self.ahead
+        if self.kernel.machine.fetching:
+            far = b.select(self.fetches_pieces, FALSE, b.compare("eq", row, first), "far")
+            ahead = b.select(far, ahead, i64(0), "ahead")
         fetches_pieces = b.select(self.fetches_pieces, i64(1), i64(0), "fetches_pieces")
         for a in range(len(self.shaped.accumulators)):
             if self._may_be_hoisted(a):

@@ -32,29 +32,34 @@ class Fetching:
     few_in_two: bool = False
 
 
-FETCHING = {
-    "znver3": Fetching(8192),
-    "znver5": Fetching(12288, few_in_two=True),
-    "emeraldrapids": Fetching(8192, near=2**17),
+@dataclass(frozen=True)
+class Processor:
+    """What was measured of a processor. Of one that nothing was measured of, what is here by default."""
+
+    fetching: Fetching | None = None
+    """how far ahead which weights are fetched; None: not at all"""
+    tile_ahead: bool = False
+    """Short products fetch what the next tile touches, and not what their own does: cells without other products gain by it on
+    Zen 4, and lose on Emerald Rapids.
+    """
+    strips_of_a_block: bool = False
+    """Strips of several tiles pay also where a group has a single block of weights, which stays in the first cache anyway: cells
+    without other products gain by it on Zen 5, and lose on Emerald Rapids, where a tile's stores drain while the next one's
+    products are made.
+    """
+    halved: bool = False
+    """a vector of 64 bytes is multiplied in halves"""
+    multiplies_pairs: bool = False
+    """Pairs of bfloat16 numbers are multiplied at the rate of single float32 ones, so that products take half the time."""
+
+
+PROCESSORS = {
+    "znver3": Processor(Fetching(8192)),
+    "znver4": Processor(tile_ahead=True, halved=True, multiplies_pairs=True),  # reads what is fetched more slowly
+    "znver5": Processor(Fetching(12288, few_in_two=True), strips_of_a_block=True),
+    "emeraldrapids": Processor(Fetching(8192, near=2**17)),  # weights in its second cache come too slowly, too
 }
-"""By the name of the processor. These read weights from far faster so, Emerald Rapids those of its second cache too, but for few
-rows. Zen 4 reads them more slowly, and nothing else was measured.
-"""
-TILE_AHEAD = {"znver4"}
-"""Where short products fetch what the next tile touches, and not what their own does: cells without other products gain by it on
-Zen 4, and lose on Emerald Rapids.
-"""
-STRIPS_OF_A_BLOCK = {"znver5"}
-"""Wide processors (see `Machine.wide`) on which strips of several tiles pay also where a group has a single block of weights,
-which stays in the first cache anyway: cells without other products gain by it on Zen 5, and lose on Emerald Rapids, where a
-tile's stores drain while the next one's products are made.
-"""
-PAIRS = {"znver4"}
-"""Processors that multiply pairs of bfloat16 numbers at the rate of single float32 ones, so that products take half the time. No
-others were measured.
-"""
-HALVED = {"znver4"}
-"""Processors that multiply a vector of 64 bytes in halves."""
+"""By LLVM's name. Processors that object files are made for are in `platforms`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,9 @@ class Machine:
     registers: int
     fused: bool
     cpu: str = ""
-    """LLVM's name of the processor, which can be wrong in a virtual machine: good for nothing but speed."""
+    """LLVM's name of the processor, which can be wrong in a virtual machine: good for speed, and for whether products that may be
+    of pairs of bfloat16 numbers are.
+    """
     one_thread: bool = False
     """calls are made on one thread, always: nothing waits, and nothing of the system is called"""
     most_rows: int | None = None
@@ -92,7 +99,7 @@ class Machine:
         """Whether vectors of 64 bytes are multiplied as fast as shorter ones, so that weights come too slowly from the second
         cache, and what outer products read next too late.
         """
-        return self.vector_bytes == 64 and self.cpu not in HALVED
+        return self.vector_bytes == 64 and not self.processor.halved
 
     @property
     def has_pairs(self) -> bool:
@@ -102,7 +109,7 @@ class Machine:
     @property
     def multiplies_pairs(self) -> bool:
         """Whether they are worth it."""
-        return self.has_pairs and self.cpu in PAIRS
+        return self.has_pairs and self.processor.multiplies_pairs
 
     @property
     def unsigned_fours(self) -> bool:
@@ -122,9 +129,12 @@ class Machine:
         return self.registers if self.fused else self.registers - 1
 
     @property
+    def processor(self) -> Processor:
+        return PROCESSORS.get(self.cpu, Processor())
+
+    @property
     def fetching(self) -> Fetching | None:
-        """How far ahead which weights are fetched; None: not at all."""
-        return FETCHING.get(self.cpu)
+        return self.processor.fetching
 
     @property
     def far_in_two(self) -> bool:
@@ -132,14 +142,9 @@ class Machine:
         return self.fetching is not None and self.fetching.few_in_two and not self.low_tiles
 
     @property
-    def tile_ahead(self) -> bool:
-        """Whether short products fetch what the next tile touches."""
-        return self.cpu in TILE_AHEAD
-
-    @property
     def strips_of_a_block(self) -> bool:
         """Whether rows go in strips of several tiles also where weights are a single block."""
-        return self.low_tiles or self.cpu in STRIPS_OF_A_BLOCK
+        return self.low_tiles or self.processor.strips_of_a_block
 
     def lanes(self, element_bytes: int) -> int:
         return self.vector_bytes // element_bytes
@@ -217,8 +222,7 @@ def identity() -> str:
     here = machine()
     with LOCK.now:
         built = f"{llvmlite.__version__} {llvm.llvm_version_info} {llvm.get_default_triple()}"
-    shaped_by = f"{here.fetching} {here.tile_ahead} {here.wide} {here.strips_of_a_block}"
-    return f"{built} {OPTIMISATION} {sorted(here.features)} {shaped_by}"
+    return f"{built} {OPTIMISATION} {sorted(here.features)} {here.processor}"
 
 
 @contextmanager

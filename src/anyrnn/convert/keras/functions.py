@@ -8,7 +8,8 @@ from typing import Any
 
 from anyrnn.ir.serial import Record
 from anyrnn.ir.symbol import Symbol
-from anyrnn.runtime.formulas import ELEMENTWISE, bounded
+from anyrnn.runtime.formulas import ELEMENTWISE
+from anyrnn.trace.functions import bounded, elu
 from anyrnn.trace.language import exp, minimum, relu, sigmoid, softplus, tanh, where
 
 
@@ -29,7 +30,7 @@ def _leaky(slope: float) -> Function:
 
 
 def _elu(alpha: float, scale: float = 1.0) -> Function:
-    return Function(lambda v: scale * where(v > 0, v, alpha * (exp(minimum(v, 0)) - 1)), "elu" if alpha == scale == 1 else "")
+    return Function(lambda v: scale * elu(v, alpha), "elu" if alpha == scale == 1 else "")
 
 
 def _relu(most: float | None, slope: float, threshold: float) -> Function:
