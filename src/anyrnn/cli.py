@@ -302,9 +302,9 @@ def _convert(chosen: argparse.Namespace) -> int:
     found = _compared(convert.parity, chosen.source, network)
     if Path(chosen.target).suffix.lower() == ".onnx":
         right = _compared(convert.parity_of_written, chosen.target, network) or False
-    if right is not None:
-        return 0 if right and found is not False else FAILED
-    return 0 if found else FAILED
+    if right is None and not chosen.int8:  # then nothing else was compared
+        return 0 if found else FAILED
+    return FAILED if right is False or found is False else 0
 
 
 def _compared(parity: Callable[..., Any], file: str, network: Any) -> bool | None:
@@ -312,7 +312,7 @@ def _compared(parity: Callable[..., Any], file: str, network: Any) -> bool | Non
     try:
         report = parity(file, network)
     except (ValueError, MissingExtraError) as error:
-        print(f"not compared: {error}")
+        print(f"not compared with another library: {error}")
         return None
     print(report)
     return bool(report.within)

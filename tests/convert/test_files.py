@@ -405,8 +405,10 @@ def test_the_command_line_converts_checks_and_tells(tmp_path, capsys):
 def test_a_network_of_ones_own_is_converted_though_nothing_runs_it(tmp_path, capsys):
     small("mgu").save(tmp_path / "a.safetensors")
     assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"), "--check"]) == 1
-    assert "not compared: " in capsys.readouterr().out
+    assert "not compared with another library: " in capsys.readouterr().out
     assert (tmp_path / "b.safetensors").exists()
+    assert main(["convert", str(tmp_path / "a.safetensors"), str(tmp_path / "c.safetensors"), "--int8", "--check"]) == 0
+    assert "products of int8 move results by" in capsys.readouterr().out
 
 
 def test_one_layer_of_a_network_is_written_on_the_command_line(tmp_path, capsys):

@@ -127,7 +127,10 @@ def test_a_stream_needs_no_layer() -> None:
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
 @pytest.mark.parametrize(("x", "error", "message"), [
     ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list"),
-    (draw(2, 3, dtype=np.float64), TypeError, "x should be a NumPy array of float32, got float64"),
+    (
+        draw(2, 3, dtype=np.float64), TypeError,
+        "x should be a NumPy array of float32, got float64; x.astype('float32') makes it so",
+    ),
     (draw(3), ValueError, "x should have shape (2, 3), got (3,)"),
     (draw(1, 3), ValueError, "x should have shape (2, 3), got (1, 3); stream(batch_size=N) is of N samples"),
     (draw(1, 2, 3), ValueError, "x should have shape (2, 3), got (1, 2, 3)"),

@@ -263,7 +263,7 @@ def test_a_networks_arrays_ask_for_its_layers(system: str, layers: int, bidirect
     if (system, layers, bidirectional) == ("keras", 1, False):  # which has a cell's names
         weights.read(system, arrays, "lstm")
         return
-    with pytest.raises(ValueError, match=f"{system} lstm: these are the arrays of a network: tell the number of its layers"):
+    with pytest.raises(ValueError, match=f"{system} lstm: these are the arrays of a network: give layers="):
         weights.read(system, arrays, "lstm")
 
 

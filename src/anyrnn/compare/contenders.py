@@ -16,7 +16,7 @@ from anyrnn import cells
 from anyrnn.compare.examples import Task
 from anyrnn.compare.options import Options, name_of
 from anyrnn.errors import CellError, UnsupportedError
-from anyrnn.sequence.network import make_networks
+from anyrnn.sequence.network import traced
 from anyrnn.torch import Recurrent
 from anyrnn.trace import Cell
 from anyrnn.train import identity
@@ -78,7 +78,7 @@ class Contender:
     def can_be(self) -> bool:
         """Whether layers of this size can be made: heads may have to divide it."""
         try:
-            make_networks(self.cell, self.inputs, self.hidden, 1, True, False, dict(self.sizes), 0.0)
+            traced(self.cell, self.inputs, self.hidden, 1, True, False, dict(self.sizes))
         except (CellError, ValueError):
             return False
         return True

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from anyrnn import files, weights
 from anyrnn.convert.recurrent import cell_of, stacks
-from anyrnn.convert.report import SIZES, Parity, compared, drawn, run, sizes_of
+from anyrnn.convert.report import SIZES, ULPS_OF_OTHERS, Parity, compared, drawn, run, sizes_of
 from anyrnn.errors import MissingExtraError
 from anyrnn.runtime.layers import Embedding
 from anyrnn.runtime.network import Network
@@ -59,7 +59,7 @@ def parity_of_written(target: str | os.PathLike[str], network: Network, *, seed:
     more_exact = with_backend(network, "reference") if network.dtype == np.float64 else in_float64(network)
     original, exact = ([result for call in given for result in run(of, call)]
                        for of, given in ((network, calls), (more_exact, wider)))  # fmt: skip
-    return compared(f"{target} by onnxruntime {version}", network, calls, written, original, exact)
+    return compared(f"{target} by onnxruntime {version}", network, calls, written, original, exact, ulps=ULPS_OF_OTHERS)
 
 
 FARTHEST, FARTHEST_INT8 = 1e-3, 0.05

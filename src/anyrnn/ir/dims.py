@@ -48,7 +48,7 @@ class Dim:
         return self + Dim.of(other) * -1
 
     def __truediv__(self, divisor: int) -> Dim:
-        return self * Fraction(1, divisor)
+        return self if divisor == 1 else self * Fraction(1, divisor)
 
     def within(self, sizes: Mapping[str, Dim]) -> Dim:
         """The form with other forms in the place of some named sizes."""

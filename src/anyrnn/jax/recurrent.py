@@ -42,7 +42,7 @@ from anyrnn.sequence.network import (
     check_counters,
     check_size,
     check_wanted,
-    make_networks,
+    traced,
 )
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven
@@ -101,10 +101,10 @@ class Recurrent:
         check_arguments(bias, batch_first, input_size, hidden_size, num_layers, dropout)
         check_budget(memory_budget)
         options = copied(options)
-        given = (input_size, hidden_size, num_layers, bias, bidirectional, options, float(dropout))
+        given = (input_size, hidden_size, num_layers, bias, bidirectional, options)
         self.hidden_size, self.batch_first = hidden_size, batch_first
         self.backend, self.memory_budget = backend, memory_budget
-        self.networks = make_networks(self.cell, *given)
+        self.networks = traced(self.cell, *given).with_dropout(float(dropout))
         if backend not in backends.NAMES:
             raise ValueError(f"backend should be one of {', '.join(backends.NAMES)}, got {backend!r}")
         self._of_numpy: dict[str, Any] = {

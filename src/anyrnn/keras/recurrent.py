@@ -19,7 +19,7 @@ from anyrnn.ir.graph import Parameter
 from anyrnn.keras.kernels import Kernels
 from anyrnn.keras.running import Runner, why_not
 from anyrnn.numpy.parameters import own_initial_values
-from anyrnn.sequence.network import check_size, make_networks
+from anyrnn.sequence.network import check_size, traced
 from anyrnn.sequence.options import OPTIONS, copied
 from anyrnn.trace import Cell
 
@@ -63,7 +63,8 @@ class RecurrentCell(keras.layers.Layer):
             raise ValueError(f"{others[0]} is an option of layers of anyrnn.torch and anyrnn.jax; Keras's layers have their own")
         self.spelled, self.units, self.bias, self.options = cell, units, bias, copied(options)
         self.cell = _cell(cell, equations)
-        network = make_networks(self.cell, units, units, 1, bias, False, self.options, 0.0).evaluation  # of some input size
+        of_some_input = traced(self.cell, units, units, 1, bias, False, self.options)
+        network = of_some_input.with_dropout(0.0).evaluation
         graph = network.graph
         self.equations = hashlib.sha256(graph.identity.encode()).hexdigest()[:16]
         if equations not in (None, self.equations):

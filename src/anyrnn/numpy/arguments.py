@@ -13,7 +13,7 @@ from anyrnn._memory import empty
 from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import check_unmasked
+from anyrnn.sequence.packing import check_unmasked, no_array
 from anyrnn.trace.signature import CALL_KEYWORDS
 
 Array = npt.NDArray[Any]
@@ -33,8 +33,7 @@ class Arguments:
     def sequence(self, x: Array, who: str, features: int) -> tuple[Array, bool]:
         """A [T, N, features] view and whether there was a batch."""
         if not isinstance(x, np.ndarray) or x.dtype != self.dtype:
-            kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
-            raise TypeError(f"{who} should be a NumPy array of {self.dtype}, got {kind}")
+            raise no_array(who, x, self.dtype)
         check_unmasked(x, who)
         x = np.asarray(x)  # not a matrix, whose parts have two dimensions
         if x.ndim not in (2, 3):
@@ -141,8 +140,7 @@ class Arguments:
         else:
             sides = (samples,) if batched else ()
         if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
-            kind = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
-            raise TypeError(f"out should be a NumPy array of {self.dtype}, got {kind}")
+            raise no_array("out", out, self.dtype.name)
         if out.shape != (*sides, width):
             raise ValueError(f"out should have shape {(*sides, width)}, got {out.shape}")
         output = out.reshape(samples, width) if samples is not None else self.sequence(out, "out", width)[0]

@@ -30,7 +30,7 @@ from anyrnn.sequence.network import (
     check_arguments,
     check_size,
     check_wanted,
-    make_networks,
+    traced,
 )
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import StepsGiven, steps_given
@@ -100,7 +100,7 @@ class Recurrent(Layer):
         self._first = (self.cell.name, input_size, hidden_size)
         self._given = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         self._given |= {"backend": backend, **options}
-        networks = partial(make_networks, self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options)
+        networks = traced(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, options).with_dropout
         self._set_up(networks, dtype, batch_first, backend, float(dropout), memory_budget, seed)
         self.parameters = initial_parameters(self.network, hidden_size, self.dtype, seed)
 

@@ -13,7 +13,7 @@ from anyrnn import backends
 from anyrnn.numpy.arguments import strides
 from anyrnn.numpy.parameters import own_states
 from anyrnn.sequence.network import check_size
-from anyrnn.sequence.packing import check_unmasked
+from anyrnn.sequence.packing import check_unmasked, no_array
 
 if TYPE_CHECKING:
     from anyrnn.numpy.recurrent import Recurrent
@@ -138,8 +138,7 @@ class Stream(Uncopied):
     def _take(self, name: str, value: Array) -> None:
         place = self._inputs[name]
         if not isinstance(value, np.ndarray) or value.dtype != place.dtype:
-            kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-            raise TypeError(f"{name} should be a NumPy array of {place.dtype}, got {kind}")
+            raise no_array(name, value, place.dtype)
         check_unmasked(value, name)
         if value.shape != place.shape:
             hint = "; stream(batch_size=N) is of N samples" if value.shape[1:] == place.shape[1:] else ""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from anyrnn import cells, weights
 from anyrnn.onnx.reading_file import FLOATS, Node
-from anyrnn.sequence.network import Network, make_networks
+from anyrnn.sequence.network import Network, traced
 from anyrnn.sequence.options import first_parameter
 from anyrnn.trace import Cell
 from anyrnn.weights import operators as general
@@ -124,7 +124,7 @@ def _share(
 ) -> Share:
     cell, hypers, named = _cell(node, used, "P" in arrays)
     options = {**hypers, "reverse": len(chosen) == 1 and ways[chosen[0]] == 1, "learned_state": bool(first)}
-    network = make_networks(cell, inputs, hidden, 1, "B" in arrays, len(chosen) == 2, options, 0.0).evaluation
+    network = traced(cell, inputs, hidden, 1, "B" in arrays, len(chosen) == 2, options).with_dropout(0.0).evaluation
     parameters: dict[str, Array] = {}
     for k, direction in enumerate(chosen):
         suffix = network.suffix(0, k)

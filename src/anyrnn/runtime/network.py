@@ -18,7 +18,7 @@ from anyrnn.runtime.layers import Call, Layer, Recurrent, Spec
 from anyrnn.runtime.recurrent import OfCells
 from anyrnn.runtime.tables import with_tables
 from anyrnn.sequence.network import check_size
-from anyrnn.sequence.packing import check_unmasked, checked_lengths
+from anyrnn.sequence.packing import check_unmasked, checked_lengths, no_array
 
 if TYPE_CHECKING:
     from anyrnn.runtime.stream import Stream
@@ -248,8 +248,7 @@ class Network:
             integers = size is None
             fits = isinstance(array, np.ndarray) and (array.dtype.kind in "iu" if integers else array.dtype == self.dtype)
             if not fits:
-                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-                raise TypeError(f"{name} should be a NumPy array of {'integers' if integers else self.dtype}, got {kind}")
+                raise no_array(name, array, "integers" if integers else self.dtype)
             check_unmasked(array, name)
             if array.ndim != more + (1 if integers else 2) or (not integers and array.shape[-1] != size):
                 order = ["N", "T"] if self.batch_first else ["T", "N"]

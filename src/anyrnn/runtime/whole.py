@@ -77,6 +77,10 @@ class Flatten(_Whole):
 
     kind = "flatten"
 
+    @property
+    def why_whole(self) -> str:
+        return "it looks at all steps (networks of `anyrnn train --head last` have no such layer)"
+
     def __init__(self, name: str, inputs: Sequence[str] | str, steps: int) -> None:
         super().__init__(name, inputs)
         check_size(f"{name}: steps", steps)

@@ -259,17 +259,39 @@ class Networks:
     training: Network
 
 
-def make_networks(
-    cell: Cell,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int,
-    bias: bool | str,
-    bidirectional: bool,
-    options: dict[str, Any],
-    dropout: float,
-) -> Networks:
-    """The networks of a cell; `options` are split into those of layers, hyper-parameters and named sizes."""
+@dataclass(frozen=True)
+class Traced:
+    """A layer's network but for dropout between layers, which may be changed: of the cell's function as it was when the layer was
+    made, whatever becomes of what it reads from outside. Where it is unpickled it is traced again, as that process has the cell.
+    """
+
+    given: tuple[Any, ...]
+    network: Network
+    options: LayerOptions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return traced, self.given
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Traced:
+        return self
+
+    def with_dropout(self, dropout: float) -> Networks:
+        plain = self.network
+        graph, between_layers = self.options.with_parameters(plain.graph), bool(dropout) and plain.layers > 1
+        chances = self.options.probabilities(graph, plain.layers, dropout)
+
+        def network(changed: Graph) -> Network:
+            drawn = {n.attributes[0] for n in changed.nodes if n.op in RANDOM}
+            return replace(plain, graph=changed, probabilities=tuple((name, p) for name, p in chances if name in drawn))
+
+        return Networks(network(self.options.evaluated(graph)), network(self.options.trained(graph, between_layers)))
+
+
+def traced(
+    cell: Cell, input_size: int, hidden_size: int, num_layers: int, bias: bool | str, bidirectional: bool, options: dict[str, Any]
+) -> Traced:
+    """Of a cell; `options` are split into those of layers, hyper-parameters and named sizes."""
+    given = cell, input_size, hidden_size, num_layers, bias, bidirectional, options
     of_layer = LayerOptions(**{name: value for name, value in options.items() if name in OPTIONS})
     of_cell = {k: v for k, v in options.items() if k not in OPTIONS}
     plain = _make_network(cell, input_size, hidden_size, num_layers, bias, of_layer.skip_input, bidirectional, of_cell)
@@ -282,14 +304,7 @@ def make_networks(
     structure = {name: getattr(of_layer, name) for name in ("reverse", "learned_state", "merge", "residual")}
     plain = replace(plain, **structure)
     check_sizes(plain)
-    graph, between_layers = of_layer.with_parameters(plain.graph), bool(dropout) and num_layers > 1
-    chances = of_layer.probabilities(graph, num_layers, dropout)
-
-    def network(changed: Graph) -> Network:
-        drawn = {n.attributes[0] for n in changed.nodes if n.op in RANDOM}
-        return replace(plain, graph=changed, probabilities=tuple((name, p) for name, p in chances if name in drawn))
-
-    return Networks(network(of_layer.evaluated(graph)), network(of_layer.trained(graph, between_layers)))
+    return Traced(given, plain, of_layer)
 
 
 def _make_network(

@@ -264,6 +264,14 @@ def check_number(value: Any, who: str, expected: str, dtype: Any, largest: float
         raise ValueError(f"{who} should be a number that {dtype} has, up to {largest:.3g}, got one beyond")
 
 
+def no_array(who: str, given: object, wanted: object) -> TypeError:
+    """Of what is no array of the numbers that are wanted, a dtype or `integers`."""
+    if not isinstance(given, np.ndarray):
+        return TypeError(f"{who} should be a NumPy array of {wanted}, got {type(given).__name__}")
+    fix = f"; {who}.astype({str(wanted)!r}) makes it so" if given.dtype.kind == "f" and isinstance(wanted, np.dtype) else ""
+    return TypeError(f"{who} should be a NumPy array of {wanted}, got {given.dtype}{fix}")
+
+
 def check_unmasked(array: npt.NDArray[Any], who: str) -> None:
     """Raises: TypeError for an array of numpy.ma, which few have imported."""
     if type(array) is not np.ndarray and isinstance(array, np.ndarray) and hasattr(array, "mask"):

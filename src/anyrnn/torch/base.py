@@ -25,13 +25,12 @@ from anyrnn.numpy.parameters import own_initial_values
 from anyrnn.sequence.layer import Layer, described
 from anyrnn.sequence.network import (
     Network,
-    Networks,
     check_arguments,
     check_budget,
     check_counters,
     counted_to,
-    make_networks,
     merged,
+    traced,
 )
 from anyrnn.sequence.options import copied
 from anyrnn.sequence.packing import Packing
@@ -185,6 +184,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         check_budget(memory_budget)
         self._memory_budget = memory_budget
         self.options = copied(options)
+        self._traced = traced(self.cell, input_size, hidden_size, num_layers, bias, bidirectional, self.options)
         self._frozen = 0
         """The number of the promise that parameters stay as they are, see `freeze`; 0 for none."""
         self._derive()
@@ -271,7 +271,7 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _made_modes(self, dropout: float) -> dict[bool, Mode]:
         """By whether a call trains."""
-        networks = self._networks(dropout)
+        networks = self._traced.with_dropout(dropout)
         draws = networks.training != networks.evaluation
         return {
             False: self._made_mode(networks.evaluation, networks.evaluation.with_all_states, False),
@@ -311,10 +311,6 @@ class RecurrentBase(Layer, torch.nn.Module):
             calls = [Call(part, self.batch_first, ends, budget, backend, which.products) for part, ends, budget in given]
             found[which] = [handle(call) for call in calls]
         return found
-
-    def _networks(self, dropout: float) -> Networks:
-        sizes = (self.input_size, self.hidden_size, self.num_layers)
-        return make_networks(self.cell, *sizes, self.bias, self.bidirectional, self.options, dropout)
 
     def _changed(self) -> None:
         self._modes, self._held_modes = self._made_modes(self.dropout), dict[bool, Mode]()

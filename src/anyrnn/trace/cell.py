@@ -63,6 +63,7 @@ class Cell:
     changed: tuple[Cell, Mapping[str, Any]] | None = field(default=None, repr=False)
     """Of which cell it is one with other defaults, and these."""
     _graphs: dict[Any, ir.Graph] = field(default_factory=dict, repr=False)
+    """The last of each kind: equal ones are one object."""
 
     def __repr__(self) -> str:
         return f"<cell {self.name}>"
@@ -138,7 +139,8 @@ class Cell:
         return replace(like, name=f"{like.name}({told})", signature=signature, changed=(like, given), _graphs={})
 
     def trace(self, bias: bool | str = True, skip_input: bool = False, **hypers: Any) -> ir.Graph:
-        """The graph of one step.
+        """The graph of one step, of the function as it is now: what it reads from outside (a number, another function, a cell)
+        may have changed since it was traced before.
 
         Args:
             bias: which operands of `affine` have a bias: `both` or True for all, `input` or `recurrent` for the input alone or
@@ -153,9 +155,10 @@ class Cell:
         structure = tuple((name, type(v), None if isinstance(v, float) else v) for name, v in sorted(values.items()))
         biases = bias if isinstance(bias, str) else "both" if bias else "none"
         key = biases, skip_input, structure
-        if key not in self._graphs:
-            self._graphs[key] = _trace(self, biases, skip_input, values)
-        return self._graphs[key]
+        graph, known = _trace(self, biases, skip_input, values), self._graphs.get(key)
+        if graph != known:
+            self._graphs[key] = known = graph
+        return known
 
     def values(self, hypers: Mapping[str, Any]) -> dict[str, Any]:
         """All hyper-parameters: those given, and the defaults of the others. Raises TypeError for one that there is not, or of

@@ -286,7 +286,8 @@ def _mean(value: Symbol, who: str) -> Symbol:
 
 
 def norm(value: Symbol, eps: float | Symbol = 1e-5) -> Symbol:
-    """Layer normalisation without gain and bias: (v - mean) / sqrt(variance + eps), over the features.
+    """Layer normalisation without gain and bias: (v - mean) / sqrt(variance + eps), over the features. A gain of one's own begins
+    at one: `vector("gain", init=1.0) * norm(v)`.
 
     Source: Ba, Kiros & Hinton 2016, Layer Normalization; the variance is the biased one, as in torch.nn.LayerNorm.
     """
@@ -346,7 +347,7 @@ def sqrt(a: Any) -> Symbol:
 
 
 def sin(a: Any) -> Symbol:
-    """Sine. Kernels of float32 lose the digits of arguments beyond some 1e5."""
+    """Sine. Kernels of float32 (float64) lose digits of arguments beyond some 1e5 (1e14), and from 2**21 (2**50) on give NaN."""
     return apply("sin", a)
 
 

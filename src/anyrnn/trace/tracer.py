@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -68,10 +69,15 @@ def place_of_error(error: BaseException) -> str | None:
 
 def _is_users(frame: FrameType) -> bool:
     """Whether it is of a cell's code, or of what that calls; not of this package, of those that it is made of, or of Python."""
-    path = frame.f_code.co_filename
+    return _are_users(frame.f_code.co_filename, frame.f_globals.get("__name__", ""))
+
+
+@lru_cache(maxsize=1024)
+def _are_users(path: str, module: str) -> bool:
+    """Likewise, of the frames of a module in a file."""
     if path.startswith("<frozen ") or (path.startswith(PYTHON) and "site-packages" not in path):
         return False
-    foreign = frame.f_globals.get("__name__", "").partition(".")[0] in FOREIGN
+    foreign = module.partition(".")[0] in FOREIGN
     return path.startswith(CELLS) or not (foreign or path.startswith(PACKAGE))
 
 

@@ -118,7 +118,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head",
         choices=["last", "all"],
         help="what the linear layer that names the class sees: the output after the last row, or the outputs after every row, "
-        "side by side (default: last for vowels, all for the others)",
+        "side by side; with `last` the network can be called step after step, and be an object file (default: last for vowels, "
+        "all for the others)",
     )
     parser.add_argument(
         "--seed", type=seed, default=0, help="of the initial weights and of the order of the sequences (default: %(default)s)"

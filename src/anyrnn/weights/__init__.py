@@ -117,7 +117,9 @@ def convert(
     forms.check_sizes(graph, sizes, what)
     suffixes = forms.CELL
     if layers is None and any(name.startswith(OF_NETWORKS) for name in given):
-        raise ValueError(f"{what}: these are the arrays of a network: tell the number of its layers, and bidirectional if it is")
+        raise ValueError(
+            f"{what}: these are the arrays of a network: give layers= (how many it has), and bidirectional=True if it is"
+        )
     if layers is not None:
         forms.check_layers(source, graph, given, layers, bidirectional, sizes, what)
         suffixes = forms.suffixes_of(layers, bidirectional)

@@ -12,7 +12,7 @@ column of each is what `tests/backends/llvm/test_math.py` demands. Float's range
     tanh        2.54  3      2.42  3
     sigmoid     2.56  3      2.26  3      0 below -88.03 (-709.1), where the true value is no normal number any more
     softplus    2.99  3      2.73  3      0 below -87.68 (-708.7)
-    sin, cos    1.81  2      1.64  2      to abs(x) = 1e4 (1e9); to 1e6 (1e15) 5e-7 (1e-15) absolute; then meaningless, in [-1, 1]
+    sin, cos    1.81  2      1.64  2      to abs(x) = 1e4 (1e9); to 2**21 (2**50) 3e-6 (5e-15) absolute; then NaN
     the others  exact
 
 All exponentials are 2**n * e**r, n being read from the low bits of x/ln 2 + 1.5 * 2**mantissa. tanh, sigmoid and softplus take
@@ -71,6 +71,11 @@ class Format:
     tanh_limit: float
     exp_limits: tuple[float, float]  # rounded quotients by ln2: the power of two just below the normal ones, and 2^(bias + 1)
     sigmoid_limits: tuple[float, float]  # of x; of -x the rounded quotients: 2^bias and the power just below the normal ones
+
+    @property
+    def most_turned(self) -> float:
+        """From there on n has no bits left for what is near x."""
+        return 2.0 ** (self.mantissa - 2)
 
     @property
     def magic(self) -> float:
@@ -319,7 +324,8 @@ def cos(b: Function, x: Value, name: str) -> Value:
 def _alternating(b: Function, x: Value, n: Value, shifted: Value, name: str) -> Value:
     format = _format(x)
     r = _reduce(b, x, n, [-part for part in (format.pi if b.module.fused else format.pi_short)], name)
-    r = _clamp(b, r, (-2.0, 2.0), name)  # does something for huge x only, where r is noise: keeps it in bounds
+    near = b.compare("olt", absolute(b, x, f"{name}.abs"), const(x.type, format.most_turned), f"{name}.near")
+    r = b.select(near, r, const(x.type, float("nan")), f"{name}.known")
     result = _odd(b, r, format.sin, f"{name}.sine")
     bits = _bits(b, shifted, f"{name}.shifted")
     sign = b.binary("shl", bits, const(bits.type, {"i32": 31, "i64": 63}[format.integer]), f"{name}.sign")

@@ -12,7 +12,7 @@ from anyrnn.convert.keras.graph import Described, described
 from anyrnn.convert.keras.maker import Array, Handler, Maker, only, refuse
 from anyrnn.ir.symbol import Symbol
 from anyrnn.runtime.layers import Recurrent
-from anyrnn.sequence.network import make_networks
+from anyrnn.sequence.network import traced
 
 SIDES = ("forward_layer/", "backward_layer/")
 MERGES = {"concat": "concat", "sum": "sum", "mul": "mul", "ave": "mean"}
@@ -88,7 +88,7 @@ def _put(
     if hidden != cell.units:
         raise ValueError(f"{layer}: its config has {cell.units} units, its arrays have {hidden}")
     options["activations"] = cell.activations
-    network = make_networks(cells.load(cell.ours), features, hidden, 1, cell.bias, both, options, 0.0).evaluation
+    network = traced(cells.load(cell.ours), features, hidden, 1, cell.bias, both, options).with_dropout(0.0).evaluation
     parameters = {name: found[name] for name in network.parameter_names}
     return maker.put(Recurrent(name, [given], network, parameters, last=last, backend=maker.backend))
 
