@@ -20,7 +20,7 @@ def report(error: float, of_source: float, ulps: float = ULPS) -> Parity:
     exact = np.linspace(-2, 2, 100)
     theirs = (exact + of_source).astype(np.float32)
     return compared(
-        "a library 1.0", small(), [{"x": np.zeros((3, 4))}], [(exact + error).astype(np.float32)], [theirs], [exact], ulps
+        "a library 1.0", small(), [{"x": np.zeros((3, 4))}], [(exact + error).astype(np.float32)], [theirs], [exact], ulps=ulps
     )
 
 

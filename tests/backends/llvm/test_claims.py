@@ -122,7 +122,7 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
     run.POOLS.known.clear()
     monkeypatch.setattr(split, "PIECE", 1e-9)
     monkeypatch.setattr(extent, "CHUNK_ROWS", 2)
-    set_word = Frame.stack
+    set_word = Frame.set_call_word
 
     def stack(frame: Frame, name: str, value: int) -> None:
         set_word(frame, name, value)
@@ -131,7 +131,7 @@ def test_what_an_earlier_piece_of_a_call_counted_is_forgotten(monkeypatch: pytes
             for word in range(THREADS * COUNTS_BYTES // COUNT_BYTES):
                 c_int64.from_address(counts + COUNT_BYTES * word).value = GROUPS
 
-    monkeypatch.setattr(Frame, "stack", stack)
+    monkeypatch.setattr(Frame, "set_call_word", stack)
     np.testing.assert_array_equal(layer(x)[0], expected)
 
 

@@ -67,8 +67,8 @@ add_outputs: for each buffer that is the caller's to be written, in their order,
 cotangent_from, cotangent_to: the steps at which the caller's cotangent is read; zeros: the address of what is read at others
 seed, places, rows_apart, step_sign: of random choices, for which `places` has the caller's sample and step of each packed
 row (rows_apart 1), or each sample and its step at t = 0 (rows_apart 0), from where steps go on by step_sign
-turn: steps before this call, by which kernels know from which end to begin, see `columns`; of a call in pieces, those of all of
-it once for each piece before
+turn: a counter to which each native call first adds its steps (one in pieces all of them, with each piece); where turn + t is odd
+groups are gone through from the last to the first, see `thread_code.turned`
 shared, shared_chunks: 1 when threads help each other in steps, or in what is done for a chunk at once, see `claims`
 ahead, ahead_few: how many bytes ahead the first rows of a group fetch its weights, of many rows and of few
 counts, packed, given: addresses of tables by step, see `extent`

@@ -18,6 +18,9 @@ class CallShape:
     """Everything of a call but addresses. In a backward call `output` is the output's cotangent, `first` the last states'
     cotangents, and `last` the first states' gradients; `more` are what steps give beside the output, or its cotangents.
 
+    `which` is `inference`, `training` or `backward`; `dtype`, what numbers and products are made of, one of `run.KINDS`. Strides
+    are in bytes.
+
     The addresses of a call come in the order: inputs, output, first, last, more, d_inputs (each only where it is there), the
     table of rows where the output has one, sources of every unit, their gradients if wanted, the reserve if there is one.
     """

@@ -47,13 +47,13 @@ class Element:
         return -(-features // self.together)
 
     @property
-    def header(self) -> int:
+    def scale_steps(self) -> int:
         """Steps that stand before each block of packed weights: of `int8` the scales and corrections."""
         return 2 if self.int8 else 0
 
     def weight_steps(self, features: int) -> int:
         """That the packed weights of so many features take."""
-        return self.steps(features) + self.header * -(-features // self.block)
+        return self.steps(features) + self.scale_steps * -(-features // self.block)
 
     @property
     def block(self) -> int:

@@ -120,7 +120,7 @@ def steps_of(b: Function, e: Element, features: Value) -> Value:
 def weight_steps(b: Function, e: Element, depth: Value) -> Value:
     """Of a group's weights in a pack."""
     steps = steps_of(b, e, depth)
-    return b.add(steps, b.mul(b.ceil_div(depth, e.block), e.header), "weight_steps") if e.header else steps
+    return b.add(steps, b.mul(b.ceil_div(depth, e.block), e.scale_steps), "weight_steps") if e.scale_steps else steps
 
 
 def packed_steps(b: Function, e: Element, depth: Value) -> Value:

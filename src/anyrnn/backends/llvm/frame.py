@@ -46,9 +46,9 @@ class Frame(Words):
                 places[:, 0], places[:, 1] = randomness.places
         packed = randomness.places is not None
         for unit, (layer, direction) in enumerate(self.network.units):
-            self.header(unit, "seed", _signed(randomness.seed))
-            self.header(unit, "rows_apart", int(packed))
-            self.header(unit, "step_sign", 0 if packed else 1 - 2 * direction)
+            self.set_header(unit, "seed", _signed(randomness.seed))
+            self.set_header(unit, "rows_apart", int(packed))
+            self.set_header(unit, "step_sign", 0 if packed else 1 - 2 * direction)
             layout, chances = self.units[unit].layout, randomness.at(layer, direction, 0)
             for choice in layout.choices:
                 probability, scale = chances.probability(choice), chances.scale(choice)
@@ -60,8 +60,8 @@ class Frame(Words):
     def phases(self, steps: bool, gradients: bool) -> None:
         """Which parts of a backward call the next call does."""
         for unit in range(len(self.units)):
-            self.header(unit, "skip_steps", int(not steps))
-            self.header(unit, "gradients", int(gradients))
+            self.set_header(unit, "skip_steps", int(not steps))
+            self.set_header(unit, "gradients", int(gradients))
 
     def call(self, addresses: Sequence[int], scratch: Scratch, packed: Packed | None = None, trusting: bool = False) -> None:
         """Run on arrays: see `prepare`."""
@@ -79,7 +79,7 @@ class Frame(Words):
         if kept != self.kept:
             self.kept, self.asked = kept, 0
             for number in range(len(self.units)):
-                self.header(number, "kept", kept)
+                self.set_header(number, "kept", kept)
         asked = 1 if self.small else threads.default()
         if asked != self.asked:
             self.asked = asked
@@ -88,15 +88,15 @@ class Frame(Words):
             self._split()
             self.used = 0
         if self.threads > 1:
-            self.stack("team", threads.runner())
+            self.set_call_word("team", threads.runner())
         here = packed.address if packed else scratch.address + self.own_bytes
         self.put_bases(self.bases, 0, *addresses, scratch.address, here)
 
     def _split(self) -> None:
         """Say how each unit's work is divided over threads."""
         extent, abreast, columns = self.shape.extent, self.work.abreast(self.threads), self.columns(self.threads)
-        self.stack("abreast", abreast)
-        self.stack("group_to", len(self.units) // abreast)
+        self.set_call_word("abreast", abreast)
+        self.set_call_word("group_to", len(self.units) // abreast)
         for number, buffer, place in self.seconds:
             self._sequence(number, buffer, self.beside if abreast > 1 and place else place)
             added = 1 << self.program.outputs.index(buffer)
@@ -106,11 +106,11 @@ class Frame(Words):
         if extent.counts is not None:
             self._place_chunks(apart=not columns[0])
         for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
-            self.header(number, "columns", int(of_unit))
-            self.header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
+            self.set_header(number, "columns", int(of_unit))
+            self.set_header(number, "flat_after", int(self.flat_after[number] and (of_unit or extent.counts is None)))
             each = self.threads // abreast
-            self.header(number, "shared", int(of_unit and self.work.shares(unit, each)))
-            self.header(number, "shared_chunks", int(self.work.shares_chunks(unit, each)))
+            self.set_header(number, "shared", int(of_unit and self.work.shares(unit, each)))
+            self.set_header(number, "shared_chunks", int(self.work.shares_chunks(unit, each)))
 
     def columns(self, threads: int) -> list[bool]:
         """Whether threads split columns, of each unit in `order`, which has a part of the threads where several are run at once.
@@ -129,7 +129,7 @@ class Frame(Words):
     def use(self, threads: int) -> None:
         """Run on so many threads."""
         self.used = threads
-        self.stack("threads", threads)
+        self.set_call_word("threads", threads)
 
     def whole(self) -> None:
         """Ask for the whole call in one piece, on one thread, after calls in pieces too."""
@@ -140,7 +140,7 @@ class Frame(Words):
             ("chunk_from", 0),
             ("chunk_to", self.shape.extent.steps),
         ):
-            self.stack(name, value)
+            self.set_call_word(name, value)
 
     def call_again(self, threads: int) -> None:
         """The last call once more, at the same addresses, on at most as many threads as it had."""
@@ -160,10 +160,10 @@ class Frame(Words):
         """Some chunks of the units that are run at once, or of one unit; by place in `order`. Chunks are counted in the order in
         which they are run.
         """
-        self.stack("group_from", group)
-        self.stack("group_to", group + 1)
-        self.stack("chunk_from", chunk_from)
-        self.stack("chunk_to", chunk_to)
+        self.set_call_word("group_from", group)
+        self.set_call_word("group_to", group + 1)
+        self.set_call_word("chunk_from", chunk_from)
+        self.set_call_word("chunk_to", chunk_to)
         self.entry(self.address)
 
 

@@ -111,7 +111,7 @@ def pack(b: Function, e: Element, numbers: Callable[[Value], Value], target: Val
     k = b.loop("k", block.index, end, 1, [("most", const(bits, 0))], once=True)
     (most,) = b.end(k, [larger(b, e, k.values[0], numbers(k.index))])
     scale, reciprocal = scaled(b, b.cast("bitcast", most, e.vector, "most"))
-    begin = b.at(to, b.mul(k_bytes, e.header), "i8", "words")
+    begin = b.at(to, b.mul(k_bytes, e.scale_steps), "i8", "words")
     word = b.loop("word", block.index, end, e.together, [("to", begin), ("total", const(bits, 0))], once=True)
     words, total = const(bits, 0), word.values[1]
     for place in range(e.together):

@@ -75,7 +75,7 @@ def static_step(
     frame.prepare(addresses, scratch, packed, trusting=True)
     frame.whole()
     for unit in range(len(frame.units)):
-        frame.header(unit, "turn", 0)
+        frame.set_header(unit, "turn", 0)
     again = write_code(network.plan, "inference", dtype, machine, packs=False)
     packs = [[(pack.name, pack.weights, pack.width) for pack in one.matrices] for one in (code, again)]
     assert (code.layout, packs[0]) == (again.layout, packs[1]), "the steps read other words than were filled here"
@@ -83,7 +83,7 @@ def static_step(
     words[[*frame.table, *frame.pointers]] = 0  # which are addresses here
     by_way = {"tables": frame.tables, "places": frame.places}
     constants = {f"{kind} {way}": array for kind, of in by_way.items() for way, array in of.items()}
-    constants |= {"rows": frame.rows, "fixed": np.zeros(len(frame.fixed), np.uint8)}
+    constants |= {"entries": frame.entries, "fixed": np.zeros(len(frame.fixed), np.uint8)}
     return StaticStep(
         text=again.text,
         words=words,

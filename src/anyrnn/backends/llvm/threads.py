@@ -33,6 +33,7 @@ from typing import Any
 
 from anyrnn import _locks
 from anyrnn._cache import remembered
+from anyrnn._locks import ForkedLock
 
 X86, ARM = "x86-64", "AArch64"
 FUTEX, CONDITION, NONE = "futex", "condition", "none"  # how our own team sleeps; NONE is no team
@@ -166,11 +167,10 @@ def _file_of(address: int) -> str:
     return os.fsdecode(ctypes.string_at(information[0] or 0)) if found else "unknown file"
 
 
-_lock = threading.RLock()
+_lock = ForkedLock(threading.RLock)
 _native: _Native | None = None
 _torch_threads: Callable[[], int] | None = None
 _openmp: _OpenMP | None = None
-_forked = _locks.forked
 _override: int | None = None
 _counted: tuple[int, str] | None = None
 _SLEEP = _sleep(sys.platform, _machine())
@@ -185,12 +185,12 @@ def runner() -> int:
     if _torch_threads is None:
         _look_for_torch()
     if _native is None:
-        with _lock:
+        with _lock.now:
             if _native is None:
                 native = _Native(_source(sys.platform, _machine(), _SLEEP))
                 if _openmp is not None:
                     native.adopt(_openmp)
-                if _forked:
+                if _locks.forked:
                     native.forked()
                 _native = native
     return _native.run
@@ -202,7 +202,7 @@ def default() -> int:
     1 in a forked child; `torch.get_num_threads()` where torch is loaded; otherwise the first that is set of `set_num_threads`,
     OMP_NUM_THREADS and the number of processors that the process may use (affinity, control group).
     """
-    if _forked:
+    if _locks.forked:
         return 1
     torch_threads = _torch_threads or _look_for_torch()
     if torch_threads is not None:
@@ -249,7 +249,7 @@ def describe() -> str:
     """One line: how many threads, of which pool, and why."""
     count = default()
     threads = f"{count} thread" + "s" * (count != 1)
-    if _forked:
+    if _locks.forked:
         return f"{threads}: a forked child has none of its parent's pool"
     teams = {FUTEX: "anyrnn's own team (futex)", CONDITION: "anyrnn's own team (pthread condition)", NONE: "no team (Windows)"}
     if _torch_threads is None:
@@ -265,7 +265,7 @@ def _look_for_torch() -> Callable[[], int] | None:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads") or not hasattr(torch, "_C"):
         return None
-    with _lock:
+    with _lock.now:
         if _torch_threads is None:
             _openmp = _find_openmp(torch)
             if _openmp is not None and _native is not None:
@@ -275,9 +275,6 @@ def _look_for_torch() -> Callable[[], int] | None:
 
 
 def _after_fork() -> None:
-    global _forked, _lock
-    _forked = True
-    _lock = threading.RLock()
     if _native is not None:
         _native.forked()
 

@@ -104,8 +104,8 @@ class FeatureBlock(NamedTuple):
         first = b.at(operand_word(b, operand, "address", PTR), b.add(before, b.mul(row_bytes, row)), "i8", "first")
         weight_bytes = operand_word(b, operand, "weight_bytes") if kind.stands == "rows" else i64(kind.feature_bytes(e))
         packed = feature
-        if e.header:  # which stands before each block
-            packed = b.add(feature, b.mul(b.binary("sdiv", feature, i64(e.block)), e.header * e.together), "packed")
+        if e.scale_steps:  # which stands before each block
+            packed = b.add(feature, b.mul(b.binary("sdiv", feature, i64(e.block)), e.scale_steps * e.together), "packed")
         weights = b.at(operand_word(b, operand, "weights", PTR), b.mul(packed, weight_bytes), "i8", "weights")
         features = b.minimum(b.sub(depth, feature), e.block, "features")
         return cls(operand, feature, first, row_bytes, panel_bytes, weights, weight_bytes, features)

@@ -106,7 +106,7 @@ class Words:
         self._finish()
         at_once = self._at_once() and (self.beside is not None or folded(self.program) is None)
         self.work = self._work(network.directions if at_once else 1)
-        self.stack("chunk_to", shape.extent.steps)
+        self.set_call_word("chunk_to", shape.extent.steps)
 
     def _block_starts(self) -> list[int]:
         starts = [STACK_WORDS + len(self.units)]
@@ -253,10 +253,10 @@ class Words:
                 row = -step if direction else step
             self.words[start + 1 : start + 5] = (-1, step, row, self.element.panel_row)
 
-    def stack(self, name: str, value: int) -> None:
+    def set_call_word(self, name: str, value: int) -> None:
         self.view[STACK.index(name)] = value
 
-    def header(self, unit: int, name: str, value: int) -> None:
+    def set_header(self, unit: int, name: str, value: int) -> None:
         self.view[self.starts[unit] + self.units[unit].layout.header(name)] = value
 
     def _is_flat(self, direction: int, places: Iterable[Place | None], stages: Iterable[Stage], read: Iterable[str] = ()) -> bool:
@@ -281,7 +281,7 @@ class Words:
             top, position = layer == self.network.layers - 1, self.network.ways.index(direction)
             if top and shape.anywhere:
                 self._put(self.starts[unit] + self.units[unit].layout.header("further"), Place(self.further, 0, (0, 0)))
-                self.header(unit, "further_mask", -1)
+                self.set_header(unit, "further_mask", -1)
             output, begin, end = self._output_of(unit, between)
             places = self._arrays_of(unit, between, nowhere) | {"d_y" if backward else "y": output}
             for name, place in places.items():
@@ -289,13 +289,13 @@ class Words:
             if position > 0 and f"d_{names[0]}" in places:
                 self.seconds.append((unit, f"d_{names[0]}", places[f"d_{names[0]}"]))
             self._fill_flat(unit, places, whole=not backward or (begin, end) == (0, steps), ends=top and shape.ends)
-            self.header(unit, "cotangent_from", begin)
-            self.header(unit, "cotangent_to", end)
+            self.set_header(unit, "cotangent_from", begin)
+            self.set_header(unit, "cotangent_to", end)
             again = {f"d_{name}": position > 0 if name == names[0] else unit != self.order[0] for name in names}
             bits = (1 << k for k, buffer in enumerate(self.program.outputs) if again.get(buffer))
-            self.header(unit, "add_outputs", sum(bits) if backward else 0)
-            self.header(unit, "gradients", int(shape.gradients))
-            self.header(unit, "no_first", int(shape.no_first))
+            self.set_header(unit, "add_outputs", sum(bits) if backward else 0)
+            self.set_header(unit, "gradients", int(shape.gradients))
+            self.set_header(unit, "no_first", int(shape.no_first))
 
     def _output_of(self, unit: int, between: dict[str, list[Place]]) -> tuple[Place | None, int, int]:
         """Where a unit's output stands, or its cotangent, and at which of its own steps, from and up to, the latter is there."""
@@ -341,7 +341,7 @@ class Words:
         of_before, of_after = ([places.get(name) for name in used] for used in (before, after))
         read = [buffer for buffer, _ in program.read_by_gradients]
         flat_before = whole and (at_all_steps or "y" not in before) and self._is_flat(direction, of_before, program.before)
-        self.header(unit, "flat_before", flat_before and not self.discarded)
+        self.set_header(unit, "flat_before", flat_before and not self.discarded)
         flat_after = self._is_flat(direction, of_after, program.after, read)
         self.flat_after[unit] = flat_after and not self.discarded and (at_all_steps or not {"y", "d_y"} & after)
 
@@ -379,10 +379,10 @@ class Words:
 
     def _finish(self) -> None:
         """Give the native code the table and the bases."""
-        self.rows = np.array([(word, *place) for word, place in self.table.items()], np.int64).reshape(-1, 3)
-        self.arrays["rows"] = self.rows.ctypes.data
-        self.stack("entries", len(self.rows))
-        self._point(STACK.index("table"), "rows")
+        self.entries = np.array([(word, *place) for word, place in self.table.items()], np.int64).reshape(-1, 3)
+        self.arrays["entries"] = self.entries.ctypes.data
+        self.set_call_word("entries", len(self.entries))
+        self._point(STACK.index("table"), "entries")
         self._point(STACK.index("bases"), "bases")
 
     def _work(self, directions: int) -> Work:
