@@ -13,7 +13,7 @@ import numpy as np
 
 from anyrnn._memory import aligned
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
-from anyrnn.backends.llvm.emitter import SPELLINGS
+from anyrnn.backends.llvm.spelling import SPELLINGS
 from anyrnn.backends.llvm.target import compile_module, machine
 from anyrnn.ir.ops import TABLE
 

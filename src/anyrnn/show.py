@@ -259,8 +259,8 @@ def code_text(plan: Plan, assembly: bool = False) -> str:
     """
     try:
         from anyrnn.backends.llvm import target
-        from anyrnn.backends.llvm.emitter import unsupported
         from anyrnn.backends.llvm.run import write_code
+        from anyrnn.backends.llvm.spelling import unsupported
 
         target.machine()
     except ImportError as error:

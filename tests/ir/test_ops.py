@@ -10,8 +10,8 @@ import pytest
 
 from anyrnn import cells
 from anyrnn.backends.llvm import target
-from anyrnn.backends.llvm.emitter import SPELLINGS, unsupported
 from anyrnn.backends.llvm.run import write_code
+from anyrnn.backends.llvm.spelling import SPELLINGS, unsupported
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Builder, Graph, Node
 from anyrnn.ir.interpret import Interpreter

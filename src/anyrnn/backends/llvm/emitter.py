@@ -6,19 +6,19 @@ Every kernel is `void kernel(ptr block, i64 t, i64 row0, i64 rows, i64 group0, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from anyrnn.backends.llvm import math
 from anyrnn.backends.llvm.block import Layout, masks_of, step_at
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Module, Value, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Module, Value, i64
 from anyrnn.backends.llvm.element import SUM_STEPS, Element
 from anyrnn.backends.llvm.mask_bits import load_mask, mask_at
 from anyrnn.backends.llvm.shapes import is_init
+from anyrnn.backends.llvm.spelling import SPELLINGS
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.graph import Node
 from anyrnn.ir.philox import kind_of
-from anyrnn.passes.plan import Kernel, Program, beyond_kernels
+from anyrnn.passes.plan import Kernel, Program
 
 Parameters = Sequence[tuple[str, str]]
 PARAMETERS = [
@@ -29,39 +29,6 @@ PARAMETERS = [
     ("i64", "group0"),
     ("i64", "group1"),
 ]
-
-Spelling = Callable[..., Value]
-
-
-def _function(emit: Callable[..., Value]) -> Spelling:
-    def spelling(b: Function, name: str, *operands: Value) -> Value:
-        return emit(b, *operands, name)
-
-    return spelling
-
-
-SPELLINGS: dict[str, Spelling] = {
-    "add": lambda b, name, x, y: b.fadd(x, y, name),
-    "sub": lambda b, name, x, y: b.fsub(x, y, name),
-    "mul": lambda b, name, x, y: b.fmul(x, y, name),
-    "div": lambda b, name, x, y: b.fdiv(x, y, name),
-    "neg": lambda b, name, x: b.fneg(x, name),
-    "less": lambda b, name, x, y: b.compare("olt", x, y, name),
-    "equal": lambda b, name, x, y: b.compare("oeq", x, y, name),
-    "where": lambda b, name, test, x, y: b.select(test, x, y, name),
-    "norm": lambda b, name, y, a, scale: y,
-    "fill": lambda b, name, x: x,
-    "stop_gradient": lambda b, name, x: x,
-    "clip_gradient": lambda b, name, x, low, high: x,
-    **{op: _function(f) for op, f in math.FUNCTIONS.items()},
-}
-"""How LLVM spells each elementwise op; the rest of the table is products, reductions and leaves."""
-
-
-def unsupported(nodes: Sequence[Node]) -> str | None:
-    """Why this backend cannot run some nodes, or None."""
-    return beyond_kernels(nodes, SPELLINGS)
-
 
 Key = tuple[str, int]
 """A buffer, and how many steps later than the kernel's own."""

@@ -16,12 +16,12 @@ from anyrnn.backends.llvm import recompute, target, threads, weight_masks
 from anyrnn.backends.llvm.call_shape import CallShape, Strides
 from anyrnn.backends.llvm.driver import Code, Driver
 from anyrnn.backends.llvm.element import Element
-from anyrnn.backends.llvm.emitter import unsupported
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
 from anyrnn.backends.llvm.pools import Pools
+from anyrnn.backends.llvm.spelling import unsupported
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
