@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Reserve:
     """What a training forward call keeps for the backward calls: its memory, and references to the inputs and parameters,
     which must not change until then. A backward call does not use it up.
     """
 
-    memory: Array
     network: Network
+    native_dtype: str
+    """What native calls say for the dtype."""
     inputs: list[Array]
     first: list[Array] | None
     sources: list[Array]
@@ -35,7 +37,8 @@ class Reserve:
     """Of all layers: the arrays that the layer had then."""
     batched: bool
     randomness: Randomness | None
-    batch: Batch | None = None
+    batch: Batch | None
+    memory: Array = field(default_factory=partial(np.empty, 0, np.uint8))
     learned: bool = False
     """Whether first states were not given, and parameters stood in their place."""
     parts: list[Reserve] = field(default_factory=list)
@@ -49,8 +52,6 @@ class Reserve:
     """Of bytes that a training call may keep."""
     kept: Kept | None = None
     """Of an inference call of a layer whose parameters nobody changes."""
-    native_dtype: str = ""
-    """What native calls say for the dtype."""
 
     @property
     def ends(self) -> bool:

@@ -4,6 +4,7 @@ networks are one call.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -36,13 +37,20 @@ def forward(reserve: Reserve, output: Array, last: list[Array], native: bool, ke
         first = None if reserve.first is None else [a[of_units] for a in reserve.first]
         chances = reserve.randomness
         randomness = None if chances is None else part.randomness(chances.seed, chances.places, chances.draw)
-        below = Reserve(
-            np.empty(0, np.uint8), part, [x, *reserve.inputs[1:]], first, reserve.sources[of_sources], reserve.parameters,
-            reserve.batched, randomness, batch,
-        )  # fmt: skip
         top = of_ends and layer == network.layers - 1
-        below.outputs, below.budget, below.kept = reserve.outputs if top else "all", budgets[layer], reserve.kept
-        below.native_dtype = reserve.native_dtype
+        below = replace(
+            reserve,
+            network=part,
+            inputs=[x, *reserve.inputs[1:]],
+            first=first,
+            sources=reserve.sources[of_sources],
+            randomness=randomness,
+            memory=np.empty(0, np.uint8),
+            learned=False,
+            parts=[],
+            outputs=reserve.outputs if top else "all",
+            budget=budgets[layer],
+        )
         sides = x.shape[1:-1] if below.ends else x.shape[:-1]
         y = empty((*sides, part.width), output.dtype)
         own = None

@@ -508,10 +508,21 @@ class Recurrent(Layer):
             kept = [np.array(a, order="C") for a in kept]  # the caller may write the last states there
         places = None if batch is None else (batch.packing.sample, batch.packing.step)
         randomness = network.randomness(operator.index(seed), places, draw)
-        read_again = packed, kept, now, dict(self.parameters)
-        reserve = Reserve(np.empty(0, np.uint8), network, *read_again, batched, randomness, batch, learned)
-        reserve.outputs, reserve.budget, reserve.kept = return_outputs, self.memory_budget, lasting
-        reserve.native_dtype = self.native_dtype
+        reserve = Reserve(
+            network=network,
+            native_dtype=self.native_dtype,
+            inputs=packed,
+            first=kept,
+            sources=now,
+            parameters=dict(self.parameters),
+            batched=batched,
+            randomness=randomness,
+            batch=batch,
+            learned=learned,
+            outputs=return_outputs,
+            budget=self.memory_budget,
+            kept=lasting,
+        )
         return reserve, inputs, first
 
     def _fill(
