@@ -8,5 +8,9 @@
 * Flops forward are 2 x samples x steps x elements of the cell's matrices, which is 2*G*H*(D+H)*N*T for G gates; a training
   step, which also makes the gradients of the inputs and the parameters, counts three times that.
 
+Other programs: `benchmarks.around` (a language model's training step), `.digits` (the demo's, whole), `.options` (what options of
+layers cost), `.int8`, `.jax_layers`, `.gpu` (what `make gpu` runs). Peers are in `peers.py`, rows in `suite.py`, lines in
+`targets.py`.
+
 `--prove` shows that systems do not disturb each other: each one's figure is within 10 % of its figure alone in a fresh process.
 """
