@@ -19,7 +19,9 @@ from anyrnn import (
     floor,
     log,
     matrix,
+    norm,
     relu,
+    rms_norm,
     scalar,
     sigmoid,
     split,
@@ -286,3 +288,15 @@ def unused_count(x, h, *, k=3):  # fault: hyper-parameter 'k' is not used
 def output_is_the_input(x, h):  # fault: the output depends on no state
     h = tanh(affine("h", x, h))
     return x, State(h=h)
+
+
+@cell
+def a_gain_that_begins_near_zero(x, h):
+    h = tanh(vector("gain") * norm(affine("n", x, h)))  # fault: the gain 'gain' begins within 1 / sqrt.hidden. of zero
+    return h, State(h=h)
+
+
+@cell
+def a_gain_of_a_root_mean_square(x, h):
+    h = tanh(rms_norm(affine("n", x, h)) * vector("gain"))  # fault: begin at one, vector.'gain', init=1.0.
+    return h, State(h=h)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,7 @@ class Fault:
 
 def faults(cell: Cell, graph: Graph) -> Iterator[Fault]:
     """Those of a cell's graph, in the order of the file."""
-    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(graph)]
+    found = [*_unread(cell, graph), *_states(cell, graph), *_without_gradient(graph), *_gains(graph)]
     found += [Fault("warning", where, what) for where, what in dict.fromkeys(graph.warnings)]
     return iter(sorted(found, key=lambda fault: _line(fault.where)))
 
@@ -152,6 +152,23 @@ def _without_gradient(graph: Graph) -> Iterator[Fault]:
         where = nodes[blocks[0]].source if blocks else node.source
         severity: Literal["error", "warning"] = "warning" if all(nodes[k].op == "stop_gradient" for k in blocks) else "error"
         yield Fault(severity, where, f"no gradient reaches {who}: all that reads it goes through {through}")
+
+
+def _gains(graph: Graph) -> Iterator[Fault]:
+    """Vectors that a normalised value is multiplied by, and that begin where the layer's other parameters do."""
+    nodes, usual = graph.nodes, {p.name for p in graph.parameters if p.init is None and len(p.shape) == 1}
+    for node in nodes:
+        for gain, value in (node.inputs, node.inputs[::-1]) if node.op == "mul" else ():
+            name = nodes[gain].attributes[0] if nodes[gain].op == "parameter" else ""
+            if name in usual and _is_normalised(nodes, value):
+                begins = "begins within 1 / sqrt(hidden) of zero, and shrinks what was normalised"
+                yield Fault("warning", node.source, f"the gain {name!r} {begins}: begin at one, vector({name!r}, init=1.0)")
+
+
+def _is_normalised(nodes: Sequence[Node], i: int) -> bool:
+    """Whether it is a `norm`, or divided by a root as in `rms_norm`."""
+    node = nodes[i]
+    return node.op == "norm" or (node.op == "div" and nodes[node.inputs[1]].op == "sqrt")
 
 
 def _called(node: Node) -> str:
