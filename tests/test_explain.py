@@ -143,6 +143,9 @@ def test_refusals_are_those_of_the_call() -> None:
         explain(torch.nn.LSTM(3, 5), torch.zeros(4, 2, 3))
     with pytest.raises(TypeError, match=r"^x should be a NumPy array of float32, got float64; x.astype"):
         explain(anyrnn.Recurrent("gru", 3, 5), np.zeros((4, 2, 3)))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ModuleDict({"rnn": anyrnn.torch.GRU(3, 5)}))
+    with pytest.raises(TypeError, match=r"got Sequential; those in it are 1.rnn \(its get_submodule gives them\)$"):
+        explain(model, torch.zeros(4, 2, 3))
     with pytest.raises(TypeError, match=r"^explain is for layers of anyrnn, got Linear$"):
         explain(torch.nn.Linear(3, 5), torch.zeros(4, 2, 3))
     with pytest.raises(TypeError, match=r"^explain is for layers of anyrnn, got GRU \(the class\)$"):
