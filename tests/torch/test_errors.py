@@ -516,6 +516,9 @@ def test_calls_with_different_steps_are_not_captured(options: dict[str, Any], mo
 def test_recording() -> None:
     with pytest.raises(UnsupportedError, match="does not record what kernels do"):
         torch.jit.trace(anyrnn.torch.GRU(3, 4), torch.randn(5, 2, 3))
+    for layer in (anyrnn.torch.GRU(3, 4), anyrnn.torch.Recurrent("mgu", 3, 4)):
+        with pytest.raises(UnsupportedError, match=r"torch.jit.script does not compile what kernels do; torch.export and"):
+            torch.jit.script(torch.nn.Sequential(layer))
 
 
 def test_a_symbolic_trace_takes_a_layer_whole() -> None:

@@ -231,6 +231,11 @@ class RecurrentBase(Layer, torch.nn.Module):
         """What a parameter of a layer and direction is called in this module."""
         return parameter + network.suffix(*unit)
 
+    def __prepare_scriptable__(self) -> Any:
+        """What torch.jit.script asks for before it compiles. Raises: UnsupportedError."""
+        others = "torch.export and anyrnn.onnx.export do; layers like torch.nn's can go back by anyrnn.torch.swap_back(model)"
+        raise UnsupportedError(f"{self._label}: torch.jit.script does not compile what kernels do; {others}")
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what follows from the rest, and what torch has compiled in place: it would go on with this module."""
         return {k: v for k, v in self.__dict__.items() if k not in (*DERIVED, "_compiled_call_impl")}
