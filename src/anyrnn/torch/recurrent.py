@@ -127,7 +127,8 @@ class Recurrent(RecurrentBase):
             steps: the cell's further per-step inputs, by name, [T, N, size] in the layout of the input; every layer gets them.
 
         Returns: the output [T, N, directions * H] in the layout of the input, and the last states, a tensor or a tuple of
-        several (a RecurrentState where `hx` is one): those after a sample's own last step, and of a sample without steps the
+        several (a RecurrentState where `hx` is one, which has `detach()`: truncated backpropagation begins with
+        `layer.initial_state(N)`): those after a sample's own last step, and of a sample without steps the
         initial ones. All states are [layers * directions, T, N, size] each, the last three in the layout of the input and padded
         as the output is; for a PackedSequence they are one whose data is [rows, layers * directions, size]. Under autocast they
         are made in the parameters' dtype and given in the input's.
