@@ -1,11 +1,8 @@
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import pytest
 
-from anyrnn import cells
-from benchmarks import child, peers
 from benchmarks.child import ChildError, measure_memory, time_alone, time_compiles
 from benchmarks.measure import Timing
 from benchmarks.prove import prove
@@ -56,18 +53,6 @@ def test_proofs_are_timed_with_the_references_of_the_row(settings: Settings) -> 
     result = run_row(row, settings)
     prove(row, settings, result, lambda found, job: given.append(found.row) or {}, times=2, alone=lambda *asked: 1e9)
     assert given == [row], "the first of the times is the row's own"
-
-
-def test_tracing_is_a_part_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced: list[str] = []
-    tracing = import_module("anyrnn.trace.cell")
-    trace = tracing._trace
-    monkeypatch.setattr(tracing, "_trace", lambda cell, *how: traced.append(cell.name) or trace(cell, *how))
-    monkeypatch.setattr(peers, "set_threads", lambda threads: None)
-    cells.load("gru").trace()
-    traced.clear()
-    child._first({"cell": "gru", "threads": 1, "dtype": "float32"})
-    assert traced == ["gru"], "a cell that was not traced yet"
 
 
 def test_every_system_of_a_row_is_proved(settings: Settings) -> None:
