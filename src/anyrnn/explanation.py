@@ -220,8 +220,9 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
             "anyrnn.runtime.recurrent": " of anyrnn.runtime; its `runner` is",
         }
         hint = hints.get(kind.__module__, " (the class)" if kind is layer else "")
-        inside = [name for name, part in getattr(layer, "named_modules", tuple)() if hasattr(part, "_seen")] if not hint else []
-        hint = f"; those in it are {', '.join(inside)} (its get_submodule gives them)" if inside else hint
+        if not hint and hasattr(layer, "named_modules"):
+            inside = ", ".join(name for name, part in layer.named_modules() if hasattr(part, "_seen"))
+            hint = f"; those in it are {inside} (its get_submodule gives them)" * bool(inside)
         raise TypeError(f"explain is for layers of anyrnn, got {kind.__name__}{hint}")
     seen: Seen = look(*given, **call)
     samples = f"{'up to ' * (seen.counts is not None)}{seen.rows} sample{'s' * (seen.rows != 1)}"

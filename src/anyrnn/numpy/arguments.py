@@ -140,7 +140,7 @@ class Arguments:
         else:
             sides = (samples,) if batched else ()
         if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
-            raise no_array("out", out, self.dtype.name)
+            raise no_array("out", out, self.dtype.name)  # a copy of it would not be filled
         if out.shape != (*sides, width):
             raise ValueError(f"out should have shape {(*sides, width)}, got {out.shape}")
         output = out.reshape(samples, width) if samples is not None else self.sequence(out, "out", width)[0]

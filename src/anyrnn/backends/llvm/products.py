@@ -110,7 +110,7 @@ class Products:
     def _ahead(self) -> Value:
         """How many bytes ahead the first rows of a group fetch its weights."""
         b, kernel = self.b, self.kernel
-        if kernel.machine.fetching is None:
+        if kernel.machine.processor.fetching is None:
             return i64(0)
         of_many, of_few = (kernel.word(kernel.layout.header(name), name) for name in ("ahead", "ahead_few"))
         return b.select(b.compare("sgt", kernel.rows, i64(FEW_ROWS), "many_rows"), of_many, of_few, "ahead")
@@ -363,7 +363,7 @@ class Products:
         """
         b = self.b
         ahead = self.ahead
-        if self.kernel.machine.fetching:
+        if self.kernel.machine.processor.fetching:
             far = b.select(self.fetches_pieces, FALSE, b.compare("eq", row, first), "far")
             ahead = b.select(far, ahead, i64(0), "ahead")
         fetches_pieces = b.select(self.fetches_pieces, i64(1), i64(0), "fetches_pieces")

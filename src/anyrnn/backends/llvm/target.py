@@ -133,13 +133,10 @@ class Machine:
         return PROCESSORS.get(self.cpu, Processor())
 
     @property
-    def fetching(self) -> Fetching | None:
-        return self.processor.fetching
-
-    @property
     def far_in_two(self) -> bool:
         """Whether few rows multiply two blocks of far weights at once, instead of fetching them. Not with few registers."""
-        return self.fetching is not None and self.fetching.few_in_two and not self.low_tiles
+        fetching = self.processor.fetching
+        return fetching is not None and fetching.few_in_two and not self.low_tiles
 
     @property
     def strips_of_a_block(self) -> bool:

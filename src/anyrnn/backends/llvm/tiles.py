@@ -290,7 +290,7 @@ class _Products:
         if tile.height == self.tall:
             return b.mul(block.weight_bytes, FEATURES_AHEAD, "ahead"), None
         in_two = self.machine.far_in_two and tile.height <= FEW_ROWS and not self.element.int8
-        if not self.machine.fetching or in_two:
+        if not self.machine.processor.fetching or in_two:
             return i64(0), None
         ahead = b.select(b.compare("eq", tile.row, self.row), self.ahead, i64(0), "ahead")  # the others multiply what is near
         return ahead, b.compare("ne", ahead, i64(0), "is_far")

@@ -79,7 +79,7 @@ class Unit:
             for name, where in found.items():
                 memory.append(self._place(name, where))
         self._matrices(e, extent, which != "inference", all_packed, packed)
-        if fetching := code.machine.fetching:
+        if fetching := code.machine.processor.fetching:
             for name, near in (("ahead", fetching.near), ("ahead_few", fetching.near_few)):
                 self.set(name, fetching.ahead if self.recurrent_bytes > near else 0)
         self._packs(e, extent, scratch, of_biases, self.in_scratch if of_biases is scratch else self.in_packed)
