@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from anyrnn._memory import LARGE, aligned
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.call_shape import CallShape
+from anyrnn.backends.llvm.joint import Left
+from anyrnn.backends.llvm.memory import Packed
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
@@ -181,11 +183,13 @@ class Repeat:
         run_packed(self.pool, self.number, addresses, None, sources, at, frozen)
         return output, last
 
-    def train(self, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The same, and the reserve."""
+    def train(
+        self, x: Tensor, first: Tensors, sources: Tensors, keep: Callable[[int], Packed] | None = None
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The same, and the reserve. `keep`: where weights stay packed, see `Pool.call`."""
         output, last = self._results(x)
         reserve = new_reserve(self.reserve_bytes)
-        self.pool.call(list(map(Tensor.data_ptr, (x, output, *first, *last, *sources, reserve))))
+        self.pool.call(list(map(Tensor.data_ptr, (x, output, *first, *last, *sources, reserve))), None, keep)
         return output, last, reserve
 
     def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -342,6 +346,15 @@ class RepeatBackward:
         tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
         self.pool.call(list(map(Tensor.data_ptr, tensors)))
         return d_inputs, d_first, d_sources
+
+    def of_step(
+        self, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors, call: Callable[[list[int]], Left]
+    ) -> tuple[list[Tensor], list[Tensor], Left]:
+        """Gradients of the input and the first states, and what the call leaves for those of the sources."""
+        d_inputs = [] if self.d_input is None else [paged(empty(*self.d_input, x.dtype))]
+        d_first = [empty(*form, x.dtype) for form in self.d_first]
+        tensors = (x, *cotangents, *d_first, *d_inputs, *sources, reserve)
+        return d_inputs, d_first, call(list(map(Tensor.data_ptr, tensors)))
 
 
 def repeat_backward(

@@ -17,6 +17,7 @@ from anyrnn.backends import bfloat16
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.torch import autograd, kernels, plain, taped
 from anyrnn.torch.calls import WIDE, Tensors
+from anyrnn.torch.loops import LEAST_BYTES, Kind, Loop, Loops, Pending
 
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
@@ -27,7 +28,7 @@ MOST_CALLS = 16
 """How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
 stops.
 """
-MOST_BACKWARD_CALLS = 8
+MOST_BACKWARD_CALLS = 16
 """The same of the backward calls of one that is remembered."""
 
 
@@ -80,7 +81,7 @@ class Repeated:
         return output.transpose(0, 1) if self.batch_first else output, last
 
 
-Kind = tuple[Any, ...]
+CallKind = tuple[Any, ...]
 """Of calls that a module remembers apart: whether gradients are enabled, whether the input has one, whether the last of the first
 states has one (None where there are none), and the input's shape.
 """
@@ -90,10 +91,11 @@ states has one (None where there are none), and the input's shape.
 class Earlier:
     """What a module remembers of its calls, by their kind."""
 
-    repeated: dict[Kind, Repeated] = field(default_factory=dict)
-    latest: Kind | None = None
+    repeated: dict[CallKind, Repeated] = field(default_factory=dict)
+    latest: CallKind | None = None
     """that of the last call that was noted"""
     left: int = MOST_CALLS
+    loops: Loops = field(default_factory=Loops)
 
     def __reduce__(self) -> tuple[type[Earlier], tuple[()]]:
         """A copy remembers nothing. (Modules leave it out of theirs, but torch copies those with parametrisations whole.)"""
@@ -116,14 +118,14 @@ class Earlier:
         kind = torch.is_grad_enabled(), input.requires_grad, first[-1].requires_grad if first else None, input.shape
         if kind == self.latest and self.left:
             self.left -= 1
-            repeated = _remembered(module, mode, kind[0], input, first, sources, of_step)
+            repeated = _remembered(module, mode, kind[0], input, first, sources, of_step, self.loops)
             if repeated is not None:
                 self.repeated[kind] = repeated
         self.latest = kind
 
 
 def _remembered(
-    module: RecurrentBase, mode: Mode, grad: bool, input: Tensor, first: Tensors, sources: Tensors, of_step: bool
+    module: RecurrentBase, mode: Mode, grad: bool, input: Tensor, first: Tensors, sources: Tensors, of_step: bool, loops: Loops
 ) -> Repeated | None:
     """The call, if one like it needs no look: kernels ran it as one call, on tensors as they are."""
     number, *_ = module._numbers(mode, input, all_states=False, ends=False)
@@ -149,7 +151,8 @@ def _remembered(
         repeat = kernels.repeat(number, trains, 0 if trains else module._frozen, x, first, of_step)
     if repeat is None:
         return None
-    run: Any = TrainingRepeat(repeat, len(first), of_step) if trains else repeat.infer
+    joins = of_step and isinstance(repeat, kernels.Repeat) and sum(t.nbytes for t in sources) >= LEAST_BYTES
+    run: Any = TrainingRepeat(repeat, len(first), of_step, loops if joins else None) if trains else repeat.infer
     fixed = None
     if mode.phase is None or not mode.phase.reads:
         made = {w.name for w in network.plan.phase.computed}
@@ -175,15 +178,27 @@ def _remembered(
 class TrainingRepeat:
     """Calls with a gradient like one that was made, and what is known of their backward calls."""
 
-    def __init__(self, forward: kernels.Repeat | taped.Repeat, first: int, of_step: bool) -> None:
+    def __init__(self, forward: kernels.Repeat | taped.Repeat, first: int, of_step: bool, loops: Loops | None) -> None:
+        """`loops`: for cells whose calls may be those of a loop."""
         self.forward, self.first = forward, first
         self.layout = autograd.known_layout(forward.number, 1, first, False, None, None, of_step)
         self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward | taped.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
+        self.loops = loops
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+        """of those whose weights' gradients may be summed with others'"""
 
     def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
-        output, *last = APPLY(self, x, *first, *sources)
+        loop = None if self.loops is None else self.loops.find(sources)
+        sources = sources if loop is None or loop.shared is None else loop.shared
+        output, *last = APPLY((self, loop), x, *first, *sources)
         return output, last
+
+    def train(self, x: Tensor, first: Tensors, sources: Tensors, packs: bool) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The output, the last states, the reserve. `packs`: the weights may stay packed from call to call."""
+        if packs and self.loops is not None and isinstance(self.forward, kernels.Repeat):
+            return self.loops.train(self.forward, x, first, sources)
+        return self.forward.train(x, first, sources)
 
     def parts(self, tensors: Tensors) -> tuple[Tensor, Tensors, Tensors]:
         """The input, first states, sources."""
@@ -191,12 +206,13 @@ class TrainingRepeat:
         return tensors[0], tensors[1:middle], tensors[middle:]
 
     def gradients(
-        self, wanted: tuple[bool, ...], saved: Tensors, cotangents: Sequence[Tensor | None]
+        self, wanted: tuple[bool, ...], saved: Tensors, cotangents: Sequence[Tensor | None], pending: Pending | None
     ) -> tuple[Tensor | None, ...] | None:
         """What the backward pass gives; None if it is not like one that was made. `wanted` are all that autograd asks for, of
-        which the first is no tensor.
+        which the first is no tensor. With `pending` the sources' gradients are left there.
         """
-        known = self.known.get((wanted, *[d is None for d in cotangents]))
+        key = (wanted, pending is None, *[d is None for d in cotangents])
+        known = self.known.get(key)
         if known is None or torch.is_grad_enabled() or forward_ad._current_level >= 0 or count_dispatch_modes():
             return None
         like, backward = known
@@ -204,13 +220,26 @@ class TrainingRepeat:
         if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
-        d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
+        kind = None if pending is None else self.kinds.get(key)
+        if pending is None or kind is None:
+            d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
+            if pending is not None and d_sources:
+                pending.now().add(d_sources)
+                d_sources = []
+        else:
+            (d_inputs, d_first), d_sources = pending.now().run(kind, x, sources, reserve, given), []
         found = [None, *(d_inputs or (None,)), *(d_first or (None,) * len(first)), *(d_sources or (None,) * len(sources))]
         return tuple([g if want else None for g, want in zip(found, wanted, strict=True)])
 
-    def other_gradients(self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    def other_gradients(
+        self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None], pending: Pending | None
+    ) -> tuple[Tensor | None, ...]:
         """The same of any backward pass, which is remembered."""
         found = autograd.gradients(ctx, saved, cotangents[0], cotangents[1:], autograd.PlainGradient)
+        of_sources = found[2 + self.first :]
+        if pending is not None and autograd.kernels_run(*saved, *cotangents) and any(d is not None for d in of_sources):
+            pending.now().add(of_sources)
+            found = (*found[: 2 + self.first], *[None] * len(of_sources))
         x, first, sources = self.parts(saved[:-1])
         in_rows = all(map(Tensor.is_contiguous, (*sources, saved[-1])))  # if no hook has changed them
         if self.left and in_rows and autograd.kernels_run(*saved, *cotangents):
@@ -227,7 +256,12 @@ class TrainingRepeat:
             else:
                 backward = kernels.repeat_backward(self.forward.number, x, sources, not first, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
-                self.known[(wanted, *[d is None for d in cotangents])] = like, backward
+                key = (wanted, pending is None, *[d is None for d in cotangents])
+                self.known[key] = like, backward
+                if pending is not None and self.loops is not None and isinstance(backward, kernels.RepeatBackward) and kinds[2]:
+                    kind = self.loops.kind(backward)
+                    if kind is not None:
+                        self.kinds[key] = kind
         return found
 
 
@@ -235,17 +269,22 @@ class PlainRepeat(torch.autograd.Function):
     """As `autograd.Plain`, of a call that is remembered."""
 
     @staticmethod
-    def forward(ctx: Any, repeat: TrainingRepeat, *tensors: Tensor) -> tuple[Tensor, ...]:
-        output, last, reserve = repeat.forward.train(*repeat.parts(tensors))
-        ctx.repeat = repeat
+    def forward(ctx: Any, call: tuple[TrainingRepeat, Loop | None], *tensors: Tensor) -> tuple[Tensor, ...]:
+        """`call`: what it is like, and the loop that it is a part of."""
+        repeat, ctx.loop = call
+        ctx.repeat, ctx.pending = repeat, None if ctx.loop is None else ctx.loop.pending
+        output, last, reserve = repeat.train(*repeat.parts(tensors), packs=ctx.pending is not None)
         autograd.save(ctx, repeat.layout, tensors, reserve)
         return output, *last
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
         saved, repeat = ctx.saved_tensors, ctx.repeat
-        found = repeat.gradients(ctx.needs_input_grad, saved, cotangents)
-        return found if found is not None else repeat.other_gradients(ctx, saved, cotangents)
+        if ctx.loop is not None:
+            ctx.loop.goes_on = False
+        cotangents = tuple([d if d is None or d.stride(-1) == 1 else d.contiguous() for d in cotangents])  # as of a sum
+        found = repeat.gradients(ctx.needs_input_grad, saved, cotangents, ctx.pending)
+        return found if found is not None else repeat.other_gradients(ctx, saved, cotangents, ctx.pending)
 
 
 APPLY = super(torch.autograd.Function, PlainRepeat).apply

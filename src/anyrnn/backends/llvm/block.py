@@ -30,6 +30,7 @@ HEADER = (
     "flat_after",
     "hoist",
     "gradients",
+    "adds",
     "no_first",
     "block_steps",
     "skip_steps",
@@ -58,7 +59,7 @@ chunk: steps of a chunk, a power of two
 columns: 1 when columns are split over threads, 0 when rows are
 flat_before, flat_after: 1 when all rows of a chunk follow each other in the caller's arrays used before (after) the steps
 hoist: 1 when input products are made before the steps
-gradients: 1 when weight gradients are wanted
+gradients: 1 when weight gradients are wanted; adds: 1 when they are added to what is there
 no_first: 1 in a backward call when the forward one was given no first states
 block_steps: steps of a block of the gradients' sums
 skip_steps: 1 when only the gradients' sums are to be made, of what an earlier call left

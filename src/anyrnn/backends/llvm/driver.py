@@ -215,6 +215,9 @@ class Driver:
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
             self.ends.states_in(first, (i64(0), thread.by_step("counts", first)))
             thread.barrier()
+        if self.program.reverse:
+            with b.only_if(b.binary("and", thread.is_set("adds", "adds"), is_first), "sums_in"):
+                self.ends.sums_in()
         self.claims.reset()
         self.chunks(count, chunk_from, chunk_to)
         with b.only_if(b.binary("and", self.steps_wanted, is_last), "finish"):
@@ -427,9 +430,9 @@ class Driver:
             gradient, row_bytes, adds = self.ends.gradient(product.weight)
             from_step = t0 if begin_at is None else self._without_zeros(product, sides, t0, begin_at)
             if product.heads > 1:
-                self.add_blocks(name, product, [thread.block, from_step, t1, *sides], gradient, row_bytes, i64(int(adds)))
+                self.add_blocks(name, product, [thread.block, from_step, t1, *sides], gradient, row_bytes, adds)
                 continue
-            sizes = [row_bytes, thread.size(rows), thread.size(columns), i64(int(adds))]
+            sizes = [row_bytes, thread.size(rows), thread.size(columns), adds]
             arguments = [thread.block, from_step, t1, *sides, gradient, *sizes]
             if product.weight in self.summed:  # other terms are added to the same numbers, by whom they belong to
                 self._add_outer(name, arguments, thread.share(tasks, "tasks"))

@@ -118,11 +118,12 @@ class Ends:
         arguments = [ours, thread.word(index + 4, f"{state}.panel_bytes"), *callers, thread.size(dim), *part]
         b.call(copies.state_out() if outward else copies.state_in(), arguments if outward else [*arguments, value])
 
-    def gradient(self, weight: str) -> tuple[Value, Value, bool]:
-        """Address and row distance of a weight's gradient, and whether terms are added to what is there."""
-        thread, adds = self.thread, weight in self.summed
-        if adds:
+    def gradient(self, weight: str) -> tuple[Value, Value, Value]:
+        """Address and row distance of a weight's gradient, and whether terms are added to what is there: not zero then."""
+        thread, adds = self.thread, self.thread.header("adds")
+        if weight in self.summed:
             thread.barrier()  # another thread may have made the term before
+            adds = i64(1)
         index = thread.layout.weight(weight)
         return thread.word(index + 2, "gradient", PTR), thread.word(index + 3, "gradient.row_bytes"), adds
 
@@ -130,13 +131,23 @@ class Ends:
         """This thread's panels of a sum."""
         return self.thread.share(self.thread.groups(sums.size, 1) if sums.size is not None else i64(1), "panels")
 
-    def sums_out(self) -> None:
-        thread, b = self.thread, self.thread.b
+    def sums_in(self) -> None:
+        """Begin with the gradients that are there."""
         for sums in self.sums:
-            first, last = self.share_of(sums)
-            if sums.size is not None:
-                size, lanes = thread.size(sums.size), thread.element.lanes
-                first, last = (b.minimum(b.mul(end, lanes), size) for end in (first, last))
+            gradient, _, _ = self.gradient(sums.weights[0])
+            self.thread.b.call(self.copies.sum_out(adds=False), [gradient, self.thread.pack(sums.name), *self._features_of(sums)])
+
+    def sums_out(self) -> None:
+        for sums in self.sums:
             for weight in sums.weights:
-                gradient, _, adds = self.gradient(weight)
-                b.call(self.copies.sum_out(adds), [thread.pack(sums.name), gradient, first, last])
+                gradient, _, _ = self.gradient(weight)
+                copy = self.copies.sum_out(adds=weight in self.summed)
+                self.thread.b.call(copy, [self.thread.pack(sums.name), gradient, *self._features_of(sums)])
+
+    def _features_of(self, sums: GradientSums) -> list[Value]:
+        """This thread's share of a sum, from and up to which feature."""
+        thread, b, (first, last) = self.thread, self.thread.b, self.share_of(sums)
+        if sums.size is None:
+            return [first, last]
+        size, lanes = thread.size(sums.size), thread.element.lanes
+        return [b.minimum(b.mul(end, lanes), size) for end in (first, last)]

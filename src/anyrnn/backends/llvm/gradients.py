@@ -122,6 +122,7 @@ class Gradients:
         part = b.loop("part", 0, rows, BLOCK_ROWS, once=True)
         part_rows = b.minimum(b.sub(rows, part.index), BLOCK_ROWS, "part_rows")
         fresh = b.binary("and", newest, b.compare("eq", part.index, i64(0), "first_part"), "fresh")
+        fresh = b.binary("and", fresh, b.compare("eq", b.word(block, self.layout.header("adds"), "adds"), i64(0)), "fresh")
         run = b.loop("run", 0, runs, 1, [("sum", zero)])
         slot = b.add(first_slot, run.index, "slot")
         here = part_rows if is_sum else walk.part_of_run(slot, part.index, part_rows)

@@ -17,14 +17,35 @@ MOST_RESTING, LARGEST_RESTING = 4, 2**28
 """Blocks, as few threads call at once, and bytes of one, beside which a call takes longer than the system to give memory anew."""
 
 
+def lent(bytes: int) -> Scratch:
+    """Memory to work in that has at least so many bytes."""
+    try:
+        scratch = RESTING.pop()
+    except IndexError:
+        return Scratch(bytes)
+    return scratch if scratch.bytes >= bytes else Scratch(bytes)
+
+
+def given_back(scratch: Scratch) -> None:
+    if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
+        RESTING.append(scratch)
+
+
 class Pool:
     """Frames of one network and shape. Safe from many threads and in a forked child without a lock: a list's pop and append are
     atomic.
     """
 
-    def __init__(self, make: Callable[[], Frame]) -> None:
-        self.make = make
+    def __init__(self, make: Callable[[Network, CallShape], Frame], network: Network, shape: CallShape) -> None:
+        self.make, self.network, self.shape = make, network, shape
         self.rest: list[Frame] = []
+
+    def frame(self) -> Frame:
+        """One that nobody else uses, to be put back into `rest`."""
+        try:
+            return self.rest.pop()
+        except IndexError:
+            return self.make(self.network, self.shape)
 
     def call(
         self,
@@ -36,24 +57,14 @@ class Pool:
         """Run on arrays at these addresses, in the order that `CallShape` says. `keep` gives the memory, of at least so many
         bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there.
         """
-        try:
-            frame = self.rest.pop()
-        except IndexError:
-            frame = self.make()
-        try:
-            scratch = RESTING.pop()
-        except IndexError:
-            scratch = None
+        frame = self.frame()
         packed = keep(frame.packed_bytes) if keep and frame.packed_bytes else None
-        needed = frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes
-        if scratch is None or scratch.bytes < needed:
-            scratch = Scratch(needed)
+        scratch = lent(frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes)
         if randomness is not None:
             frame.random_choices(randomness)
         frame.call(addresses, scratch, packed, trusting)
         self.rest.append(frame)
-        if len(RESTING) < MOST_RESTING and scratch.bytes <= LARGEST_RESTING:
-            RESTING.append(scratch)
+        given_back(scratch)
 
 
 class Pools:
@@ -68,5 +79,5 @@ class Pools:
         """A new pool. The oldest one goes when there are many."""
         if len(self.known) >= self.limit:
             self.known.pop(list(self.known)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
-        pool = self.known[key] = Pool(lambda: self.make(network, shape))
+        pool = self.known[key] = Pool(self.make, network, shape)
         return pool

@@ -19,8 +19,9 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
+from anyrnn.backends.llvm.joint import Steps, may_join
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
-from anyrnn.backends.llvm.pools import Pools
+from anyrnn.backends.llvm.pools import Pool, Pools
 from anyrnn.backends.llvm.spelling import unsupported
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.errors import UnsupportedError
@@ -73,7 +74,7 @@ def write_code(plan: Plan, which: str, dtype: str, machine: Machine | None = Non
     """
     program: Program = getattr(plan, which)
     values = {s.name: s.init for s in plan.graph.states}
-    machine, keeps = machine or target.machine(), which == "inference"
+    machine, keeps = machine or target.machine(), which != "backward"
     return Driver(program, plan.phase.weights, plan.summed, values, element(dtype, machine), machine, keeps, packs).code()
 
 
@@ -307,6 +308,13 @@ class Repeated:
             asleep = time.monotonic() - self.last > threads.doze()
             frame.call_again(frame.threads_asleep if asleep else frame.threads)
             self.last = time.monotonic()
+
+
+def steps_like(pool: Pool) -> Steps | None:
+    """For backward calls of one step like those of a pool that share their weights; None if their gradients cannot be summed
+    together.
+    """
+    return Steps(_make_frame, pool.network, pool.shape) if may_join(pool.network) else None
 
 
 @dataclass
