@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.quick import is_left_out
+from tests.quick import is_compiled_quickly, is_left_out
 
 collect_ignore_glob = ["*/golden/*.py"]
 """Scripts that made golden files, with libraries that are not installed where tests run."""
@@ -57,6 +57,14 @@ def same_numbers() -> None:
 def quick_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of many cells, each run once on few numbers."""
     monkeypatch.setattr("anyrnn.backends.llvm.target.OPTIMISATION", 0)
+
+
+@pytest.fixture(autouse=True)
+def _compile_quickly(request: pytest.FixtureRequest) -> None:
+    """Where slow tests are left out, in tests of other parts than machine code."""
+    name, timed = request.node.nodeid.removeprefix("tests/"), request.node.get_closest_marker("timing")
+    if "not slow" in request.config.option.markexpr and not timed and is_compiled_quickly(name):
+        request.getfixturevalue("quick_compile")
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-all`."""
+"""What `make test` leaves to `make test-all`: tests, and the code generator's full work for those of other parts."""
 
 from __future__ import annotations
 
@@ -107,9 +107,19 @@ PARTS = {
 }
 """Of tests of many values, which part is not slow."""
 
+COMPILED_QUICKLY = (
+    "compare", "convert", "files", "jax", "keras", "numpy", "onnx", "runtime", "torch", "trace", "train", "weights", "workbench",
+)  # fmt: skip
+"""Folders whose tests are not of machine code: there it may be what LLVM makes in two fifths of the time, with the same bits."""
+
 
 def is_left_out(name: str) -> bool:
     """Of a test's name in this folder; which part of its values it is of does not depend on what other tests there are."""
     if "[" not in name or name.startswith(LONG):
         return name.startswith(LONG)
     return any(name.startswith(beginning) and Random(name).random() >= part for beginning, part in PARTS.items())
+
+
+def is_compiled_quickly(name: str) -> bool:
+    """Of a test's name in this folder."""
+    return name.startswith(tuple(f"{folder}/" for folder in COMPILED_QUICKLY))

@@ -4,9 +4,10 @@ when autograd adds them up."""
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -23,13 +24,13 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """However few the weights are, they are shared; of how many calls sums were made at once."""
     monkeypatch.setattr(repeated, "LEAST_BYTES", 0)
     counts: list[int] = []
-    add_up = joint.Steps.add_up
+    add_up = joint.Joint.add_up
 
-    def noted(self: joint.Steps, some: Any, *given: Any) -> None:
+    def noted(self: joint.Joint, some: Any, *given: Any) -> None:
         counts.append(len(some))
         add_up(self, some, *given)
 
-    monkeypatch.setattr(joint.Steps, "add_up", noted)
+    monkeypatch.setattr(joint.Joint, "add_up", noted)
     return counts
 
 
@@ -73,7 +74,7 @@ def check_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize(
     ("steps", "rows", "features", "hidden", "counts"),
-    [(9, 1, 5, 16, {9}), (7, 5, 17, 33, {7}), (70, 16, 9, 20, {64, 6}), (12, 100, 30, 16, {10, 2}), (4, 150, 7, 16, {1})],
+    [(9, 1, 5, 16, {9}), (7, 5, 17, 33, {7}), (70, 16, 9, 20, {64, 6}), (12, 100, 30, 16, {8, 4}), (4, 150, 7, 16, set())],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_bit_depends_on_it(
@@ -111,12 +112,13 @@ def test_gradients_are_those_of_torch(kind: str) -> None:
 
 
 def test_sums_of_steps_stay_where_they_are_made(summed: list[int]) -> None:
-    """Where the steps themselves begin a sum, or a gradient has several terms."""
-    for name in ("lstm_layernorm", "antisymmetric_rnn", "indrnn"):
+    """Where the steps themselves begin a sum, or a gradient has several terms; the weights are packed once all the same."""
+    for name in ("lstm_layernorm", "janet", "indrnn"):
         cell = made(name, 4, 16)
         x, loss = torch.randn(6, 3, 4), torch.randn(6, 3, 16)
-        for _ in range(3):
+        for _ in range(6):
             check_equal(gradients(cell, x, loss), alone(cell, x, loss))
+        assert [joint.most for joint in cell._earlier.loops.joints.values()] == [0]
     assert not summed
 
 
@@ -177,15 +179,13 @@ def test_weights_that_changed_in_place_are_refused_by_backward_as_torch_does() -
 
 
 @pytest.fixture
-def warm() -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+def warm() -> tuple[Any, torch.Tensor, torch.Tensor]:
     """A cell whose calls are known, an input and what the loss multiplies."""
     cell, x, loss = made("lstm", 6, 16), torch.randn(8, 3, 6), torch.randn(8, 3, 16)
     for _ in range(6):
         gradients(cell, x, loss)
     cell.zero_grad()
-    yield cell, x, loss
-    loop = cell._earlier.loops.of_thread.latest()
-    assert loop is None or not loop.pending.passes  # nothing is left
+    return cell, x, loss
 
 
 def test_gradients_of_some(warm: Any, summed: list[int]) -> None:
@@ -288,12 +288,152 @@ def test_parameters_that_are_frozen_and_hooks(warm: Any) -> None:
     cell.weight_hh.requires_grad_(False)
     seen: list[torch.Tensor] = []
     cell.weight_ih.register_hook(seen.append)
-    for _ in range(4):
+    for again in range(6):
         seen.clear()
         found = gradients(cell, x, loss)
-        check_equal(found, [g for k, g in enumerate(expected) if k != 2])
-        assert [torch.equal(g, expected[1]) for g in seen] == [True]
+        right = [g for k, g in enumerate(expected) if k != 2]
+        for ours, theirs in zip(found, right, strict=True):
+            assert torch.equal(ours, theirs) if again == 5 else (ours - theirs).norm() <= 1e-6 * theirs.norm()
+        assert [torch.equal(g, found[1]) for g in seen] == [True]
         assert cell.weight_hh.grad is None
+
+
+@pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
+@pytest.mark.parametrize("frozen", ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
+def test_what_is_not_wanted_changes_nothing_else(name: str, frozen: str) -> None:
+    """Both biases have one sum."""
+    cell, x, loss = made(name, 6, 16), torch.randn(8, 3, 6), torch.randn(8, 3, 16)
+    getattr(cell, frozen).requires_grad_(False)
+    expected = alone(cell, x, loss)
+    for _ in range(6):
+        for ours, right in zip(gradients(cell, x, loss), expected, strict=True):
+            assert (ours - right).norm() <= 1e-6 * right.norm()
+
+
+@pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
+@pytest.mark.parametrize("rows", [4, 16, 150])
+def test_a_last_call_that_wants_no_gradient_of_its_states(name: str, rows: int) -> None:
+    """It packs less than the others read, and weights change from pass to pass."""
+    cell, x = made(name, 6, 16), torch.randn(6, rows, 6)
+
+    def run() -> list[torch.Tensor]:
+        cell.zero_grad()
+        states, total = None, torch.zeros(())
+        for step in x:
+            output, states = cell(step, states)
+            total = total + output.square().sum()
+        assert states is not None
+        detached = states.detach() if isinstance(states, torch.Tensor) else tuple(s.detach() for s in states)
+        (total + cell(x[0], detached)[0].sum()).backward()
+        return [p.grad.clone() for p in cell.parameters()]  # type: ignore[union-attr]
+
+    for _ in range(6):
+        kept, cell._earlier = cell._earlier, repeated.Earlier(left=0)
+        expected = run()
+        cell._earlier = kept
+        for ours, right in zip(run(), expected, strict=True):
+            assert (ours - right).norm() <= 1e-6 * right.norm()
+        for parameter in cell.parameters():
+            by_version(parameter)
+
+
+def test_an_input_that_stands_at_any_byte(warm: Any) -> None:
+    cell, x, loss = warm
+    expected = alone(cell, x, loss)
+    bytes = np.zeros(x.nbytes + 1, np.uint8)
+    odd = bytes[1:].view(np.float32).reshape(x.shape)
+    odd[...] = x
+    cell.zero_grad()
+    (outputs_of(cell, torch.from_numpy(odd)) * loss).sum().backward()
+    check_equal([p.grad for p in cell.parameters()], expected[1:])
+
+
+def test_inputs_that_are_written_in_the_midst_of_a_pass_are_seen(warm: Any) -> None:
+    cell, x, loss = warm
+
+    def run(write: Callable[[torch.Tensor], Any]) -> None:
+        given, states, outputs = [step.clone() for step in x], None, []
+        for k, step in enumerate(given):
+            output, states = cell(step, states)
+            outputs.append(output)
+            if k == 5:
+                output.register_hook(lambda _: write(given[7]))  # whose call has gone backwards
+        (torch.stack(outputs) * loss).sum().backward()
+
+    def wrote(read: torch.Tensor) -> None:
+        read.mul_(2)
+
+    run(lambda read: None)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        run(wrote)
+
+
+def test_what_autograd_keeps_elsewhere_is_read_at_once(warm: Any) -> None:
+    """Its place may be another tensor's by the time that sums are made."""
+    cell, x, loss = warm
+    expected = alone(cell, x, loss)
+    staging: dict[torch.Size, torch.Tensor] = {}
+
+    def unpack(kept: torch.Tensor) -> torch.Tensor:
+        place = staging.setdefault(kept.shape, torch.empty_like(kept))
+        return place.copy_(kept) if kept.dim() == 2 and kept.shape == x[0].shape else kept
+
+    cell.zero_grad()
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, unpack):
+        total = (outputs_of(cell, x) * loss).sum()
+    total.backward()
+    check_equal([p.grad for p in cell.parameters()], expected[1:])
+
+
+def test_a_decoder_that_is_broken_off_is_forgotten(warm: Any) -> None:
+    """Its inputs follow from its outputs."""
+    cell, x, _ = warm
+    lead = torch.nn.Linear(16, 6)
+
+    def run(breaks: bool) -> weakref.ref[Any]:
+        given, states = x[0], None
+        for k in range(8):
+            output, states = cell(given, states)
+            given = lead(output)
+            if breaks and k == 3:
+                given.register_hook(lambda _: 1 // 0)
+        loop = weakref.ref(cell._earlier.loops.of_thread.latest())
+        given.sum().backward()
+        return loop
+
+    for _ in range(5):
+        run(False)
+    try:
+        run(True)
+    except ZeroDivisionError as error:
+        error.__traceback__ = None
+    gc.collect()
+    loop = cell._earlier.loops.of_thread.latest()
+    assert loop is None
+
+
+def test_several_threads_of_kernels(summed: list[int]) -> None:
+    """Which split the features of a call."""
+    before = torch.get_num_threads()
+    cell, x, loss = made("lstm", 256, 256), torch.randn(6, 20, 256), torch.randn(6, 20, 256)
+    try:
+        torch.set_num_threads(1)
+        expected = alone(cell, x, loss)
+        for threads in (2, 3):
+            torch.set_num_threads(threads)
+            for _ in range(6):
+                check_equal(gradients(cell, x, loss), expected)
+    finally:
+        torch.set_num_threads(before)
+    assert summed[-1] == 6
+
+
+def test_products_in_blocks(summed: list[int]) -> None:
+    cell, x, loss = made("lstm_heads", 20, 64), torch.randn(9, 5, 20), torch.randn(9, 5, 64)
+    expected = alone(cell, x, loss)
+    for _ in range(6):
+        check_equal(gradients(cell, x, loss), expected)
+    assert summed[-1] == 9
 
 
 def test_a_batch_that_shrinks(warm: Any, summed: list[int]) -> None:
@@ -363,16 +503,15 @@ def test_what_a_loop_keeps_goes_with_its_graph(warm: Any) -> None:
     total = (outputs_of(cell, x) * loss).sum()
     loop = cell._earlier.loops.of_thread.latest
     assert loop() is not None
-    given = weakref.ref(x)
+    pending = loop().pending
     total.backward()
+    assert not pending.passes
     gc.disable()
     try:
         del total
         assert loop() is None
-        del x, warm
     finally:
         gc.enable()
-    assert given is not None
 
 
 def test_steps_of_other_modes_between(warm: Any) -> None:

@@ -24,9 +24,9 @@ OF_LAYERS = ("num_layers", "batch_first", "dropout", "bidirectional", "memory_bu
 
 
 class RecurrentCell(RecurrentBase):
-    """One step of any cell, for loops of one's own. A loop that is known beforehand is faster as one call of `Recurrent`: with
-    several samples each call of a cell packs the weights anew, or looks whether they have changed, which for few takes longer
-    than the step.
+    """One step of any cell, for loops of one's own. A loop that is known beforehand is faster as one call of `Recurrent`: each
+    call of a cell looks whether its weights have changed, which for few samples takes longer than the step. In training the
+    calls of a loop share them until the backward pass, which sums the weights' gradients for many steps at once.
 
     Args:
         cell: a cell, the name of a built-in one, or `my_file.py:my_cell`.

@@ -12,8 +12,6 @@ from torch import Tensor
 from anyrnn._memory import LARGE, aligned
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.call_shape import CallShape
-from anyrnn.backends.llvm.joint import Left
-from anyrnn.backends.llvm.memory import Packed
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
@@ -142,15 +140,15 @@ def run_forward(
 
 def run_packed(
     pool: Pool,
-    number: int,
+    kind: object,
     addresses: Sequence[int],
     randomness: Randomness | None,
     sources: Tensors,
     at: list[int],
     frozen: int,
 ) -> None:
-    """An inference call, whose weights stay packed for the next one; `at` are the addresses of the sources."""
-    weights = packed_weights.find(number, sources, at, frozen) or packed_weights.remember(number, sources, at)
+    """A call whose weights stay packed for the next one of its kind; `at` are the addresses of the sources."""
+    weights = packed_weights.find(kind, sources, at, frozen) or packed_weights.remember(kind, sources, at)
     if weights is None:
         pool.call(addresses, randomness)
     else:
@@ -184,12 +182,17 @@ class Repeat:
         return output, last
 
     def train(
-        self, x: Tensor, first: Tensors, sources: Tensors, keep: Callable[[int], Packed] | None = None
+        self, x: Tensor, first: Tensors, sources: Tensors, parameters: Tensors | None = None
     ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The same, and the reserve. `keep`: where weights stay packed, see `Pool.call`."""
+        """The same, and the reserve. `parameters`: what the sources are, for which weights stay packed for the next call."""
         output, last = self._results(x)
         reserve = new_reserve(self.reserve_bytes)
-        self.pool.call(list(map(Tensor.data_ptr, (x, output, *first, *last, *sources, reserve))), None, keep)
+        at = list(map(Tensor.data_ptr, sources))
+        addresses = [*map(Tensor.data_ptr, (x, output, *first, *last)), *at, reserve.data_ptr()]
+        if parameters is None:
+            self.pool.call(addresses)
+        else:  # a single row is multiplied by some weights where they stand
+            run_packed(self.pool, (self.number, "training", len(x) == 1), addresses, None, parameters, at, 0)
         return output, last, reserve
 
     def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -335,26 +338,24 @@ class RepeatBackward:
     summed: tuple[int, ...]
 
     def run(
-        self, x: Tensor, first: Tensors, sources: Tensors, reserve: Tensor, cotangents: Tensors
+        self,
+        x: Tensor,
+        first: Tensors,
+        sources: Tensors,
+        reserve: Tensor,
+        cotangents: Tensors,
+        call: Callable[[list[int]], None] | None = None,
+        of_sources: bool = True,
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Gradients of the input, the first states (which are not read) and the sources, as `run_backward` gives them;
-        `cotangents` are those that are there.
+        `cotangents` are those that are there. `call` makes the call, by default the pool; `of_sources`: with their gradients.
         """
         d_inputs = [] if self.d_input is None else [paged(empty(*self.d_input, x.dtype))]
         d_first = [empty(*form, x.dtype) for form in self.d_first]
-        d_sources = new_gradients(self.summed, self.d_sources, x.dtype) if self.d_sources else []
+        d_sources = new_gradients(self.summed, self.d_sources, x.dtype) if self.d_sources and of_sources else []
         tensors = (x, *cotangents, *d_first, *d_inputs, *sources, *d_sources, reserve)
-        self.pool.call(list(map(Tensor.data_ptr, tensors)))
+        (call or self.pool.call)(list(map(Tensor.data_ptr, tensors)))
         return d_inputs, d_first, d_sources
-
-    def of_step(
-        self, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors, call: Callable[[list[int]], Left]
-    ) -> tuple[list[Tensor], list[Tensor], Left]:
-        """Gradients of the input and the first states, and what the call leaves for those of the sources."""
-        d_inputs = [] if self.d_input is None else [paged(empty(*self.d_input, x.dtype))]
-        d_first = [empty(*form, x.dtype) for form in self.d_first]
-        tensors = (x, *cotangents, *d_first, *d_inputs, *sources, reserve)
-        return d_inputs, d_first, call(list(map(Tensor.data_ptr, tensors)))
 
 
 def repeat_backward(

@@ -1,7 +1,7 @@
 """Calls of a cell that share their weights, as a loop has them. Autograd adds up gradients call by call, and each call packs the
 weights: for large ones both take longer than the steps. So the calls of a loop get their weights from one node of the graph.
-Their backward passes leave what its own sums up for many steps at once, and it is done when all of theirs are. No bit depends on
-it: calls are added up in the order in which autograd would add them.
+Their backward passes leave what its own sums up for many steps at once, and it is done when all of theirs are. Calls are added up
+in the order in which autograd adds those of a loop, so that it changes no bit whether they share.
 """
 
 from __future__ import annotations
@@ -19,69 +19,78 @@ from torch._C import _current_graph_task_id as current_pass
 from torch.autograd import Variable
 
 from anyrnn.backends.llvm import run as llvm
-from anyrnn.backends.llvm.joint import Left, Steps, taken
+from anyrnn.backends.llvm.joint import Joint, Left
 from anyrnn.backends.llvm.memory import Packed
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.torch.calls import Tensors
-from anyrnn.torch.kernels import Repeat, RepeatBackward, new_gradients
+from anyrnn.torch.kernels import RepeatBackward, new_gradients
 from anyrnn.torch.packed_weights import VERSION
 
 NEEDS_GRADIENT = Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 LEAST_BYTES = 2**16
-"""Of the weights: what is looked after for a loop takes longer than fewer are packed and added to."""
+"""Of the weights: to look after a loop takes longer than to pack and to add up fewer."""
 
 
-class Kind(NamedTuple):
-    """Backward calls that leave their weights' gradients to be summed."""
+class Joined(NamedTuple):
+    """Backward calls of one kind that share their weights with others."""
 
     backward: RepeatBackward
-    steps: Steps
-    pool: Pool
+    joint: Joint
+    pools: tuple[Pool, Pool]
 
 
 @dataclass
 class Pass:
-    """What a backward pass has done: the sums so far, and the calls that are not in them yet, the latest step first. They are of
-    kinds whose buffers stand alike; `packed` are the weights for such.
+    """What a backward pass has done: the sums so far; the calls that are not in them yet, the latest step first, and one of them;
+    the weights as they are packed, by whose they are and whether gradients of first states are wanted.
     """
 
     total: list[Tensor | None] | None = None
-    kind: Kind | None = None
     left: list[Left] = field(default_factory=list)
-    alive: list[Tensors] = field(default_factory=list)
-    """what their sums read, for as long"""
-    packed: dict[Steps, Packed] = field(default_factory=dict)
+    read: list[tuple[Tensor, int, Tensor]] = field(default_factory=list)
+    """what they have left beside it: the input, its version, and the reserve"""
+    like: Joined | None = None
+    packed: dict[tuple[Joint, bool], Packed] = field(default_factory=dict)
 
     def run(
-        self, kind: Kind, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
+        self, joined: Joined, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients of the input and the first states of a call."""
-        backward, steps, pool = kind
-        if self.kind is not None and self.kind.steps is not steps:
+        backward, joint, pools = joined
+        if self.like is not None and self.like.joint is not joint:
             self.add_up()
-        self.kind = kind
-        packed = self.packed.get(steps)
-        if packed is None:
-            packed = self.packed[steps] = steps.pack(pool)
-        d_input, d_first, left = backward.of_step(x, sources, reserve, cotangents, partial(steps.call, pool, packed=packed))
-        self.left.append(left)
-        self.alive.append((x, reserve))
-        if len(self.left) >= steps.most:
-            self.add_up()
-        return d_input, d_first
+        self.like = joined
+        key = joint, bool(backward.d_first)
+
+        def call(addresses: list[int]) -> None:
+            left, self.packed[key] = joint.call(pools, addresses, self.packed.get(key))
+            self.left.append(left)
+
+        d_inputs, d_first, d_sources = backward.run(x, (), sources, reserve, cotangents, call, of_sources=not joint.most)
+        if joint.most:
+            self.read.append((x.detach(), VERSION(x), reserve))  # not its node, which may be what holds this
+            if len(self.left) >= joint.most:
+                self.add_up()
+        else:
+            self._forget_left(joint)
+            self.add(d_sources)
+        return d_inputs, d_first
 
     def add_up(self) -> None:
         """Those that are not in the sums yet."""
-        if self.kind is None or not self.left:
+        if self.like is None or not self.left:
             return
-        (backward, steps, _), before = self.kind, self.total if self.kind.steps.adds else None
-        found = new_gradients((), backward.d_sources, self.alive[0][0].dtype)
-        if before is not None:  # what nobody wants may not be there
-            found = [new.zero_() if total is None else total for new, total in zip(found, before, strict=True)]
-        steps.add_up(self.left, [g.data_ptr() for g in found], before is not None)
-        self.left.clear()
-        self.alive.clear()
-        if before is None:
+        if any(VERSION(x) != version for x, version, _ in self.read):
+            raise RuntimeError(
+                "anyrnn: the input of a cell has been modified by an inplace operation in the backward pass, which reads it "
+                "when it sums the weights' gradients"
+            )
+        (backward, joint, _), before = self.like, self.total
+        adds = before is not None and all(g is not None for g in before)  # what nobody wants may not be there
+        found: list[Any] = before if before is not None and adds else new_gradients((), backward.d_sources, self.read[0][0].dtype)
+        joint.add_up(self.left, [g.data_ptr() for g in found], adds)
+        self.left, self.read = [], []
+        if not adds:
             self.add(found)
 
     def add(self, found: Sequence[Tensor | None]) -> None:
@@ -93,11 +102,13 @@ class Pass:
             pairs = zip(self.total, found, strict=True)
             self.total = [b if a is None else a if b is None else a.add_(b) for a, b in pairs]
 
-    def done(self) -> None:
-        for steps, packed in self.packed.items():
-            steps.packed.append(packed)
-        if self.kind is not None:
-            self.kind.steps.scratch += [left.scratch for left in self.left]
+    def _forget_left(self, joint: Joint) -> None:
+        joint.done(self.left)
+        self.left = []
+
+    def end(self) -> None:
+        if self.like is not None:
+            self._forget_left(self.like.joint)
 
 
 class Pending:
@@ -127,7 +138,7 @@ class Pending:
     def _end(self, number: int) -> None:
         found = self.passes.pop(number, None)
         if found is not None:
-            found.done()
+            found.end()
 
 
 class Shared(torch.autograd.Function):
@@ -157,9 +168,12 @@ class Loop:
 
     def __init__(self) -> None:
         self.goes_on = True
+        self.shared: Tensors | None = None
+        """the weights for further calls"""
+        self.sources: Tensors | None = None
+        """those that they are"""
         self.like: list[object] | None = None
         self.pending: Pending | None = None
-        self.shared: Tensors | None = None
 
     def share(self, sources: Tensors, like: list[object]) -> None:
         self.sources, self.like, self.pending = sources, like, Pending()
@@ -179,51 +193,38 @@ class OfThread(threading.local):
 
 
 class Loops:
-    """Finds the loop that a module's call is a part of."""
+    """The loops that a module's calls are parts of."""
 
     def __init__(self) -> None:
         self.of_thread = OfThread()
-        self.steps: dict[object, Steps | None] = {}
-        self.packs: dict[bool, list[Packed]] = {True: [], False: []}
-        """What forward calls have packed, by whether they are of one sample, which read some weights where they stand."""
+        self.joints: dict[object, Joint | None] = {}
 
     def find(self, sources: Tensors) -> Loop:
-        """The loop of a call with these weights. It is to use those that the loop shares, if there are: there are none yet for a
-        call that may be alone, nor where others make the weights.
+        """The loop of a call with these weights, which uses those that the loop shares, if there are.
+
+        There are from a loop's second call on, or from its first where the last loop had several: a call that is alone would gain
+        nothing by the node. There are none where weights are made by others: they are made anew for each call.
         """
         here = self.of_thread
         loop = None if here.latest is None else here.latest()
         if loop is not None and loop.goes_on:
             shares = here.expects = True
         else:
-            loop, shares = Loop(), here.expects
-            here.latest, here.expects = weakref.ref(loop), False
+            loop, shares, here.expects = Loop(), here.expects, False
         if shares:
             like = likeness(sources)
-            if loop.like is not None and like != loop.like:
+            if loop.like is not None and loop.like != like:
                 loop = Loop()
-                here.latest = weakref.ref(loop)
             if loop.like is None and all(source.is_leaf for source in sources):
                 loop.share(sources, like)
+        here.latest = weakref.ref(loop)
         return loop
 
-    def train(self, call: Repeat, x: Tensor, first: Tensors, sources: Tensors) -> tuple[Tensor, list[Tensor], Tensor]:
-        """A forward call, for which the weights may be packed already: the native code packs them anew if they look changed."""
-        rest, used = self.packs[len(x) == 1], []
-
-        def keep(bytes: int) -> Packed:
-            used.append(taken(rest) or Packed(bytes))
-            return used[0]
-
-        found = call.train(x, first, sources, keep)
-        rest += used
-        return found
-
-    def kind(self, backward: RepeatBackward) -> Kind | None:
-        """For backward calls like one that was made; None if their gradients cannot be summed together."""
+    def joined(self, backward: RepeatBackward) -> Joined | None:
+        """For backward calls like one that was made, if they can share their weights with others."""
         pool = backward.pool
         alike = pool.network, pool.shape.dtype, pool.shape.extent, pool.shape.inputs
-        if alike not in self.steps:
-            self.steps[alike] = llvm.steps_like(pool)
-        steps = self.steps[alike]
-        return None if steps is None else Kind(backward, steps, steps.kind(pool.shape))
+        if alike not in self.joints:
+            self.joints[alike] = llvm.joint(pool)
+        joint = self.joints[alike]
+        return None if joint is None else Joined(backward, joint, joint.pools_of(pool.shape))

@@ -43,9 +43,9 @@ class Weights:
         return self.packed
 
 
-Key = tuple[int, torch.dtype, int]
+Key = tuple[object, torch.dtype, int]
 KNOWN: dict[Key, Weights] = {}
-"""By the call's number, the dtype, and the identity of the first source."""
+"""By the kind of call, such that weights are packed alike, the dtype, and the identity of the first source."""
 
 
 def _gone(known: dict[Key, Weights], key: Key, weights: weakref.ref[Weights], source: object) -> None:
@@ -60,13 +60,13 @@ def make_room() -> None:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
-def find(number: int, sources: Sequence[Tensor], addresses: list[int], frozen: int) -> Weights | None:
+def find(kind: object, sources: Sequence[Tensor], addresses: list[int], frozen: int) -> Weights | None:
     """The weights that may be packed already; None when nothing is known of them. `frozen`: the number of a promise, under which
     their numbers are looked at once.
     """
     if not sources:
         return None
-    found = KNOWN.get((number, sources[0].dtype, id(sources[0])))
+    found = KNOWN.get((kind, sources[0].dtype, id(sources[0])))
     if found is None or found.addresses != addresses:
         return None
     if frozen and (found.tensors != list(map(id, sources)) or found.versions != list(map(VERSION, sources))):
@@ -83,11 +83,11 @@ def forget(parameters: Iterable[Tensor]) -> None:
             weights.alive.clear()
 
 
-def remember(number: int, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
+def remember(kind: object, sources: Sequence[Tensor], addresses: list[int]) -> Weights | None:
     """Begin to know these weights; None for tensors that are no module's parameters."""
     if not sources or not all(type(source) is torch.nn.Parameter and not source.is_inference() for source in sources):
         return None
-    key = (number, sources[0].dtype, id(sources[0]))
+    key = (kind, sources[0].dtype, id(sources[0]))
     KNOWN.pop(key, None)  # the new one comes last
     found = KNOWN[key] = Weights(key, sources, addresses)
     return found

@@ -17,7 +17,8 @@ from anyrnn.backends import bfloat16
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.torch import autograd, kernels, plain, taped
 from anyrnn.torch.calls import WIDE, Tensors
-from anyrnn.torch.loops import LEAST_BYTES, Kind, Loop, Loops, Pending
+from anyrnn.torch.loops import LEAST_BYTES, Joined, Loop, Loops, Pending
+from anyrnn.torch.memory import readable
 
 if TYPE_CHECKING:
     from anyrnn.torch.base import Mode, RecurrentBase
@@ -29,7 +30,7 @@ MOST_CALLS = 16
 stops.
 """
 MOST_BACKWARD_CALLS = 16
-"""The same of the backward calls of one that is remembered."""
+"""The same of the backward calls of one that is remembered, of those that share their weights apart from others."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Repeated:
         return output.transpose(0, 1) if self.batch_first else output, last
 
 
-CallKind = tuple[Any, ...]
+Kind = tuple[Any, ...]
 """Of calls that a module remembers apart: whether gradients are enabled, whether the input has one, whether the last of the first
 states has one (None where there are none), and the input's shape.
 """
@@ -91,8 +92,8 @@ states has one (None where there are none), and the input's shape.
 class Earlier:
     """What a module remembers of its calls, by their kind."""
 
-    repeated: dict[CallKind, Repeated] = field(default_factory=dict)
-    latest: CallKind | None = None
+    repeated: dict[Kind, Repeated] = field(default_factory=dict)
+    latest: Kind | None = None
     """that of the last call that was noted"""
     left: int = MOST_CALLS
     loops: Loops = field(default_factory=Loops)
@@ -185,8 +186,8 @@ class TrainingRepeat:
         self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward | taped.RepeatBackward]] = {}
         self.left = MOST_BACKWARD_CALLS
         self.loops = loops
-        self.kinds: dict[tuple[object, ...], Kind] = {}
-        """of those whose weights' gradients may be summed with others'"""
+        self.joined: dict[tuple[object, ...], Joined] = {}
+        """of those that share their weights with others"""
 
     def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
         loop = None if self.loops is None else self.loops.find(sources)
@@ -194,22 +195,21 @@ class TrainingRepeat:
         output, *last = APPLY((self, loop), x, *first, *sources)
         return output, last
 
-    def train(self, x: Tensor, first: Tensors, sources: Tensors, packs: bool) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The output, the last states, the reserve. `packs`: the weights may stay packed from call to call."""
-        if packs and self.loops is not None and isinstance(self.forward, kernels.Repeat):
-            return self.loops.train(self.forward, x, first, sources)
-        return self.forward.train(x, first, sources)
-
     def parts(self, tensors: Tensors) -> tuple[Tensor, Tensors, Tensors]:
         """The input, first states, sources."""
         middle = 1 + self.first
         return tensors[0], tensors[1:middle], tensors[middle:]
 
     def gradients(
-        self, wanted: tuple[bool, ...], saved: Tensors, cotangents: Sequence[Tensor | None], pending: Pending | None
+        self,
+        wanted: tuple[bool, ...],
+        saved: Tensors,
+        cotangents: Sequence[Tensor | None],
+        pending: Pending | None,
+        stays: bool,
     ) -> tuple[Tensor | None, ...] | None:
         """What the backward pass gives; None if it is not like one that was made. `wanted` are all that autograd asks for, of
-        which the first is no tensor. With `pending` the sources' gradients are left there.
+        which the first is no tensor. With `pending` the sources' gradients are left there, where `stays` to be summed later.
         """
         key = (wanted, pending is None, *[d is None for d in cotangents])
         known = self.known.get(key)
@@ -220,14 +220,15 @@ class TrainingRepeat:
         if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
             return None
         x, first, sources = self.parts(read)
-        kind = None if pending is None else self.kinds.get(key)
-        if pending is None or kind is None:
+        joined = self.joined.get(key) if stays else None
+        if pending is not None and joined is not None:
+            d_inputs, d_first = pending.now().run(joined, x, sources, reserve, given)
+            d_sources: list[Tensor] = []
+        else:
             d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
             if pending is not None and d_sources:
                 pending.now().add(d_sources)
                 d_sources = []
-        else:
-            (d_inputs, d_first), d_sources = pending.now().run(kind, x, sources, reserve, given), []
         found = [None, *(d_inputs or (None,)), *(d_first or (None,) * len(first)), *(d_sources or (None,) * len(sources))]
         return tuple([g if want else None for g, want in zip(found, wanted, strict=True)])
 
@@ -259,9 +260,9 @@ class TrainingRepeat:
                 key = (wanted, pending is None, *[d is None for d in cotangents])
                 self.known[key] = like, backward
                 if pending is not None and self.loops is not None and isinstance(backward, kernels.RepeatBackward) and kinds[2]:
-                    kind = self.loops.kind(backward)
-                    if kind is not None:
-                        self.kinds[key] = kind
+                    joined = self.loops.joined(backward)
+                    if joined is not None:
+                        self.joined[key] = joined
         return found
 
 
@@ -273,7 +274,13 @@ class PlainRepeat(torch.autograd.Function):
         """`call`: what it is like, and the loop that it is a part of."""
         repeat, ctx.loop = call
         ctx.repeat, ctx.pending = repeat, None if ctx.loop is None else ctx.loop.pending
-        output, last, reserve = repeat.train(*repeat.parts(tensors), packs=ctx.pending is not None)
+        parts = repeat.parts(tensors)
+        if ctx.pending is None:
+            output, last, reserve = repeat.forward.train(*parts)
+        else:
+            assert isinstance(repeat.forward, kernels.Repeat)  # others are parts of no loop
+            output, last, reserve = repeat.forward.train(*parts, parameters=ctx.loop.sources)
+            ctx.places = tensors[0].data_ptr(), reserve.data_ptr()
         autograd.save(ctx, repeat.layout, tensors, reserve)
         return output, *last
 
@@ -282,8 +289,11 @@ class PlainRepeat(torch.autograd.Function):
         saved, repeat = ctx.saved_tensors, ctx.repeat
         if ctx.loop is not None:
             ctx.loop.goes_on = False
-        cotangents = tuple([d if d is None or d.stride(-1) == 1 else d.contiguous() for d in cotangents])  # as of a sum
-        found = repeat.gradients(ctx.needs_input_grad, saved, cotangents, ctx.pending)
+        # a sum's are one number for all features, by which no call would be like another
+        cotangents = tuple([d if d is None else readable(d) for d in cotangents])
+        # what a hook of autograd's has moved may be moved again before it is summed
+        stays = ctx.pending is not None and ctx.places == (saved[0].data_ptr(), saved[-1].data_ptr())
+        found = repeat.gradients(ctx.needs_input_grad, saved, cotangents, ctx.pending, stays)
         return found if found is not None else repeat.other_gradients(ctx, saved, cotangents, ctx.pending)
 
 

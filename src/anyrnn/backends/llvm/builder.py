@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import c_float
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -66,7 +67,7 @@ def suffix(type: str) -> str:
 def number(element: str, value: float | int) -> str:
     """A scalar constant's text; floats as their exact bits."""
     if element == "float":
-        value = struct.unpack("f", struct.pack("f", value))[0]
+        value = c_float(value).value  # infinite where it is too large
     if element in FLOAT_BITS:
         return f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"
     return str(int(value))

@@ -172,7 +172,9 @@ class Packed(Scratch):
     them anew when the numbers are not as before, unless it is told to trust.
     """
 
-    def __init__(self, bytes: int) -> None:
+    def __init__(self, bytes: int, looked_at: bool = True) -> None:
+        """`looked_at`: it may look whether they are as before."""
         super().__init__(bytes)
-        self.memory.fill(0)
+        if looked_at:
+            self.memory.fill(0)
         self.done = False

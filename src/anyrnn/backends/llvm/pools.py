@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.frame import Frame
@@ -11,19 +11,25 @@ from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.network import Network
 
+T = TypeVar("T")
 RESTING: list[Scratch] = []
 """What calls have worked in and others may; one for each call at a time."""
 MOST_RESTING, LARGEST_RESTING = 4, 2**28
 """Blocks, as few threads call at once, and bytes of one, beside which a call takes longer than the system to give memory anew."""
 
 
+def taken(rest: list[T]) -> T | None:
+    """One of some, which is nobody else's then."""
+    try:
+        return rest.pop()
+    except IndexError:
+        return None
+
+
 def lent(bytes: int) -> Scratch:
     """Memory to work in that has at least so many bytes."""
-    try:
-        scratch = RESTING.pop()
-    except IndexError:
-        return Scratch(bytes)
-    return scratch if scratch.bytes >= bytes else Scratch(bytes)
+    scratch = taken(RESTING)
+    return scratch if scratch is not None and scratch.bytes >= bytes else Scratch(bytes)
 
 
 def given_back(scratch: Scratch) -> None:
@@ -42,10 +48,7 @@ class Pool:
 
     def frame(self) -> Frame:
         """One that nobody else uses, to be put back into `rest`."""
-        try:
-            return self.rest.pop()
-        except IndexError:
-            return self.make(self.network, self.shape)
+        return taken(self.rest) or self.make(self.network, self.shape)
 
     def call(
         self,

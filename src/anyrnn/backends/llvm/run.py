@@ -19,7 +19,7 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.ends import TRUSTED
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
-from anyrnn.backends.llvm.joint import Steps, may_join
+from anyrnn.backends.llvm.joint import Joint, may_join
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
 from anyrnn.backends.llvm.pools import Pool, Pools
 from anyrnn.backends.llvm.spelling import unsupported
@@ -310,11 +310,9 @@ class Repeated:
             self.last = time.monotonic()
 
 
-def steps_like(pool: Pool) -> Steps | None:
-    """For backward calls of one step like those of a pool that share their weights; None if their gradients cannot be summed
-    together.
-    """
-    return Steps(_make_frame, pool.network, pool.shape) if may_join(pool.network) else None
+def joint(pool: Pool) -> Joint | None:
+    """For backward calls like those of a pool that share their weights; None if they cannot."""
+    return Joint(_make_frame, pool.network, pool.shape) if may_join(pool.network, pool.shape) else None
 
 
 @dataclass

@@ -253,6 +253,21 @@ class Words:
                 row = -step if direction else step
             self.words[start + 1 : start + 5] = (-1, step, row, self.element.panel_row)
 
+    def stands_at(self, unit: int, buffer: str) -> int:
+        """Where a buffer's first step stood in the last call."""
+        base, offset = self.table[self.starts[unit] + self.units[unit].layout.buffer(buffer)]
+        return self.bases[base] + offset
+
+    def stand_anywhere(self, unit: int, buffer: str, one: Words, table: int) -> None:
+        """Find the steps of a buffer by a table of their addresses. Each stands as in calls of one step, of which `one` is; all
+        that is found so has nothing to do with how rows follow each other.
+        """
+        start = self.starts[unit] + self.units[unit].layout.buffer(buffer)
+        self.table.pop(start, None)
+        row_bytes, panel_bytes = one.words[start + 3 : start + 5]
+        self.words[start : start + 6] = (0, -1, 1, row_bytes, panel_bytes, table)
+        self.flat_after[unit] = False
+
     def set_call_word(self, name: str, value: int) -> None:
         self.view[STACK.index(name)] = value
 

@@ -1,0 +1,77 @@
+"""`python -m benchmarks.cells`: training of single cells in a loop of Python's, as decoders and agents have it, with anyrnn's
+cells and with torch.nn's, in one process, block by block. Gradients that differ end it before any time is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+import anyrnn.torch
+from benchmarks.measure import Blocks, geometric_mean, measure
+from benchmarks.report import aligned
+from benchmarks.run import Settings
+
+CELLS = ("RNNCell", "GRUCell", "LSTMCell")
+SIZES = ((20, 1, 64), (20, 1, 256), (20, 16, 256), (20, 128, 256), (1, 32, 512), (10, 64, 512), (5, 16, 1024), (20, 64, 64))
+"""Steps, samples, features of input and state."""
+AT_FIRST = 6
+"""Loops before calls share their weights, all as those that are timed."""
+APART = 1e-5
+"""How far gradients may be apart, of their norm."""
+
+
+def step_of(cell: nn.Module, x: Tensor, d_state: Tensor) -> Callable[[], list[Tensor]]:
+    """A training step: the loop, forward and backward; it gives the gradients."""
+    leaf, parameters = x.clone().requires_grad_(), list(cell.parameters())
+
+    def step() -> list[Tensor]:
+        leaf.grad = None
+        for parameter in parameters:
+            parameter.grad = None
+        state = None
+        for of_step in leaf.unbind(0):
+            state = cell(of_step, state)
+        assert state is not None
+        (state if isinstance(state, Tensor) else state[0]).backward(d_state)
+        return [t.grad for t in (leaf, *parameters) if t.grad is not None]
+
+    return step
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="blocks of each (default: 9)")
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(chosen.threads)
+    lines, ratios = [["cell, steps x samples x features", "anyrnn ms", "torch.nn ms", "anyrnn, of torch.nn's"]], []
+    for name in CELLS:
+        for steps, samples, features in SIZES:
+            torch.manual_seed(0)
+            ours, theirs = (getattr(module, name)(features, features) for module in (anyrnn.torch, nn))
+            theirs.load_state_dict(ours.state_dict())
+            x, d_state = torch.randn(steps, samples, features), torch.randn(samples, features)
+            calls = {"anyrnn": step_of(ours, x, d_state), "torch.nn": step_of(theirs, x, d_state)}
+            for _ in range(AT_FIRST):
+                calls["anyrnn"]()
+            for found, expected in zip(*(call() for call in calls.values()), strict=True):
+                if not (found - expected).norm() <= APART * expected.norm():  # nor for NaN
+                    raise ValueError(f"{name} {steps}x{samples}x{features}: gradients differ from torch.nn's")
+            timed = measure(calls, Blocks(rounds=chosen.rounds))
+            pairs = zip(*(timed[n].block_medians for n in calls), strict=True)
+            ratios.append(median(mine / other for mine, other in pairs))
+            times = [f"{timed[n].median * 1e3:.3f}" for n in calls]
+            lines.append([f"{name} {steps}x{samples}x{features}", *times, f"{ratios[-1]:.2f}"])
+    print(aligned(lines))
+    print(f"geometric mean {geometric_mean(ratios):.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
