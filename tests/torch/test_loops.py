@@ -310,6 +310,26 @@ def test_what_is_not_wanted_changes_nothing_else(name: str, frozen: str) -> None
             assert (ours - right).norm() <= 1e-6 * right.norm()
 
 
+def test_what_is_not_wanted_between_calls_that_are_summed() -> None:
+    """A total that lacks a call's gradient of one bias goes on for neither."""
+    cell = made("rnn_tanh", 6, 16)
+    cell.bias_ih.requires_grad_(False)
+
+    def run(*rows: int) -> list[torch.Tensor]:
+        cell.zero_grad()
+        total = torch.zeros(())
+        for n in rows:
+            total = total + outputs_of(cell, torch.linspace(-1, 1, 4 * n * 6).view(4, n, 6)).square().sum()
+        total.backward()
+        return [p.grad.clone() for p in cell.parameters() if p.grad is not None]
+
+    for _ in range(6):
+        run(3)
+    found, cell._earlier = run(3, 5, 3), repeated.Earlier(left=0)
+    for ours, right in zip(found, run(3, 5, 3), strict=True):
+        assert (ours - right).norm() <= 1e-6 * right.norm()
+
+
 @pytest.mark.parametrize("name", ["rnn_tanh", "gru", "lstm"])
 @pytest.mark.parametrize("rows", [4, 16, 150])
 def test_a_last_call_that_wants_no_gradient_of_its_states(name: str, rows: int) -> None:
@@ -366,6 +386,57 @@ def test_inputs_that_are_written_in_the_midst_of_a_pass_are_seen(warm: Any) -> N
     run(lambda read: None)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         run(wrote)
+
+
+def test_inputs_that_are_stepped_when_their_gradients_come(warm: Any) -> None:
+    cell, x, loss = warm
+    expected = alone(cell, x, loss)
+
+    def stepped(leaf: torch.Tensor) -> None:
+        with torch.no_grad():
+            leaf.sub_(1)
+
+    leaves = [step.clone().requires_grad_() for step in x]
+    for leaf in leaves:
+        leaf.register_post_accumulate_grad_hook(stepped)
+    cell.zero_grad()
+    (outputs_of(cell, leaves) * loss).sum().backward()
+    check_equal([p.grad for p in cell.parameters()], expected[1:])
+
+
+def test_weights_that_autograd_keeps_for_each_call(warm: Any) -> None:
+    """They may differ, where a change was not counted."""
+    cell, x, loss = warm
+
+    def run() -> list[torch.Tensor]:
+        cell.zero_grad()
+        before = cell.weight_hh.detach().clone()
+        states, outputs = None, []
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept):
+            for k, step in enumerate(x):
+                if k == 4:
+                    cell.weight_hh.data.mul_(1.5)
+                output, states = cell(step, states)
+                outputs.append(output)
+        (torch.stack(outputs) * loss).sum().backward()
+        cell.weight_hh.data.copy_(before)
+        return [p.grad.clone() for p in cell.parameters()]
+
+    found, kept = run(), cell._earlier
+    cell._earlier = repeated.Earlier(left=0)
+    check_equal(found, run())
+    cell._earlier = kept
+
+
+def test_another_dtype_has_other_packed_weights() -> None:
+    cell, x = made("gru", 6, 16), torch.randn(5, 3, 6)
+    for _ in range(6):
+        gradients(cell, x, torch.ones(5, 3, 16))
+    for parameter in cell.parameters():
+        parameter.data, parameter.grad = parameter.data.double(), None
+    for _ in range(6):
+        loss = torch.ones(5, 3, 16, dtype=torch.float64)
+        check_equal(gradients(cell, x.double(), loss), alone(cell, x.double(), loss))
 
 
 def test_what_autograd_keeps_elsewhere_is_read_at_once(warm: Any) -> None:
@@ -443,7 +514,7 @@ def test_a_batch_that_shrinks(warm: Any, summed: list[int]) -> None:
         cell.zero_grad()
         states, total = None, torch.zeros(())
         for rows in (9, 9, 9, 5, 5, 5, 2, 2, 1, 1):
-            x = torch.linspace(-1, 1, rows * 6).view(rows, 6).requires_grad_()
+            x = torch.linspace(-1, 1, rows * 6).view(rows, 6)
             states = None if states is None else tuple(s[:rows] for s in states)
             output, states = cell(x, states)
             total = total + output.square().sum()

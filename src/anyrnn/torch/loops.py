@@ -42,15 +42,17 @@ class Joined(NamedTuple):
 @dataclass
 class Pass:
     """What a backward pass has done: the sums so far; the calls that are not in them yet, the latest step first, and one of them;
-    the weights as they are packed, by whose they are and whether gradients of first states are wanted.
+    the weights as they are packed, with their addresses, by whose they are and whether gradients of first states are wanted.
     """
 
     total: list[Tensor | None] | None = None
+    is_whole: bool = True
+    """whether each call's gradients of all sources are in it: of biases that have one sum, one goes on for all"""
     left: list[Left] = field(default_factory=list)
     read: list[tuple[Tensor, int, Tensor]] = field(default_factory=list)
     """what they have left beside it: the input, its version, and the reserve"""
     like: Joined | None = None
-    packed: dict[tuple[Joint, bool], Packed] = field(default_factory=dict)
+    packed: dict[tuple[Joint, bool], tuple[list[int], Packed]] = field(default_factory=dict)
 
     def run(
         self, joined: Joined, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
@@ -60,10 +62,13 @@ class Pass:
         if self.like is not None and self.like.joint is not joint:
             self.add_up()
         self.like = joined
-        key = joint, bool(backward.d_first)
+        key, at = (joint, bool(backward.d_first)), list(map(Tensor.data_ptr, sources))
+        packed_at, packed = self.packed.get(key, (None, None))
 
         def call(addresses: list[int]) -> None:
-            left, self.packed[key] = joint.call(pools, addresses, self.packed.get(key))
+            # a hook of autograd's may have kept those of each call elsewhere
+            left, now_packed = joint.call(pools, addresses, packed if packed_at == at else None)
+            self.packed[key] = at, now_packed
             self.left.append(left)
 
         d_inputs, d_first, d_sources = backward.run(x, (), sources, reserve, cotangents, call, of_sources=not joint.most)
@@ -85,17 +90,18 @@ class Pass:
                 "anyrnn: the input of a cell has been modified by an inplace operation in the backward pass, which reads it "
                 "when it sums the weights' gradients"
             )
-        (backward, joint, _), before = self.like, self.total
-        adds = before is not None and all(g is not None for g in before)  # what nobody wants may not be there
-        found: list[Any] = before if before is not None and adds else new_gradients((), backward.d_sources, self.read[0][0].dtype)
-        joint.add_up(self.left, [g.data_ptr() for g in found], adds)
+        backward, joint, _ = self.like
+        goes_on = self.total is not None and self.is_whole
+        found: Any = self.total if goes_on else new_gradients((), backward.d_sources, self.read[0][0].dtype)
+        joint.add_up(self.left, [g.data_ptr() for g in found], goes_on)
         self.left, self.read = [], []
-        if not adds:
+        if not goes_on:
             self.add(found)
 
     def add(self, found: Sequence[Tensor | None]) -> None:
         """What a call has made itself, or the sum of several; new tensors, which may be kept."""
         self.add_up()
+        self.is_whole = self.is_whole and all(g is not None for g in found)  # what nobody wants may not be there
         if self.total is None:
             self.total = list(found)
         else:

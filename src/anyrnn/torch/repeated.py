@@ -291,8 +291,11 @@ class PlainRepeat(torch.autograd.Function):
             ctx.loop.goes_on = False
         # a sum's are one number for all features, by which no call would be like another
         cotangents = tuple([d if d is None else readable(d) for d in cotangents])
-        # what a hook of autograd's has moved may be moved again before it is summed
-        stays = ctx.pending is not None and ctx.places == (saved[0].data_ptr(), saved[-1].data_ptr())
+        x, reserve = saved[0], saved[-1]
+        # what a hook of autograd's has moved may be moved again before it is summed, and a leaf may be stepped
+        stays = (
+            ctx.pending is not None and ctx.places == (x.data_ptr(), reserve.data_ptr()) and not (x.is_leaf and x.requires_grad)
+        )
         found = repeat.gradients(ctx.needs_input_grad, saved, cotangents, ctx.pending, stays)
         return found if found is not None else repeat.other_gradients(ctx, saved, cotangents, ctx.pending)
 
