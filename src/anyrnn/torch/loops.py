@@ -42,7 +42,7 @@ class Joined(NamedTuple):
 @dataclass
 class Pass:
     """What a backward pass has done: the sums so far; the calls that are not in them yet, the latest step first, and one of them;
-    the weights as they are packed, with their addresses, by whose they are and whether gradients of first states are wanted.
+    the weights as they are packed, by whose they are and whether gradients of first states are wanted.
     """
 
     total: list[Tensor | None] | None = None
@@ -52,7 +52,7 @@ class Pass:
     read: list[tuple[Tensor, int, Tensor]] = field(default_factory=list)
     """what they have left beside it: the input, its version, and the reserve"""
     like: Joined | None = None
-    packed: dict[tuple[Joint, bool], tuple[list[int], Packed]] = field(default_factory=dict)
+    packed: dict[tuple[Joint, bool], Packed] = field(default_factory=dict)
 
     def run(
         self, joined: Joined, x: Tensor, sources: Tensors, reserve: Tensor, cotangents: Tensors
@@ -62,13 +62,10 @@ class Pass:
         if self.like is not None and self.like.joint is not joint:
             self.add_up()
         self.like = joined
-        key, at = (joint, bool(backward.d_first)), list(map(Tensor.data_ptr, sources))
-        packed_at, packed = self.packed.get(key, (None, None))
+        key = joint, bool(backward.d_first)
 
         def call(addresses: list[int]) -> None:
-            # a hook of autograd's may have kept those of each call elsewhere
-            left, now_packed = joint.call(pools, addresses, packed if packed_at == at else None)
-            self.packed[key] = at, now_packed
+            left, self.packed[key] = joint.call(pools, addresses, self.packed.get(key))
             self.left.append(left)
 
         d_inputs, d_first, d_sources = backward.run(x, (), sources, reserve, cotangents, call, of_sources=not joint.most)

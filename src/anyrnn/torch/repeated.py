@@ -280,7 +280,7 @@ class PlainRepeat(torch.autograd.Function):
         else:
             assert isinstance(repeat.forward, kernels.Repeat)  # others are parts of no loop
             output, last, reserve = repeat.forward.train(*parts, parameters=ctx.loop.sources)
-            ctx.places = tensors[0].data_ptr(), reserve.data_ptr()
+            ctx.places = list(map(Tensor.data_ptr, (*tensors, reserve)))
         autograd.save(ctx, repeat.layout, tensors, reserve)
         return output, *last
 
@@ -291,11 +291,10 @@ class PlainRepeat(torch.autograd.Function):
             ctx.loop.goes_on = False
         # a sum's are one number for all features, by which no call would be like another
         cotangents = tuple([d if d is None else readable(d) for d in cotangents])
-        x, reserve = saved[0], saved[-1]
-        # what a hook of autograd's has moved may be moved again before it is summed, and a leaf may be stepped
-        stays = (
-            ctx.pending is not None and ctx.places == (x.data_ptr(), reserve.data_ptr()) and not (x.is_leaf and x.requires_grad)
-        )
+        # What a hook of autograd's has kept elsewhere may be others' by the time that it is summed, or differ from call to call.
+        # A leaf may be stepped as soon as its gradient has come.
+        in_place = ctx.pending is not None and ctx.places == list(map(Tensor.data_ptr, saved))
+        stays = in_place and not (saved[0].is_leaf and saved[0].requires_grad)
         found = repeat.gradients(ctx.needs_input_grad, saved, cotangents, ctx.pending, stays)
         return found if found is not None else repeat.other_gradients(ctx, saved, cotangents, ctx.pending)
 
