@@ -235,7 +235,7 @@ class TrainingRepeat:
     def other_gradients(
         self, ctx: Any, saved: Tensors, cotangents: Sequence[Tensor | None], pending: Pending | None
     ) -> tuple[Tensor | None, ...]:
-        """The same of any backward pass, which is remembered. With `pending` it leaves the sources' gradients there, if it can."""
+        """The same of any backward pass, which is remembered. With `pending` it leaves gradients of sources there, if it can."""
         found = autograd.gradients(ctx, saved, cotangents[0], cotangents[1:], autograd.PlainGradient)
         of_sources = found[2 + self.first :]
         if pending is not None and autograd.kernels_run(*saved, *cotangents) and any(d is not None for d in of_sources):
