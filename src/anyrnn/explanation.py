@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,10 +94,22 @@ class Seen:
         """What the native backend calls it."""
         return str(backends.native().said(self.dtype, self.products))
 
+    roomy: Sequence[str] = ()
+    """the programs whose native calls have room for other batches of about this size"""
+
     @property
     def total(self) -> int:
         """Rows of all steps."""
         return self.steps * self.rows if self.counts is None else sum(self.counts)
+
+    @property
+    def extent(self) -> Any:
+        """The native backend's."""
+        return backends.native().Extent(self.steps, self.rows, self.counts)
+
+    def room(self, program: str) -> Any:
+        """The extent that memory is for."""
+        return self.extent.room if program in self.roomy else self.extent
 
 
 class Stopped(BaseException):
@@ -241,17 +253,16 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
     passes = tuple(_pass(seen, program, network) for program, network in seen.programs.items())
     kept = 0
     if "training" in seen.programs:
-        of_training, sizes = seen.programs["training"], (seen.total, seen.rows)
+        of_training, sizes = seen.programs["training"], (seen.room("training").total, seen.rows)
         kept = backends.native().kept_by_parts(of_training, seen.native_dtype, *sizes, seen.memory_budget)
     return Explanation(told, "llvm", None, passes, kept, seen.interpreter, seen.beside, seen.batch)
 
 
 def _pass(seen: Seen, program: str, network: Network) -> Pass:
     native = backends.native()
-    extent = native.Extent(seen.steps, seen.rows, seen.counts)
     budgets = native.shares(network.parts, seen.memory_budget if program != "inference" else None)
     parts = list(zip(network.parts, budgets, strict=True))
-    ways = [native.way(part, program, seen.native_dtype, extent, budget) for part, budget in parts]
+    ways = [native.way(part, program, seen.native_dtype, seen.extent, budget, seen.room(program)) for part, budget in parts]
     threads, columns = max(w.threads for w in ways), {c for w in ways for c in w.columns}
     split = None
     if threads > 1:

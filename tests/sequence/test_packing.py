@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyrnn.sequence.packing import Segments, StepsGiven, segments, steps_given
+from anyrnn.sequence.packing import Segments, StepsGiven, beginnings, segments, steps_given
 
 
 def asked(**arguments: Any) -> StepsGiven:
@@ -103,6 +103,27 @@ def test_batches_of_nothing(sides: tuple[int, int]) -> None:
     found = segments(np.zeros(sides, bool))
     assert found.packing.counts == ()
     assert found.held().shape == sides
+
+
+def test_lengths_alone_are_what_their_mask_is() -> None:
+    rng = np.random.default_rng(0)
+    for steps, samples in [(0, 3), (3, 0), (1, 1), *rng.integers(1, 9, (40, 2)).tolist()]:
+        lengths = rng.integers(0, steps + 1, samples)
+        ours, theirs = beginnings(lengths, steps), segments(np.arange(steps)[:, None] < lengths)
+        assert ours.packing.counts == theirs.packing.counts
+        assert ours.packing.total == len(ours.packing.sample)
+        assert places(ours) == places(theirs)
+        for name in ("there", "element"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+        for name in ("enter", "leave"):
+            assert all(map(np.array_equal, getattr(ours, name), getattr(theirs, name)))
+
+
+def test_lengths_alone_in_a_given_order() -> None:
+    found = beginnings(np.array([2, 3, 2]), 3, np.array([1, 2, 0]))
+    assert places(found) == [(0, 1), (0, 2), (0, 0), (1, 1), (1, 2), (1, 0), (2, 1)]
+    assert found.enter[0].tolist() == [1, 2, 0]
+    assert found.leave[0].tolist() == [2, 0, 1]
 
 
 def test_all_steps_of_all_samples() -> None:

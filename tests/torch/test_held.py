@@ -35,7 +35,7 @@ def results(layer: Recurrent, x: Tensor, first: tuple[Tensor, ...], held: bool, 
     packs = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uneven, "HELD_FROM", 0.0 if held else 2.0)
-        patch.setattr(uneven, "segments", lambda *given: packs.append(1) or segments(*given))
+        patch.setattr(uneven, "InTensor", lambda *given: packs.append(1) or InTensor(*given))
         torch.manual_seed(1)
         output, last = layer(leaves["x"], (hx if len(hx) > 1 else hx[0]) if hx else None, **call)
     assert len(packs) == (0 if held and layer.network.held_has_its_bits else 1)
@@ -48,7 +48,7 @@ def results(layer: Recurrent, x: Tensor, first: tuple[Tensor, ...], held: bool, 
     return found | {name: zero[name] if g is None else g for name, g in zip(zero, gradients, strict=True)}
 
 
-segments = uneven.segments
+InTensor = uneven.InTensor
 
 
 def check(layer: Recurrent, x: Tensor, first: tuple[Tensor, ...], bound: float, **call: Any) -> None:
@@ -176,7 +176,7 @@ def nearly_full(batch_first: bool = False) -> tuple[Tensor, Tensor]:
 def packs(monkeypatch: pytest.MonkeyPatch, layer: Recurrent, x: Tensor, **call: Any) -> bool:
     """Whether a call packs its samples."""
     count = []
-    monkeypatch.setattr(uneven, "segments", lambda *given: count.append(1) or segments(*given))
+    monkeypatch.setattr(uneven, "InTensor", lambda *given: count.append(1) or InTensor(*given))
     layer(x, **call)
     return bool(count)
 

@@ -273,6 +273,7 @@ class Recurrent(Layer):
                 interpreter="the interpreter on NumPy",
                 beside="",
                 batch="" if batch is None else told_of_packing(batch.packing.total, batch.packing.rows),
+                roomy=("inference",),
             )
         )
 

@@ -9,9 +9,9 @@ are not there, and each segment has the bits that it has alone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from numbers import Real
 from typing import Any
 
@@ -26,26 +26,40 @@ LAST = "last"
 
 @dataclass(frozen=True)
 class Packing:
-    """A packed batch: the segments of each step, and of each packed row the caller's sample and step."""
+    """A packed batch: the segments of each step. `make_places` gives `places`, which few calls need."""
 
     counts: tuple[int, ...]
-    sample: Integers
-    step: Integers
+    make_places: Callable[[], tuple[Integers, Integers]]
+
+    @cached_property
+    def places(self) -> tuple[Integers, Integers]:
+        """Of each packed row the caller's sample and step."""
+        return self.make_places()
+
+    @property
+    def sample(self) -> Integers:
+        return self.places[0]
+
+    @property
+    def step(self) -> Integers:
+        return self.places[1]
 
     @property
     def rows(self) -> int:
         """Segments."""
         return self.counts[0] if self.counts else 0
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Packed rows."""
-        return len(self.sample)
+        return sum(self.counts)
 
 
 @dataclass(frozen=True)
 class Segments:
-    """What a batch of [T, N] steps becomes. `enter` and `leave` have an array for each of the two directions."""
+    """What a batch of [T, N] steps becomes. `enter` and `leave` have an array for each of the two directions; `make_element`
+    gives `element`.
+    """
 
     packing: Packing
     there: Booleans
@@ -54,12 +68,16 @@ class Segments:
     """The first state of each segment: of those given for the N samples, then the cell's own."""
     leave: tuple[Integers, Integers]
     """The last state of each sample: of those of the segments, then those given for the N samples."""
-    element: Integers
-    """Of each packed row, its place among the steps that are there, sample after sample."""
+    make_element: Callable[[], Integers]
 
     @property
     def samples(self) -> int:
         return int(self.there.shape[1])
+
+    @cached_property
+    def element(self) -> Integers:
+        """Of each packed row, its place among the steps that are there, sample after sample."""
+        return self.make_element()
 
     def held(self) -> Integers:
         """For each step of each sample [T, N] the packed row of the latest step that is there; the number of packed rows if there
@@ -81,10 +99,34 @@ class Segments:
         return np.append(last, self.packing.total)[np.minimum(self.leave[direction], len(segment))]
 
 
-def segments(there: Booleans, resets: Booleans | None = None, order: Integers | None = None) -> Segments:
+def beginnings(lengths: Integers, steps: int, order: Integers | None = None) -> Segments:
+    """Of samples that have the first so many of `steps`: the same as `segments`, in less time. Those of equal lengths are in the
+    order of the samples, or all that have a step in a given `order`.
+    """
+    samples = len(lengths)
+    if order is None:
+        order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+    segment, longest = np.arange(len(order)), lengths[order]
+    counts = len(order) - np.searchsorted(longest[::-1], np.arange(longest.max(initial=0)), side="right")
+    leave = np.arange(len(order), len(order) + samples)
+    leave[order] = segment
+
+    def places() -> tuple[Integers, Integers]:
+        step = np.repeat(np.arange(len(counts)), counts)
+        return order[np.arange(len(step)) - (np.cumsum(counts) - counts)[step]], step
+
+    packing = Packing(tuple(counts.tolist()), places)
+
+    def element() -> Integers:
+        found: Integers = (np.cumsum(lengths) - lengths)[packing.sample] + packing.step
+        return found
+
+    return Segments(packing, np.arange(steps)[:, None] < lengths, (order, order), (leave, leave), element)
+
+
+def segments(there: Booleans, resets: Booleans | None = None) -> Segments:
     """Of the steps that are there and those before which states begin anew, both [T, N]; a reset at a step that is not there is
-    one at the next that is. Segments of equal lengths are in the order of the samples, or without resets in a given `order` of
-    all samples.
+    one at the next that is. Segments of equal lengths are in the order of the samples.
     """
     steps, samples = there.shape
     place = np.flatnonzero(there.T.ravel())  # of sample * steps + step
@@ -102,8 +144,7 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
         first = np.flatnonzero(begins)
         lengths = np.diff(np.append(first, len(place)))
         whose, is_new = sample[first], part[first] > 0
-    if order is None:
-        order = np.argsort(-lengths, kind="stable")
+    order = np.argsort(-lengths, kind="stable")
     is_first, is_last = np.diff(whose, prepend=-1)[order] != 0, np.diff(whose, append=-1)[order] != 0
     longest = lengths[order]
     counts = len(order) - np.searchsorted(longest[::-1], np.arange(longest.max(initial=0)), side="right")
@@ -112,7 +153,7 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
     element = first[order][rank] + np.repeat(np.arange(len(counts)), counts)
     whose = whose[order]
     of_row = whose[rank]
-    packing = Packing(tuple(counts.tolist()), of_row, place[element] - of_row * steps)
+    packing = Packing(tuple(counts.tolist()), lambda: (of_row, place[element] - of_row * steps))
 
     def leaving(of_its_sample: Booleans) -> Integers:
         """The last state of each sample is that of this segment of its own."""
@@ -121,7 +162,7 @@ def segments(there: Booleans, resets: Booleans | None = None, order: Integers | 
         return found
 
     enter = np.where(is_new[order], samples, whose), np.where(is_last, whose, samples)
-    return Segments(packing, there, enter, (leaving(is_last), leaving(is_first)), element)
+    return Segments(packing, there, enter, (leaving(is_last), leaving(is_first)), lambda: element)
 
 
 @dataclass(frozen=True)
@@ -139,8 +180,23 @@ class StepsGiven:
 
     def segments(self, sides: tuple[int, ...], batch_first: bool) -> Segments | None:
         """Of a batch; see `steps`. None where all steps are there and none is reset."""
+        if self.has_lengths_alone:
+            steps, samples = self._sizes(sides, batch_first)
+            lengths = checked_lengths(self.lengths, steps, samples)
+            return None if (lengths == steps).all() else beginnings(lengths, steps)
         there, resets = self.steps(sides, batch_first)
         return None if resets is None and there.all() else segments(there, resets)
+
+    @property
+    def has_lengths_alone(self) -> bool:
+        """Nothing else says which steps there are."""
+        return self.lengths is not None and self.mask is self.mask_value is self.reset is None
+
+    @staticmethod
+    def _sizes(sides: tuple[int, ...], batch_first: bool) -> tuple[int, int]:
+        """Steps and samples."""
+        steps, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
+        return steps, samples
 
     def steps(self, sides: tuple[int, ...], batch_first: bool) -> tuple[Booleans, Booleans | None]:
         """The steps that are there and those before which states begin anew, if any; [T, N] both. Masks are of these sides:
@@ -152,7 +208,7 @@ class StepsGiven:
         def by_step(mask: Booleans) -> Booleans:
             return mask.T if batch_first and mask.ndim > 1 else mask.reshape(len(mask), -1)
 
-        count, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
+        count, samples = self._sizes(sides, batch_first)
         masks = []
         if self.lengths is not None:
             masks.append(np.arange(count)[:, None] < checked_lengths(self.lengths, count, samples))
@@ -297,6 +353,8 @@ def _integers(given: Any, who: str) -> Integers:
         check_unmasked(found, who)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise TypeError(f"{who} should be a vector of integers, got {found.dtype} of shape {found.shape}")
+        if found.dtype != np.uint64:
+            return found.astype(np.int64)
         found = found.tolist()
     if not isinstance(found, Sequence) or isinstance(found, (str, bytes)):
         raise TypeError(f"{who} should be a sequence of integers, got {type(found).__name__}")

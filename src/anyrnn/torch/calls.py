@@ -116,6 +116,17 @@ class Call:
         sized = zip(given, self.more_sizes, strict=True)
         return [zero.expand(self.units, *sides, size) if d is None else d for d, size in sized]
 
+    def room(self, extent: Extent) -> Extent:
+        """What the memory of a call has room for. It is more than the call's own extent where sequences end at different steps
+        and all distances in arrays are the same in other such calls.
+        """
+        return extent.room if self.has_room else extent
+
+    @property
+    def has_room(self) -> bool:
+        apart = self.units > 1 and bool(self.more_sizes)  # what each unit gives in all steps stands behind another's
+        return not apart and self.budget is None
+
     def windows(self, x: Tensor, packing: Packing | None) -> Windows | None:
         """What a training call keeps, if not everything."""
         return (
@@ -128,7 +139,7 @@ class Call:
         """`seed` is a tensor of one int64, where numbers are drawn."""
         if not self.network.probabilities:
             return None
-        places = None if packing is None else (packing.sample, packing.step)
+        places = None if packing is None else packing.places
         if seed is None:
             return self.network.randomness(0, places)
         number: Any = seed if plain.is_batch(seed) or not seed.is_cpu else int(seed) & 0xFFFFFFFFFFFFFFFF

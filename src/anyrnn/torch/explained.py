@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ def _stop(
     if packing is not None:
         told = told_of_packing(packing.total, packing.rows)
         seen = _seen(module, programs, x, reason, len(packing.counts), packing.rows, packing.counts, told)
+        seen = replace(seen, roomy=tuple(programs) if all(call.has_room for call in calls) else ())
         raise Stopped(gpu.launched(seen, network, calls, x, packing) if on_device else seen)
     steps, rows = x.shape[:2]
     told = ""

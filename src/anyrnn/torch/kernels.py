@@ -12,6 +12,7 @@ from torch import Tensor
 from anyrnn._memory import LARGE, aligned
 from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.call_shape import CallShape
+from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.pools import Pool
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
@@ -52,12 +53,12 @@ def forward_key(
     keep: bool,
     frozen: int,
     x: Tensor,
-    packing: Packing | None,
+    room: Extent | None,
     scatter: Scatter | None,
     strides: Sequence[tuple[int, ...]],
 ) -> tuple[object, ...]:
-    """Of forward calls that one frame runs."""
-    return (number, keep, frozen > 0, x.dtype, x.shape, packing and packing.counts, scatter is None, *strides)
+    """Of forward calls that one frame runs; `room`: see `Call.room`, None where all samples have all steps."""
+    return (number, keep, frozen > 0, x.dtype, room or x.shape, scatter is None, *strides)
 
 
 def run_forward(
@@ -99,12 +100,13 @@ def run_forward(
     last += [new_sequences(units, size, x, call.batch_first) for size in call.more_sizes]
     further = () if scatter is None else (scatter.places.further,)
     addresses = [*map(Tensor.data_ptr, (*inputs, output, *first, *last, *further)), *at]
-    reserve = None
+    reserve, extent = None, None if packing is None else extent_of(x, packing)
+    room = None if extent is None else call.room(extent)
     if keep:
-        total = x.size(0) * rows if packing is None else x.size(0)
+        total = x.size(0) * rows if room is None else room.total
         reserve = new_reserve(llvm.kept_bytes(network, call.native_dtype(x.dtype), total, rows, call.budget))
         addresses.append(reserve.data_ptr())
-    key = forward_key(number, keep, frozen, x, packing, scatter, strides)
+    key = forward_key(number, keep, frozen, x, room, scatter, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     randomness = call.randomness(seed, packing)
@@ -112,7 +114,7 @@ def run_forward(
         shape = CallShape(
             which="training" if keep else "inference",
             dtype=call.native_dtype(x.dtype),
-            extent=extent_of(x, packing),
+            extent=room or extent_of(x, packing),
             inputs=tuple([strides_of(t) for t in inputs]),
             output=strides_of(output),
             first=first_strides(call, first),
@@ -128,9 +130,9 @@ def run_forward(
         llvm.forward_in_windows(network, shape, addresses, randomness)
     else:
         if keep:
-            pool.call(addresses, randomness)
+            pool.call(addresses, randomness, extent=extent)
         else:
-            run_packed(pool, number, addresses, randomness, sources, at, frozen)
+            run_packed(pool, number, addresses, randomness, sources, at, frozen, extent)
     if scatter is not None:
         output.index_fill_(0, scatter.places.others, scatter.padding)
     if of_step:  # in place, as views could not be changed in place by the caller
@@ -146,13 +148,14 @@ def run_packed(
     sources: Tensors,
     at: list[int],
     frozen: int,
+    extent: Extent | None = None,
 ) -> None:
     """A call whose weights stay packed for the next one of its kind; `at` are the addresses of the sources."""
     weights = packed_weights.find(kind, sources, at, frozen) or packed_weights.remember(kind, sources, at)
     if weights is None:
-        pool.call(addresses, randomness)
+        pool.call(addresses, randomness, extent=extent)
     else:
-        pool.call(addresses, randomness, weights.memory, frozen > 0 and weights.looked == frozen)
+        pool.call(addresses, randomness, weights.memory, frozen > 0 and weights.looked == frozen, extent)
         weights.looked = frozen
 
 
@@ -226,7 +229,7 @@ def new_gradients(summed: Sequence[int], forms: Sequence[Form], dtype: torch.dty
 def backward_key(
     number: int,
     x: Tensor,
-    packing: Packing | None,
+    room: Extent | None,
     scatter: Scatter | None,
     no_first: bool,
     wanted: Sequence[bool],
@@ -234,7 +237,7 @@ def backward_key(
     strides: Sequence[tuple[int, ...]],
 ) -> tuple[object, ...]:
     """Of backward calls that one frame runs."""
-    return (number, x.dtype, x.shape, packing and packing.counts, scatter is None, no_first, *wanted, *absent, *strides)
+    return (number, x.dtype, room or x.shape, scatter is None, no_first, *wanted, *absent, *strides)
 
 
 def run_backward(
@@ -261,7 +264,9 @@ def run_backward(
             d_output = scatter.taken(d_output)
         return gpu.run_backward(inputs, first, sources, seed, packing, reserve, d_output, d_last, number, wanted)
     rows = rows_of(x, packing)
-    total, dtype = x.size(0) * rows if packing is None else x.size(0), call.native_dtype(x.dtype) if x.dtype in DTYPES else None
+    extent, dtype = extent_of(x, packing), call.native_dtype(x.dtype) if x.dtype in DTYPES else None
+    room = None if packing is None else call.room(extent)
+    total = x.size(0) * rows if room is None else room.total
     bytes = -1 if dtype is None else llvm.kept_bytes(network, dtype, total, rows, call.budget)
     check_kept(call, inputs, sources, reserve, bytes)
     states = len(call.state_sizes)
@@ -282,25 +287,24 @@ def run_backward(
     d_first = [x.new_empty((call.units, rows, size)) for size in call.state_sizes] if wanted[1] else []
     d_sources = new_gradients(call.summed, list(map(form_of, sources)), x.dtype) if wanted[2] else []
     absent = [d is None for d in cotangents]
-    key = backward_key(number, x, packing, scatter, not first, wanted, absent, strides)
+    key = backward_key(number, x, room, scatter, not first, wanted, absent, strides)
     pools = llvm.POOLS if packing is None else llvm.UNEVEN
     pool = pools.get(key)
     further = () if scatter is None else (scatter.places.further,)
     tensors = (*inputs, *given, *d_first, *d_more, *d_inputs, *further, *sources, *d_sources, reserve)
     addresses, randomness = list(map(Tensor.data_ptr, tensors)), call.randomness(seed, packing)
     if pool is None:
-        extent = extent_of(x, packing)
         of_given = iter(given)
         of_output, *of_ends = [None if none else strides_of(next(of_given)) for none in absent]
         shape = CallShape(
             which="backward",
             dtype=call.native_dtype(x.dtype),
-            extent=extent,
+            extent=room or extent,
             inputs=tuple([strides_of(t) for t in inputs]),
             output=of_output,
             first=tuple(of_ends),
             last=tuple([strides_of(d) for d in d_first]) or (None,) * len(network.state_sizes),
-            output_steps=(0, extent.steps),
+            output_steps=(0, (room or extent).steps),
             d_inputs=tuple([strides_of(t) for t in d_inputs]) or (None,) * len(inputs),
             gradients=bool(d_sources),
             more=tuple([strides_of_units(d) for d in d_more]),
@@ -315,7 +319,7 @@ def run_backward(
             llvm.backward_in_windows(network, shape, addresses, *again, randomness)
             return d_inputs, d_first, d_sources
         pool = pools.add(key, network, shape)
-    pool.call(addresses, randomness)
+    pool.call(addresses, randomness, extent=extent)
     return d_inputs, d_first, d_sources
 
 

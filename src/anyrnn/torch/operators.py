@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.llvm import run as llvm
+from anyrnn.backends.llvm.extent import Extent
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu
 from anyrnn.torch.calls import CALLS, Tensors
@@ -44,11 +45,11 @@ def as_arguments(packing: Packing | None) -> tuple[Counts, Tensor | None]:
     """A Packing as operators take it: its counts, and its samples and steps as a tensor [2, rows]."""
     if packing is None:
         return None, None
-    return packing.counts, torch.from_numpy(np.stack([packing.sample, packing.step]))
+    return packing.counts, torch.from_numpy(np.stack(packing.places))
 
 
 def as_packing(counts: Counts, places: Tensor | None) -> Packing | None:
-    return None if counts is None or places is None else Packing(tuple(counts), *places.numpy())
+    return None if counts is None or places is None else Packing(tuple(counts), lambda: tuple(places.numpy()))
 
 
 @torch.no_grad()  # which nothing around an operator without an autograd of its own sees to
@@ -118,6 +119,8 @@ def _fake_forward(
     if keep and call.on_triton(x):
         bytes = gpu.kept_bytes(call, x.dtype, x.shape[0] if counts is None else len(counts), total, rows)
     elif keep:
+        if counts is not None:
+            total = call.room(Extent(len(counts), rows, tuple(counts))).total
         bytes = llvm.kept_bytes(network, call.native_dtype(x.dtype), total, rows, call.budget)
     last = [x.new_empty((call.units, rows, size)) for size in network.state_sizes]
     last += [new_sequences(call.units, size, x, call.batch_first) for size in call.more_sizes]

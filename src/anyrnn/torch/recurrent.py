@@ -232,7 +232,7 @@ class Recurrent(RecurrentBase):
         mode = self._mode
         sources, seed, plain_sources = self._checked_sources(mode, given, weight, uneven=True)
         inputs = [batch.rows(t).to(weight.dtype) for t in (given, *further)]
-        states_of = uneven.StatesOfSegments(self.network, batch.segments, self._own_states(weight))
+        states_of = uneven.StatesOfSegments(self.network, batch.segments, partial(self._own_states, weight))
         kept, packing = states_of.entering(first), batch.segments.packing
         ends = partial(uneven.ends, self.network, batch.segments) if of_ends else None
         scatter = None if of_ends or not packing.counts else batch.scatter_of_output

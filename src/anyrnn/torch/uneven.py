@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, segments
+from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, beginnings, segments
 from anyrnn.torch import plain
 from anyrnn.torch.rows import Places, Scatter, taken
 
@@ -28,32 +28,38 @@ class StatesOfSegments:
 
     network: Network
     segments: Segments
-    own: Sequence[Tensor]
-    """First values where none are given, [units, 1, size]."""
+    own: Callable[[], Sequence[Tensor]]
+    """Gives the first values where none are given, [units, 1, size]."""
 
     def entering(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         """The first states of the segments; none where all are the cell's own."""
         if not given and not self.network.learned_state:
             return ()
-        return [self._taken(parts, self.segments.enter) for parts in zip(self._given(given), self.own, strict=True)]
+        return self._taken(self._given(given), self.own, self.segments.enter)
 
     def leaving(self, last: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
         """The last states of the samples."""
-        return [self._taken(parts, self.segments.leave) for parts in zip(last, self._given(given), strict=True)]
+        return self._taken(last, lambda: self._given(given), self.segments.leave)
 
     def _given(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        return given or [own.expand(-1, self.segments.samples, -1) for own in self.own]
+        return given or [own.expand(-1, self.segments.samples, -1) for own in self.own()]
 
-    def _taken(self, parts: Sequence[Tensor], index: tuple[Integers, Integers]) -> Tensor:
-        """[units, samples, size], from all samples of the parts, by direction."""
+    def _taken(
+        self, of_states: Sequence[Tensor], others: Callable[[], Sequence[Tensor]], index: tuple[Integers, Integers]
+    ) -> list[Tensor]:
+        """Of each state [units, samples, size], from all samples that it has and then those that others have, by direction."""
         used = [index[direction] for direction in self.network.ways]
-        several = max(int(i.max(initial=-1)) for i in used) >= parts[0].size(1)
-        source = torch.cat(list(parts), 1) if several else parts[0]
-        if all(np.array_equal(i, used[0]) for i in used):
-            plain = np.array_equal(used[0], np.arange(source.size(1)))
-            return source if plain else source.index_select(1, on_device_of(source, used[0]))
-        places = [on_device_of(source, i) for i in used] * self.network.layers
-        return torch.stack([of_unit.index_select(0, place) for of_unit, place in zip(source, places, strict=True)])
+        if max(int(i.max(initial=-1)) for i in used) >= of_states[0].size(1):
+            of_states = [torch.cat(parts, 1) for parts in zip(of_states, others(), strict=True)]
+        samples = of_states[0].size(1)
+        if all(i is used[0] or np.array_equal(i, used[0]) for i in used):
+            if np.array_equal(used[0], np.arange(samples)):
+                return list(of_states)
+            place = on_device_of(of_states[0], used[0])
+            return [state.index_select(1, place) for state in of_states]
+        places = [on_device_of(of_states[0], i) for i in used] * self.network.layers
+        by_unit = [zip(state, places, strict=True) for state in of_states]
+        return [torch.stack([of_unit.index_select(0, place) for of_unit, place in pairs]) for pairs in by_unit]
 
 
 @dataclass(frozen=True)
@@ -133,18 +139,25 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: boo
     Raises: TypeError and ValueError for what cannot be.
     """
     sides = tuple(input.shape[:-1])
-    there, resets = _looked_at(given, input).steps(sides, batch_first)
-    count = np.count_nonzero(there)
-    if resets is None and count == there.size:
-        return None
-    all_have_steps = bool(there.any(0).all())  # or a state that is no number may never be read
-    if may_hold and resets is None and plain.direct(input) and count >= HELD_FROM * there.size and all_have_steps:
+    if given.has_lengths_alone:
+        of_lengths = given.segments(sides, batch_first)
+        if of_lengths is None:
+            return None
+        there, resets, count = of_lengths.there, None, of_lengths.packing.total
+    else:
+        of_lengths = None
+        there, resets = _looked_at(given, input).steps(sides, batch_first)
+        count = int(np.count_nonzero(there))
+        if resets is None and count == there.size:
+            return None
+    nearly_all = may_hold and resets is None and count >= HELD_FROM * there.size
+    if nearly_all and plain.direct(input) and there.any(0).all():  # or a state that is no number may never be read
         gone = ~there.T if batch_first and len(sides) > 1 else ~there.reshape(sides)
         numbers = input.detach().numpy()
         if not np.isfinite(numbers[gone]).all():  # products would spread it
             input = input.masked_fill(torch.from_numpy(gone)[..., None], 0.0)
         return Held(input, torch.from_numpy(there[..., None].astype(numbers.dtype)))
-    found = segments(there, resets)
+    found = of_lengths or segments(there, resets)
     steps, samples = found.there.shape
     step, sample = found.packing.step, found.packing.sample
     steps_first = len(sides) == 1 or not batch_first
@@ -181,13 +194,13 @@ def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
             f"{label}: batch_sizes of a PackedSequence should never grow, be at least 1 and add up to its "
             f"{len(given.data)} rows, got {counts}"
         )
-    samples = counts[0]
-    numbers = np.arange(samples) if order is None else np.array(order.tolist())
-    if not np.array_equal(np.sort(numbers), np.arange(samples)):
+    samples, segment = counts[0], np.arange(counts[0])
+    numbers = segment if order is None else as_array(order)
+    if not np.array_equal(np.sort(numbers), segment):
         raise ValueError(f"{label}: sorted_indices of a PackedSequence should name each of its {samples} samples once")
-    there = np.empty((len(counts), samples), np.bool_)
-    there[:, numbers] = np.arange(samples) < np.array(counts)[:, None]
-    return InPackedSequence(segments(there, order=numbers), given)
+    lengths = np.empty(samples, np.int64)
+    lengths[numbers] = len(counts) - np.searchsorted(counts[::-1], segment, side="right")
+    return InPackedSequence(beginnings(lengths, len(counts), numbers), given)
 
 
 def ends(network: Network, segments: Segments, rows: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class CallShape:
     which: str
     dtype: str
     extent: Extent
+    """of the call, or one that has room for it and for others (`Extent.room`)"""
     inputs: tuple[Strides, ...]
     output: Strides | None
     first: tuple[Strides | None, ...]

@@ -19,7 +19,7 @@ Steps are those of a run, which in a reverse direction begins with the last of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -83,17 +83,37 @@ class Extent:
         steps = _power_of_two_within(2 * self.steps - 1) if self.whole else self.chunks_kept * self.chunk
         return max(1, steps // SUM_STEPS, self.chunks_kept)
 
+    @property
+    def words(self) -> int:
+        """Of a table."""
+        return BEFORE + self.steps + 2
+
+    @cached_property
+    def room(self) -> Extent:
+        """The largest batch of about this size: memory for it holds this one. So batches whose sequences end at different steps
+        are calls of few kinds. What depends on the number of steps but for room does not on this one's: powers of two.
+        """
+        return self if self.counts is None else _room(self.steps, self.rows, self.total)
+
     def tables(self, reverse: bool) -> npt.NDArray[np.int64]:
         """[table, word], for one direction."""
-        steps = np.arange(self.steps + 1)
-        counts = np.full(self.steps, self.rows) if self.counts is None else np.array(self.counts, np.int64)
-        begins, order = _sums(counts), steps[-2::-1] if reverse else steps[:-1]
-        run = counts[order]
-        around = np.maximum(np.append(run, 0), np.append(0, run))
-        packed = _sums(run)
-        chunk = self._in_chunks(packed)
-        given = order if self.counts is None else begins[order]
-        return np.stack([_word_for_each(t, self.steps) for t in (run, steps, given, packed, packed, _sums(around), chunk)])
+        found = np.zeros((len(TABLES), self.words), np.int64)
+        run, steps, given, packed, saved, held, chunk = found[:, BEFORE:]  # views: of the steps, one behind them, and one more
+        count = self.steps
+        steps[: count + 1] = np.arange(count + 1)
+        order = steps[:count][::-1] if reverse else steps[:count]
+        if self.counts is None:
+            run[:count] = self.rows
+            given[:count] = order
+        else:
+            counts = np.array(self.counts, np.int64)
+            begins = counts.cumsum() - counts
+            run[:count], given[:count] = (counts[::-1], begins[::-1]) if reverse else (counts, begins)
+        run[:count].cumsum(out=packed[1 : count + 1])
+        saved[:] = packed
+        np.maximum(run[:-1], found[0, : count + 1]).cumsum(out=held[1:])  # of a step and the one before it
+        chunk[: count + 1] = self._in_chunks(packed[: count + 1])
+        return found
 
     def chunk_table(self, run: npt.NDArray[np.int64], apart: bool) -> npt.NDArray[np.int64]:
         """The last of the tables, of steps with so many rows; `apart`: each has room for all."""
@@ -101,12 +121,20 @@ class Extent:
 
     def _in_chunks(self, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """From the rows before each step of all, those of its chunk, in room for two chunks."""
-        if self.whole:
+        if self.whole or self.chunk > self.steps:
             return before
         steps = np.arange(self.steps + 1)
         turns = steps // self.chunk % self.chunks_kept * (self.chunk * self.rows)
         found: npt.NDArray[Any] = before - before[steps // self.chunk * self.chunk] + turns
         return found
+
+
+@lru_cache(maxsize=1024)
+def _room(steps: int, rows: int, total: int) -> Extent:
+    of_steps, eighth = 1 << max(0, steps - 1).bit_length(), max(1, _power_of_two_within(total) // 8)
+    of_total = min(-(-total // eighth) * eighth, of_steps * rows)
+    each, more = divmod(of_total, of_steps)
+    return Extent(of_steps, rows, (each + 1,) * more + (each,) * (of_steps - more))
 
 
 def _sums(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:

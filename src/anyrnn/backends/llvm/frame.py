@@ -12,7 +12,7 @@ from anyrnn.backends.llvm.block import CHOICE
 from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.ends import CHECKED, TRUSTED
-from anyrnn.backends.llvm.extent import BEFORE, TABLES
+from anyrnn.backends.llvm.extent import BEFORE, TABLES, Extent
 from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.backends.llvm.words import Words
 from anyrnn.ir.philox import Randomness, threshold
@@ -30,20 +30,28 @@ class Frame(Words):
         entry: Callable[[int], None],
         entry_keeping_lock: Callable[[int], None],
     ) -> None:
-        super().__init__(network, shape, code)
-        alone = self.work.alone(kept=False)
-        self.entry = entry_keeping_lock if alone < split.LONG else entry
-        self.short = alone < split.PIECE
-        self.small = code.machine.one_thread or alone < split.START  # then no number of threads is worth it
+        self.entries_by_length = entry_keeping_lock, entry
+        self.one_thread = code.machine.one_thread
         self.kept = self.asked = self.threads = self.used = 0
+        super().__init__(network, shape, code)
+
+    def fit(self, extent: Extent) -> None:
+        super().fit(extent)
+        alone = self.work.alone(kept=False)
+        self.entry = self.entries_by_length[alone >= split.LONG]
+        self.short = alone < split.PIECE
+        self.small = self.one_thread or alone < split.START  # then no number of threads is worth it
+        self.asked = 0
+        self.apart = False
+        """whether the rows of a chunk stand as where threads split them"""
 
     def random_choices(self, randomness: Randomness) -> None:
         """What random choices depend on. They are made by the sequence's own steps, whatever the direction."""
         for direction, places in self.places.items():
             if randomness.places is None:
-                places[:, 0], places[:, 1] = np.arange(len(places)), (self.shape.extent.steps - 1) * direction
+                places[:, 0], places[:, 1] = np.arange(len(places)), (self.extent.steps - 1) * direction
             else:
-                places[:, 0], places[:, 1] = randomness.places
+                places[: self.extent.total].T[:] = randomness.places
         packed = randomness.places is not None
         for unit, (layer, direction) in enumerate(self.network.units):
             self.set_header(unit, "seed", _signed(randomness.seed))
@@ -94,7 +102,7 @@ class Frame(Words):
 
     def _split(self) -> None:
         """Say how each unit's work is divided over threads."""
-        extent, abreast, columns = self.shape.extent, self.work.abreast(self.threads), self.columns(self.threads)
+        extent, abreast, columns = self.extent, self.work.abreast(self.threads), self.columns(self.threads)
         self.set_call_word("abreast", abreast)
         self.set_call_word("group_to", len(self.units) // abreast)
         for number, buffer, place in self.seconds:
@@ -102,8 +110,9 @@ class Frame(Words):
             added = 1 << self.program.outputs.index(buffer)
             word = self.starts[number] + self.units[number].layout.header("add_outputs")
             self.view[word] = self.view[word] & ~added if abreast > 1 else self.view[word] | added
-        self._finish()
-        if extent.counts is not None:
+        if self.seconds:
+            self._finish()
+        if extent.counts is not None and self.apart == columns[0]:
             self._place_chunks(apart=not columns[0])
         for number, unit, of_unit in zip(self.order, self.work.units, columns, strict=True):
             self.set_header(number, "columns", int(of_unit))
@@ -116,15 +125,16 @@ class Frame(Words):
         """Whether threads split columns, of each unit in `order`, which has a part of the threads where several are run at once.
         Where steps have different rows one for all, as tables are.
         """
-        extent, each = self.shape.extent, threads // self.work.abreast(threads)
+        extent, each = self.extent, threads // self.work.abreast(threads)
         found = [self.work.columns(unit, each) for unit in self.work.units]
         return found if extent.counts is None else [any(found) or extent.whole] * len(found)
 
     def _place_chunks(self, apart: bool) -> None:
         """Say where the rows of a chunk stand whose steps have different rows; see `extent`."""
+        self.apart = apart
         for tables in self.tables.values():
-            run = tables[TABLES.index("counts"), BEFORE : BEFORE + self.shape.extent.steps]
-            tables[TABLES.index("chunk")] = self.shape.extent.chunk_table(run, apart)
+            run = tables[TABLES.index("counts"), BEFORE : BEFORE + self.extent.steps]
+            tables[TABLES.index("chunk"), : self.extent.words] = self.extent.chunk_table(run, apart)
 
     def use(self, threads: int) -> None:
         """Run on so many threads."""
@@ -138,7 +148,7 @@ class Frame(Words):
             ("group_from", 0),
             ("group_to", len(self.units)),
             ("chunk_from", 0),
-            ("chunk_to", self.shape.extent.steps),
+            ("chunk_to", self.extent.steps),
         ):
             self.set_call_word(name, value)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from anyrnn.backends.llvm.call_shape import CallShape
+from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.memory import Packed, Scratch
 from anyrnn.ir.philox import Randomness
@@ -56,11 +57,15 @@ class Pool:
         randomness: Randomness | None = None,
         keep: Callable[[int], Packed] | None = None,
         trusting: bool = False,
+        extent: Extent | None = None,
     ) -> None:
         """Run on arrays at these addresses, in the order that `CallShape` says. `keep` gives the memory, of at least so many
-        bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there.
+        bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there. `extent`: of the
+        call, if that of the shape is only room for it.
         """
         frame = self.frame()
+        if extent is not None and extent != frame.extent:
+            frame.fit(extent)
         packed = keep(frame.packed_bytes) if keep and frame.packed_bytes else None
         scratch = lent(frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes)
         if randomness is not None:

@@ -128,8 +128,8 @@ def scatters(network: Network) -> bool:
 
 
 POOLS = Pools(_make_frame)
-UNEVEN = Pools(_make_frame, limit=16)
-"""Of batches whose sequences end at different steps, which seldom come again."""
+UNEVEN = Pools(_make_frame, limit=64)
+"""Of batches whose sequences end at different steps: seldom the same again, but often of about the same size."""
 
 
 @lru_cache(maxsize=256)
@@ -254,12 +254,14 @@ class Way:
     """the share of steps that a backward call computes again"""
 
 
-def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | None = None) -> Way:
+def way(network: Network, which: str, dtype: str, extent: Extent, budget: int | None = None, room: Extent | None = None) -> Way:
     """How an `inference`, `training` or `backward` call would run now; an inference call that is not the first of its kind.
+    `room`: what its memory is for, if more.
 
     Raises: UnsupportedError when a budget is too small.
     """
-    frame, found = _frame_of(network, which, dtype, extent), windows(network, dtype, extent, budget)
+    frame, found = _frame_of(network, which, dtype, room or extent), windows(network, dtype, extent, budget)
+    frame.fit(extent)
     count = 1 if frame.small else frame.work.threads(threads.default(), which == "inference")
     abreast, columns = frame.work.abreast(count), tuple(frame.columns(count))
     barriers = len(frame.program.body) if frame.program.waits and count > abreast and any(columns) else 0
@@ -279,8 +281,11 @@ def call(
     trusting: bool = False,
 ) -> None:
     """Run a forward or backward call; `CallShape` says in which order the addresses come, `Pool.call` what the rest is."""
-    key, pools = (network, shape), POOLS if shape.extent.counts is None else UNEVEN
-    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting)
+    extent, pools = shape.extent, POOLS if shape.extent.counts is None else UNEVEN
+    if shape.which == "inference":  # where nothing is kept whose size the caller was told
+        shape = replace(shape, extent=extent.room)
+    key = network, shape
+    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting, extent)
 
 
 class Repeated:

@@ -1,5 +1,5 @@
 """The words of a call of a whole network: where all arrays stand, and how kernels go through them. They are made once for a shape
-of call, in the order of the methods of `Words`.
+of call, in the order of the methods of `Words`; what calls of one shape may differ in, the steps of their samples, is `fit`.
 
 A call differs from the last one of its shape in addresses only. So Python writes the addresses of the caller's arrays and of the
 scratch memory into one small array, and the native code begins by adding their offsets and putting them into the argument
@@ -29,6 +29,7 @@ from anyrnn.backends.llvm.stack import BARRIERS_BYTES, STACK, STACK_WORDS
 from anyrnn.backends.llvm.unit import Unit
 from anyrnn.passes.plan import Program, Stage
 from anyrnn.sequence.network import Network
+from anyrnn.sequence.packing import Integers
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Words:
     """The words of calls of one shape, as far as they do not depend on how the work is divided over threads."""
 
     def __init__(self, network: Network, shape: CallShape, code: Code) -> None:
-        self.network, self.shape = network, shape
+        self.network, self.shape, self.extent = network, shape, shape.extent
         self.program: Program = getattr(network.plan, shape.which)
         self.element = code.element
         scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
@@ -90,10 +91,10 @@ class Words:
         self.packed_bytes = packed.bytes if any(unit.in_packed for unit in self.units) else 0
         self.fixed = np.zeros(fixed.bytes + ALIGNMENT, np.uint8)
         self.arrays["fixed"] = -(-self.fixed.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self.tables = {direction: shape.extent.tables(direction > 0) for direction in network.ways}
+        self.tables: dict[int, Integers] = {d: np.zeros((len(TABLES), shape.extent.words), np.int64) for d in network.ways}
         """by direction, see `extent`"""
         placed = shape.extent.rows if shape.extent.counts is None else shape.extent.total
-        self.places = {direction: np.zeros((placed, 2), np.int64) for direction in network.ways}
+        self.places: dict[int, Integers] = {d: np.zeros((placed, 2), np.int64) for d in network.ways}
         """by direction, the sample and the step of each packed row, or of each row the step at t = 0"""
         for direction in network.ways:
             self.arrays[f"tables {direction}"] = self.tables[direction].ctypes.data
@@ -105,8 +106,21 @@ class Words:
         self._fill_sources()
         self._finish()
         at_once = self._at_once() and (self.beside is not None or folded(self.program) is None)
-        self.work = self._work(network.directions if at_once else 1)
-        self.set_call_word("chunk_to", shape.extent.steps)
+        self.directions = network.directions if at_once else 1
+        """that may be run at once"""
+        self.fit(shape.extent)
+
+    def fit(self, extent: Extent) -> None:
+        """For a batch that the shape's extent is room for."""
+        self.extent = extent
+        for direction, tables in self.tables.items():
+            tables[:, : extent.words] = extent.tables(direction > 0)
+        for unit in range(len(self.units)):
+            self.set_header(unit, "steps", extent.steps)
+            for name, step in zip(("cotangent_from", "cotangent_to"), self._span_of(unit), strict=True):
+                self.set_header(unit, name, step)
+        self.work = self._work(self.directions)
+        self.set_call_word("chunk_to", extent.steps)
 
     def _block_starts(self) -> list[int]:
         starts = [STACK_WORDS + len(self.units)]
@@ -267,6 +281,7 @@ class Words:
         row_bytes, panel_bytes = one.words[start + 3 : start + 5]
         self.words[start : start + 6] = (0, -1, 1, row_bytes, panel_bytes, table)
         self.flat_after[unit] = False
+        self._finish()
 
     def set_call_word(self, name: str, value: int) -> None:
         self.view[STACK.index(name)] = value
@@ -288,7 +303,7 @@ class Words:
         return not (direction and given) and not between_steps and not by_row
 
     def _fill_sequences(self, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> None:
-        shape, steps = self.shape, self.shape.extent.steps
+        shape = self.shape
         self.flat_after: dict[int, bool] = {}
         """by unit, whether all rows of a chunk follow each other in what is done after the steps"""
         backward, names = shape.which == "backward", [name for name, _ in self.network.graph.inputs]
@@ -297,36 +312,46 @@ class Words:
             if top and shape.anywhere:
                 self._put(self.starts[unit] + self.units[unit].layout.header("further"), Place(self.further, 0, (0, 0)))
                 self.set_header(unit, "further_mask", -1)
-            output, begin, end = self._output_of(unit, between)
+            output = self._output_of(unit, between)
             places = self._arrays_of(unit, between, nowhere) | {"d_y" if backward else "y": output}
             for name, place in places.items():
                 self._sequence(unit, name, place)
             if position > 0 and f"d_{names[0]}" in places:
                 self.seconds.append((unit, f"d_{names[0]}", places[f"d_{names[0]}"]))
-            self._fill_flat(unit, places, whole=not backward or (begin, end) == (0, steps), ends=top and shape.ends)
-            self.set_header(unit, "cotangent_from", begin)
-            self.set_header(unit, "cotangent_to", end)
+            whole = not backward or self._span_of(unit) == (0, shape.extent.steps)
+            self._fill_flat(unit, places, whole=whole, ends=top and shape.ends)
             again = {f"d_{name}": position > 0 if name == names[0] else unit != self.order[0] for name in names}
             bits = (1 << k for k, buffer in enumerate(self.program.outputs) if again.get(buffer))
             self.set_header(unit, "add_outputs", sum(bits) if backward else 0)
             self.set_header(unit, "gradients", int(shape.gradients))
             self.set_header(unit, "no_first", int(shape.no_first))
 
-    def _output_of(self, unit: int, between: dict[str, list[Place]]) -> tuple[Place | None, int, int]:
-        """Where a unit's output stands, or its cotangent, and at which of its own steps, from and up to, the latter is there."""
-        network, shape, steps = self.network, self.shape, self.shape.extent.steps
+    def _output_of(self, unit: int, between: dict[str, list[Place]]) -> Place | None:
+        """Where a unit's output stands, or its cotangent."""
+        network, shape = self.network, self.shape
         layer, direction = network.units[unit]
         top = layer == network.layers - 1
         if top and self.discarded:
-            return self.discarded, 0, 0
+            return self.discarded
         place = _own(self.output, shape.output) if top else between["d_y" if shape.which == "backward" else "y"][layer]
         if place is None:
-            return None, 0, 0
+            return None
         place = place.shifted(network.ways.index(direction) * network.output_size * self.element.bytes)
-        if top and shape.ends:
-            return replace(place, strides=(0, place.strides[1])), steps - 1, steps
-        begin, end = shape.output_steps if top else (0, steps)
-        return place, *((steps - end, steps - begin) if direction else (begin, end))
+        return replace(place, strides=(0, place.strides[1])) if top and shape.ends else place
+
+    def _span_of(self, unit: int) -> tuple[int, int]:
+        """At which of its own steps, from and up to, the cotangent of a unit's output is there."""
+        network, shape, steps = self.network, self.shape, self.extent.steps
+        layer, direction = network.units[unit]
+        if layer < network.layers - 1:
+            return 0, steps
+        if self.discarded or shape.output is None:
+            return 0, 0
+        if shape.ends:
+            return steps - 1, steps
+        begin, end = shape.output_steps
+        end = min(end, steps) if shape.extent.counts is not None else end
+        return (steps - end, steps - begin) if direction else (begin, end)
 
     def _arrays_of(self, unit: int, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> dict[str, Place | None]:
         """Where the other arrays of a unit stand that have something for every step, by buffer."""
@@ -405,7 +430,7 @@ class Words:
             split.UnitWork(u.packed_bytes, u.recurrent_bytes, u.vector_bytes, self.program.stages)
             for u in (self.units[k] for k in self.order)
         )
-        extent, products = self.shape.extent, 2 if self.shape.gradients else 1
+        extent, products = self.extent, 2 if self.shape.gradients else 1
         e, rows = self.element, extent.total / max(1, extent.steps)
         return Work(extent.steps, rows, extent.chunk, products, e.bytes, e.lanes, units, extent.counts, directions)
 
