@@ -303,6 +303,48 @@ def test_what_autograd_keeps_may_come_back_from_elsewhere(make: Callable[[], Any
             assert leaf.grad.equal(b)
 
 
+@pytest.mark.parametrize("first", ["of no inference", "of one sample"])
+def test_loops_whose_first_call_is_unlike_the_others(first: str, hits: list[bool]) -> None:
+    """Both calls are remembered, however often the loop is run."""
+    cell, x = anyrnn.torch.GRUCell(3, 5), torch.randn(6, 2, 3)
+    state = torch.zeros(2, 5) if first == "of no inference" else torch.zeros(1, 5).expand(2, 5)
+    for turn in range(20):
+        hits.clear()
+        with torch.inference_mode() if first == "of no inference" else torch.no_grad():
+            h = state
+            for of_step in x:
+                h = cell(of_step, h)
+        assert turn < 2 or sum(hits) == len(x)
+    module = torch.nn.GRUCell(3, 5)
+    module.load_state_dict(cell.state_dict())
+    expected = state
+    for of_step in x:
+        expected = module(of_step, expected)
+    torch.testing.assert_close(h, expected.detach())
+
+
+def test_loops_whose_last_cotangent_is_unlike_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of that of all outputs, batch first, where the others are sums."""
+    found: list[bool] = []
+    look = repeated.TrainingRepeat.gradients
+
+    def noted(self: repeated.TrainingRepeat, *given: Any) -> Any:
+        result = look(self, *given)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(repeated.TrainingRepeat, "gradients", noted)
+    cell, x = anyrnn.torch.GRUCell(40, 128), torch.randn(6, 2, 40)
+    for turn in range(20):
+        found.clear()
+        h, outputs = None, []
+        for of_step in x:
+            h = cell(of_step, h)
+            outputs.append(h)
+        torch.stack(outputs, 1).square().sum().backward()
+        assert turn < 4 or found == [True] * len(x)
+
+
 def test_backward_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
     run = kernels.RepeatBackward.run

@@ -404,8 +404,11 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""
-        repeated = self._earlier.find(input, hx)
-        return None if repeated is None else repeated(self, input, hx)
+        for repeated in self._earlier.find(input, hx):
+            found = repeated(self, input, hx)
+            if found is not None:
+                return found
+        return None
 
     def _seen(self, *given: Any, **call: Any) -> Seen:
         return seen(self, given, call)

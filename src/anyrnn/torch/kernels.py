@@ -194,8 +194,8 @@ class Repeat:
         addresses = [*map(Tensor.data_ptr, (x, output, *first, *last)), *at, reserve.data_ptr()]
         if parameters is None:
             self.pool.call(addresses)
-        else:  # a single row is multiplied by some weights where they stand
-            run_packed(self.pool, (self.number, "training", len(x) == 1), addresses, None, parameters, at, 0)
+        else:
+            run_packed(self.pool, (self.number, "training"), addresses, None, parameters, at, 0)
         return output, last, reserve
 
     def _results(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:

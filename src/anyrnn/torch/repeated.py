@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ IS_NESTED = Tensor.is_nested.__get__  # type: ignore[attr-defined]
 MOST_CALLS = 16
 """How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
 stops.
+"""
+MOST_ALIKE = 2
+"""Calls of one kind that are remembered, the latest first, and backward calls. In loops the first is often unlike all others: its
+states are views, or were made outside of `torch.inference_mode`; the last output's cotangent is a part of that of all outputs.
 """
 MOST_BACKWARD_CALLS = 16
 """The same of the backward calls of one that is remembered, of those that share their weights apart from others."""
@@ -92,7 +96,7 @@ states has one (None where there are none), and the input's shape.
 class Earlier:
     """What a module remembers of its calls, by their kind."""
 
-    repeated: dict[Kind, Repeated] = field(default_factory=dict)
+    repeated: dict[Kind, tuple[Repeated, ...]] = field(default_factory=dict)
     latest: Kind | None = None
     """that of the last call that was noted"""
     left: int = MOST_CALLS
@@ -102,13 +106,13 @@ class Earlier:
         """A copy remembers nothing. (Modules leave it out of theirs, but torch copies those with parametrisations whole.)"""
         return Earlier, ()
 
-    def find(self, input: Any, hx: Any) -> Repeated | None:
+    def find(self, input: Any, hx: Any) -> tuple[Repeated, ...]:
         """What a call with such an input and first states may be like."""
         if not self.repeated or type(input) is not Tensor or input.is_nested:
-            return None
+            return ()
         last = hx[-1] if type(hx) is tuple and hx else hx
         kind = torch.is_grad_enabled(), input.requires_grad, getattr(last, "requires_grad", None), input.shape
-        return self.repeated.get(kind)
+        return self.repeated.get(kind, ())
 
     def note(
         self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
@@ -121,7 +125,7 @@ class Earlier:
             self.left -= 1
             repeated = _remembered(module, mode, kind[0], input, first, sources, of_step, self.loops)
             if repeated is not None:
-                self.repeated[kind] = repeated
+                self.repeated[kind] = (repeated, *self.repeated.get(kind, ()))[:MOST_ALIKE]
         self.latest = kind
 
 
@@ -176,6 +180,16 @@ def _remembered(
     )
 
 
+class KnownBackward(NamedTuple):
+    """A backward call that is remembered."""
+
+    like: Callable[..., bool]
+    """whether what was saved and the cotangents are what they were, in all but their numbers"""
+    backward: kernels.RepeatBackward | taped.RepeatBackward
+    joined: Joined | None
+    """of one that shares its weights with others"""
+
+
 class TrainingRepeat:
     """Calls with a gradient like one that was made, and what is known of their backward calls."""
 
@@ -183,11 +197,9 @@ class TrainingRepeat:
         """`loops`: for cells whose calls may be those of a loop."""
         self.forward, self.first = forward, first
         self.layout = autograd.known_layout(forward.number, 1, first, False, None, None, of_step)
-        self.known: dict[tuple[object, ...], tuple[Callable[..., bool], kernels.RepeatBackward | taped.RepeatBackward]] = {}
+        self.known: dict[tuple[object, ...], tuple[KnownBackward, ...]] = {}
         self.left = MOST_BACKWARD_CALLS
         self.loops = loops
-        self.joined: dict[tuple[object, ...], Joined] = {}
-        """of those that share their weights with others"""
 
     def __call__(self, x: Tensor, first: Tensors, sources: Tensors, frozen: int) -> tuple[Tensor, Tensors]:
         loop = None if self.loops is None else self.loops.find(sources)
@@ -212,20 +224,21 @@ class TrainingRepeat:
         which the first is no tensor. With `pending` the sources' gradients are left there, where `stays` to be summed later.
         """
         key = (wanted, pending is None, *[d is None for d in cotangents])
-        known = self.known.get(key)
-        if known is None or torch.is_grad_enabled() or forward_ad._current_level >= 0 or count_dispatch_modes():
+        several = self.known.get(key)
+        if several is None or torch.is_grad_enabled() or forward_ad._current_level >= 0 or count_dispatch_modes():
             return None
-        like, backward = known
         given, *read, reserve = [d for d in cotangents if d is not None], *saved
-        if any(map(IS_NESTED, given)) or not like(*saved, *given) or reserve.data_ptr() % ALIGNMENT:
+        if any(map(IS_NESTED, given)) or reserve.data_ptr() % ALIGNMENT:
+            return None
+        known = next((one for one in several if one.like(*saved, *given)), None)
+        if known is None:
             return None
         x, first, sources = self.parts(read)
-        joined = self.joined.get(key) if stays else None
-        if pending is not None and joined is not None:
-            d_inputs, d_first = pending.now().run(joined, x, sources, reserve, given)
+        if pending is not None and stays and known.joined is not None:
+            d_inputs, d_first = pending.now().run(known.joined, x, sources, reserve, given)
             d_sources: list[Tensor] = []
         else:
-            d_inputs, d_first, d_sources = backward.run(x, first, sources, reserve, given)
+            d_inputs, d_first, d_sources = known.backward.run(x, first, sources, reserve, given)
             if pending is not None and d_sources:
                 pending.now().add(d_sources)
                 d_sources = []
@@ -258,11 +271,10 @@ class TrainingRepeat:
                 backward = kernels.repeat_backward(self.forward.number, x, sources, not first, given, kinds, of_step)
             if backward is not None and like is not plain.unknown:
                 key = (wanted, pending is None, *[d is None for d in cotangents])
-                self.known[key] = like, backward
+                joined = None
                 if pending is not None and self.loops is not None and isinstance(backward, kernels.RepeatBackward) and kinds[2]:
                     joined = self.loops.joined(backward)
-                    if joined is not None:
-                        self.joined[key] = joined
+                self.known[key] = (KnownBackward(like, backward, joined), *self.known.get(key, ()))[:MOST_ALIKE]
         return found
 
 

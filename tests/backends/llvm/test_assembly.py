@@ -30,6 +30,8 @@ def inner_loops(assembly: str) -> list[tuple[str, set[str]]]:
 
 
 FMA = r"\bvfn?madd"
+MOVE = r"\bv(unpck|shuf|perm)"
+"""In loops that transpose weights."""
 
 
 def straight_pieces(assembly: str) -> list[tuple[str, set[str]]]:
@@ -48,6 +50,7 @@ def code(name: str, which: str) -> str:
 def product_loops(name: str, which: str) -> list[tuple[str, set[str]]]:
     """The innermost loops that do little but multiply and add: over the features of an operand, or the rows of a gradient."""
     loops = inner_loops(code(name, which))
+    loops = [(loop, stack) for loop, stack in loops if not re.search(MOVE, loop)]
     return [(loop, stack) for loop, stack in loops if 3 * len(re.findall(FMA, loop)) >= len(loop.strip().splitlines())]
 
 

@@ -124,8 +124,8 @@ def test_one_steps_backward_pass_packs_no_recurrent_weights(name, steps, with_st
     module = getattr(anyrnn.torch, name)(64, 64)
     with torch.no_grad():
         module.weight_hh_l0[3, 5] = 12345
-    first = torch.zeros(1, 20, 64, requires_grad=True) if with_states else None
-    output = module(torch.randn(steps, 20, 64), (first, first) if with_states and name == "LSTM" else first)[0]
+    first = torch.zeros(1, 60, 64, requires_grad=True) if with_states else None
+    output = module(torch.randn(steps, 60, 64), (first, first) if with_states and name == "LSTM" else first)[0]
     monkeypatch.setattr(pools, "MOST_RESTING", 1)  # what the backward call has worked in
     output.sum().backward()
     (scratch,) = pools.RESTING

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import anyrnn
-from anyrnn.backends.llvm import run, unit
+from anyrnn.backends.llvm import run, squares, target, unit
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.target import machine
+
+CALLS = [(1, 1, False), (1, 1, True), (3, 2, False), (1, 2, False), (1, 3, True), (1, 4, False), (1, 7, True), (1, 8, False)]
+CALLS += [(1, 9, False), (1, 30, True), (1, 48, False)]
+"""Steps, samples, whether the caller gives no first states."""
 
 
 @pytest.fixture
@@ -30,8 +35,8 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def results(layer: anyrnn.Recurrent, steps: int, rows: int, from_zero: bool = False) -> dict[str, Any]:
     random = np.random.default_rng(0)
-    x = random.normal(size=(steps, rows, layer.network.input_size)).astype(np.float32)
-    first = [np.ones((len(layer.network.units), rows, size), np.float32) for size in layer.network.state_sizes]
+    x = random.normal(size=(steps, rows, layer.network.input_size)).astype(layer.dtype)
+    first = [np.ones((len(layer.network.units), rows, size), layer.dtype) for size in layer.network.state_sizes]
     inferred, _ = layer(x, None if from_zero else tuple(first))
     y, last, reserve = layer.forward_training(x, None if from_zero else first)
     last = last if isinstance(last, tuple) else (last,)
@@ -46,6 +51,50 @@ def results(layer: anyrnn.Recurrent, steps: int, rows: int, from_zero: bool = Fa
     }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cell", ["lstm", "gru_before", "rnn_tanh", "indrnn"])
+@pytest.mark.parametrize("vector_bytes", [32, 16])
+@pytest.mark.usefixtures("quick_compile")
+def test_the_bits_on_shorter_vectors(vector_bytes: int, cell: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer registers, and so with tiles of other heights."""
+    machine = replace(target.machine(), vector_bytes=vector_bytes, registers=16)
+    monkeypatch.setattr(target, "machine", lambda: machine)
+    run.compiled.cache_clear()
+    layer = anyrnn.Recurrent(cell, 64, 128, seed=0, dtype=np.dtype(dtype))
+    try:
+        for call in CALLS:
+            run.POOLS.known.clear()
+            found = results(layer, *call)
+            with monkeypatch.context() as patch:
+                patch.setattr(unit.Unit, "_stands", lambda *_: False)
+                run.POOLS.known.clear()
+                expected = results(layer, *call)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(found[name], value, name)
+    finally:
+        run.compiled.cache_clear()
+        run.POOLS.known.clear()
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, None])
+@pytest.mark.parametrize("sizes", [(5, 19), (64, 64), (70, 130)])
+def test_a_step_from_zeros_sees_weights_that_are_not_finite(sizes: tuple[int, int], number: float | None) -> None:
+    """Of packed weights it reads the products with zeros alone, which are NaN for their features."""
+    layer = anyrnn.Recurrent("gru", *sizes, seed=0)
+    hidden = sizes[1]
+    if number is not None:
+        layer.parameters["weight_hh_l0"][hidden + 3, hidden - 1] = number
+    for rows in (1, 3, 60):
+        x = np.random.default_rng(0).normal(size=(1, rows, sizes[0])).astype(np.float32)
+        zeros = np.zeros((1, rows, hidden), np.float32)
+        y, _, _ = layer.forward_training(x)
+        np.testing.assert_array_equal(y, layer.forward_training(x, [zeros])[0])
+        np.testing.assert_array_equal(y, layer(x)[0])
+        wrong = np.zeros(hidden, bool)
+        wrong[3] = number is not None
+        np.testing.assert_array_equal(np.isnan(y[0]), np.broadcast_to(wrong, (rows, hidden)))
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru", "gru_before", "lstm_layernorm", "indrnn"])
 @pytest.mark.parametrize(("sizes", "stand"), [((64, 128), True), ((128, 64), True), ((70, 60), False), ((3, 64), True)])
 def test_the_bits_are_those_of_packed_weights(
@@ -53,15 +102,16 @@ def test_the_bits_are_those_of_packed_weights(
 ) -> None:
     features, hidden = sizes
     layer = anyrnn.Recurrent(cell, features, hidden, num_layers=2, bidirectional=features == 64, seed=0)
-    for steps, rows, from_zero in ((1, 1, False), (1, 1, True), (3, 2, False)):
+    for steps, rows, from_zero in CALLS:
         standing.clear()
         found = results(layer, steps, rows, from_zero)
+        one, few = steps == 1, rows <= squares.MOST_IN_SQUARES
         if stand and 64 in sizes and 128 in sizes:  # whole groups of vectors of any machine
-            assert [stands > 0 for stands in standing] == [steps == 1, steps == 1, True]
-        elif machine().lanes(4) == 16:
-            assert [stands > 0 for stands in standing] == [stand and steps == 1, stand and steps == 1, stand]
+            assert [stands > 0 for stands in standing] == [one and few, one, one or steps * rows <= squares.MOST_IN_ROWS]
+        elif not stand and machine().lanes(4) == 16:
+            assert not any(standing)
         with monkeypatch.context() as patch:
-            patch.setattr(unit, "STANDING_ROWS", {})
+            patch.setattr(unit.Unit, "_stands", lambda *_: False)
             run.POOLS.known.clear()
             standing.clear()
             expected = results(layer, steps, rows, from_zero)
@@ -72,9 +122,10 @@ def test_the_bits_are_those_of_packed_weights(
 
 
 def test_many_rows_are_worth_packing(standing: list[int]) -> None:
-    results(anyrnn.Recurrent("gru", 64, 64, seed=0), max(unit.STANDING_ROWS.values()) + 1, 1)
-    assert len(standing) == 3
-    assert not any(standing)
+    for steps, rows in ((2, squares.MOST_IN_ROWS), (1, unit.ROWS_OF_A_STEP + 1)):
+        standing.clear()
+        results(anyrnn.Recurrent("gru", 64, 64, seed=0), steps, rows)
+        assert standing == [0, 0, 0]
 
 
 def test_a_stream_packs_its_weights_once(standing: list[int]) -> None:

@@ -48,5 +48,7 @@ class CallShape:
     """of a backward call: its forward call was given no first states"""
     packed: bool = False
     """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
+    shares: bool = False
+    """of a backward call of one step: its weights stay packed for others, so only few rows multiply them where they stand"""
     constant: bool = False
     """the sums of biases stay where packed weights do"""

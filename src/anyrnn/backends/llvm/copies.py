@@ -11,6 +11,8 @@ from anyrnn.backends.llvm.lanes import first_lanes, lanes_left, load_lanes
 
 HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
+HASHED_AHEAD = 8192
+"""Bytes."""
 ROWS_AHEAD = 8
 """So many rows of a matrix ahead are fetched where a part of each is packed, as no processor guesses them."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64
@@ -73,11 +75,7 @@ class Copies:
         else:
             column = b.loop("column", 0, width)
             feature = b.add(first, b.mul(column.index, e.lanes), "feature")
-            last = b.sub(size, 1, "last")
-            rows = [
-                b.at(matrix, b.mul(b.minimum(b.add(feature, lane), last), row_bytes), "i8", f"row.{lane}")
-                for lane in range(e.lanes)
-            ]
+            rows = self._rows_of(b, matrix, feature, e.lanes, b.sub(size, 1, "last"), row_bytes)
             mask = first_lanes(b, b.sub(size, feature, "left"), e.lanes)
             self._pack_columns(b, b.at(target, b.mul(column.index, e.panel_row), "i8", "target"), rows, mask, depth, k_bytes)
             b.end(column)
@@ -95,6 +93,49 @@ class Copies:
         b.end(group)
         b.ret()
         return name
+
+    def pack_zeros(self) -> str:
+        """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1)`: of
+        what `pack_matrix` packs only the products with zeros.
+        """
+        name, e = "pack_zeros", self.element
+        sizes = ("row_bytes", "size", "depth", "k_bytes", "width", "group0", "group1")
+        parameters = [("ptr noalias", "pack"), ("ptr noalias readonly", "matrix"), *[("i64", n) for n in sizes]]
+        b = self.function(name, parameters)
+        if b is None:
+            return name
+        pack, matrix, row_bytes, size, depth, k_bytes, width, group0, group1 = b.arguments
+        whole, at_once = b.mul(b.binary("sdiv", depth, i64(e.lanes)), e.lanes, "whole"), min(4, e.lanes)
+        rest = first_lanes(b, b.sub(depth, whole, "left"), e.lanes)
+        group = b.loop("group", group0, group1)
+        target = b.at(pack, b.mul(b.add(b.mul(group.index, packed_steps(b, e, depth)), steps_of(b, e, depth)), k_bytes), "i8")
+        first = b.mul(b.mul(group.index, width), e.lanes, "first")
+        lane = b.loop("lane", 0, b.mul(width, e.lanes), at_once)
+        feature = b.add(first, lane.index, "feature")
+        rows = self._rows_of(b, matrix, feature, at_once, b.sub(size, 1, "last"), row_bytes)
+        k = b.loop("k", 0, whole, e.lanes, [(f"of_zeros.{i}", const(e.vector, 0.0)) for i in range(at_once)])
+        sums = [
+            times_zeros(b, e, b.load(e.vector, b.at(row, k.index, e.type), "weights", e.bytes), of_zeros)
+            for row, of_zeros in zip(rows, k.values, strict=True)
+        ]
+        for i, (row, total) in enumerate(zip(rows, b.end(k, sums), strict=True)):
+            total = times_zeros(b, e, b.masked_load(e.vector, b.at(row, whole, e.type), rest, "weights"), total)
+            is_nan = b.compare("uno", total, total, "is_nan")
+            b.module.declare(f"llvm.vector.reduce.or.v{e.lanes}i1", "i1", [is_nan.type])
+            some = b.value("i1", f"call i1 @llvm.vector.reduce.or.v{e.lanes}i1({is_nan.typed})", "some")
+            there = b.compare("slt", b.add(feature, i), size, "there")
+            some = b.binary("and", some, there, "some")
+            found = b.select(some, const(e.type, float("nan")), const(e.type, 0.0), "of_zeros")
+            b.store(found, b.at(target, b.add(lane.index, i), e.type))
+        b.end(lane)
+        b.end(group)
+        b.ret()
+        return name
+
+    def _rows_of(self, b: Function, matrix: Value, feature: Value, count: int, last: Value, row_bytes: Value) -> list[Value]:
+        """So many rows of a matrix, of a feature and those behind it; none beyond the last."""
+        numbers = [b.minimum(b.add(feature, i), last) for i in range(count)]
+        return [b.at(matrix, b.mul(number, row_bytes), "i8", f"row.{i}") for i, number in enumerate(numbers)]
 
     def pack_blocks(self, transposed: bool, heads: int) -> str:
         """`void(ptr pack, ptr matrix, i64 row bytes, i64 size, i64 depth, i64 k bytes, i64 width, i64 group0, i64 group1)`: the
@@ -135,23 +176,36 @@ class Copies:
     def _hash(self, b: Function, address: Value, numbers: Value) -> Value:
         """A word, not zero, made of all bits of numbers that follow each other."""
         lanes = self.element.panel_row // 4
-        words, total = vector("i32", lanes), i64(1)
+        words = vector("i32", lanes)
         mixer, left, right = (b.splat(Value(str(k), "i32"), lanes, "mixer") for k in (MIXER % 2**32, TURN, 32 - TURN))
+
+        def mixed(hash: Value, at: Value) -> Value:
+            """With another vector of bits."""
+            mixed = b.add(b.mul(hash, mixer), b.load(words, at, "bits", 4), "mixed")
+            return b.binary("or", b.binary("shl", mixed, left), b.binary("lshr", mixed, right), "hash")
+
         count = b.mul(numbers, self.element.bytes // 4, "count")
-        whole = b.mul(b.binary("sdiv", count, i64(HASHED * lanes)), HASHED * lanes, "whole")
+        whole, vectors = (b.mul(b.binary("sdiv", count, i64(n)), n, "whole") for n in (HASHED * lanes, lanes))
         loop = b.loop("hashed", 0, whole, HASHED * lanes, [(f"hash.{k}", const(words, k + 1)) for k in range(HASHED)])
         following = []
         for k, value in enumerate(loop.values):
             at = b.at(b.at(address, loop.index, "i32"), k * lanes, "i32", "hashed_at")
-            mixed = b.add(b.mul(value, mixer), b.load(words, at, "bits", 4), "mixed")
-            following.append(b.binary("or", b.binary("shl", mixed, left), b.binary("lshr", mixed, right), "hash"))
-        joined, *others = b.end(loop, following)
-        for value in others:
-            joined = b.add(b.mul(joined, mixer), value, "hash")
-        for lane in range(lanes):
-            word = b.value("i32", f"extractelement {joined.typed}, i64 {lane}", "word")
-            total = b.add(b.mul(total, MIXER), b.cast("zext", word, "i64", "word"), "print")
-        rest = b.loop("rest", whole, count, 1, [("print", total)])
+            b.prefetch(b.at(at, HASHED_AHEAD, "i8", "ahead"))
+            following.append(mixed(value, at))
+        hashes = b.end(loop, following)
+        while len(hashes) > 1:  # in pairs, so that few wait for each other
+            pairs = zip(hashes[::2], hashes[1::2], strict=False)
+            hashes = [b.add(b.mul(one, mixer), other, "hash") for one, other in pairs] + hashes[len(hashes) // 2 * 2 :]
+        loop = b.loop("further", whole, vectors, lanes, [("hash", hashes[0])])
+        (hash,) = b.end(loop, [mixed(loop.values[0], b.at(address, loop.index, "i32"))])
+        total = i64(1)
+        for turn in (0, lanes):  # two words, of the lanes' products with odd numbers
+            weights = ", ".join(f"i32 {(MIXER >> 8) * (2 * (turn + lane) + 1) % 2**31 | 1}" for lane in range(lanes))
+            b.module.declare(f"llvm.vector.reduce.add.v{lanes}i32", "i32", [words])
+            weighed = b.mul(hash, Value(f"<{weights}>", words))
+            word = b.value("i32", f"call i32 @llvm.vector.reduce.add.v{lanes}i32({weighed.typed})", "word")
+            total = b.add(b.mul(total, 2**32), b.cast("zext", word, "i64", "word"), "print")
+        rest = b.loop("rest", vectors, count, 1, [("print", total)])
         word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
         (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, "i64", "word"), "print")])
         return b.select(b.compare("eq", total, i64(0)), i64(1), total, "print")  # zero is of nothing that is packed
@@ -188,8 +242,7 @@ class Copies:
         column = b.loop("column", 0, width)
         feature = b.add(first, b.mul(column.index, e.lanes), "feature")
         mask, last = first_lanes(b, b.sub(size, feature, "left"), e.lanes), b.sub(size, 1, "last")
-        lanes = range(0 if transposed else e.lanes)
-        rows = [b.at(matrix, b.mul(b.minimum(b.add(feature, lane), last), row_bytes), "i8", f"row.{lane}") for lane in lanes]
+        rows = [] if transposed else self._rows_of(b, matrix, feature, e.lanes, last, row_bytes)
 
         def numbers(k: Value) -> Value:
             if transposed:

@@ -27,7 +27,6 @@ from anyrnn.backends.llvm.int8 import round_rows
 from anyrnn.backends.llvm.outer import PANELS_TOGETHER, block_tasks, group_of
 from anyrnn.backends.llvm.scalars import ScalarKernel
 from anyrnn.backends.llvm.shapes import BiasPack, Init, MatrixPack, Operand, Shaped, Shaper
-from anyrnn.backends.llvm.squares import add_squares
 from anyrnn.backends.llvm.stack import emit_stack
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.thread_code import ThreadCode
@@ -58,6 +57,8 @@ class Code:
     matrices: tuple[MatrixPack, ...]
     recurrent: frozenset[str]
     """the packs of matrices that every step reads"""
+    zeros: frozenset[str]
+    """those that multiply states which are zero in the first step, where the caller gives none"""
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
     sums: tuple[GradientSums, ...]
@@ -104,7 +105,7 @@ class Driver:
         )
         self.layout = self._layout()
         self.copies = Copies(self.module, element, keeps)
-        self.tiles = Tiles(self.module, element, machine)
+        self.tiles = Tiles(self.module, element, machine, self.copies)
         self.gradients = Gradients(self.module, self.layout, program, element, machine)
 
     def loop_stages(self) -> list[Stage]:
@@ -160,8 +161,6 @@ class Driver:
             else:
                 shaped = self.shaped[id(kernel)]
                 ColumnKernel(*where, replace(shaped, kernel=unique), self.tiles)
-        if any(o.stands == "squares" for shaped in self.shaped.values() for o in shaped.operands):
-            add_squares(self.module, self.element)
         if self.element.int8 and self.matrices:
             round_rows(self.module, self.element, self.machine)
         self.names = names
@@ -182,6 +181,7 @@ class Driver:
             machine=self.machine,
             matrices=self.matrices,
             recurrent=frozenset(o.pack for shaped in in_steps for o in shaped.operands if not o.foldable),
+            zeros=frozenset(o.pack for shaped in in_steps for o in shaped.operands if o.zeros_first),
             biases=self.biases,
             inits=self.inits,
             sums=self.sums,
@@ -209,7 +209,7 @@ class Driver:
         is_first, is_last = b.compare("eq", chunk_from, i64(0), "is_first"), b.compare("sge", chunk_to, count, "is_last")
         with b.only_if(b.binary("and", self.steps_wanted, is_first), "begin"):
             if self.packs:
-                self.ends.weights_in(self.of_turn(), self._turn_wanted())
+                self.ends.weights_in(self.of_turn(), self._turn_wanted(), self._of_states())
                 self.ends.biases_in()
             self.draws.of_samples()
             first = b.sub(thread.steps, 1) if self.program.reverse else i64(0)
@@ -315,6 +315,16 @@ class Driver:
     def _turn_wanted(self) -> Value:
         """Whether a rotated loop's steps have others after them, or its exit runs."""
         return self.b.binary("or", self.b.compare("sgt", self.thread.steps, i64(1)), self._exit_wanted(), "turn_wanted")
+
+    def _of_states(self) -> dict[str, set[str]]:
+        """The packs that multiply nothing but states which may be zero in the first step, and those states."""
+        operands = [o for shaped in self.shaped.values() for o in shaped.operands]
+        others = {o.pack for o in operands if not o.zeros_first}
+        found: dict[str, set[str]] = {o.pack: set() for o in operands if o.pack not in others}
+        for operand in operands:
+            if operand.pack in found:
+                found[operand.pack].add(operand.buffer)
+        return found
 
     def of_turn(self) -> set[str]:
         """The packs that a rotated loop reads between steps and after the last alone."""

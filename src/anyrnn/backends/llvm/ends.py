@@ -4,8 +4,9 @@ are gradients go to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from anyrnn.backends.llvm.block import first_of, last_of, step_at
 from anyrnn.backends.llvm.builder import I64, NULL, PTR, TRUE, Value, const, i64
@@ -35,8 +36,10 @@ class Ends:
     summed: frozenset[str]
     state_values: dict[str, float]
 
-    def weights_in(self, late: Container[str], needed: Value) -> None:
-        """Pack the weights, but not those that are left from an earlier call, and `late` packs only if they are `needed`."""
+    def weights_in(self, late: Container[str], needed: Value, of_states: Mapping[str, Collection[str]]) -> None:
+        """Pack the weights, but not those that are left from an earlier call, and `late` packs only if they are `needed`. Of
+        packs that multiply states alone, those `of_states`, a single step from zeros reads no more than the products with zeros.
+        """
         thread, b = self.thread, self.thread.b
         kept = thread.header("kept")
         with b.only_if(b.compare("ne", kept, i64(TRUSTED), "untrusted"), "pack"):
@@ -47,7 +50,32 @@ class Ends:
                     packed = b.compare("ne", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "packed")
                     wanted = b.binary("and", wanted, packed, "wanted")
                 with b.only_if(wanted, "pack"):
-                    self._pack(pack, checked)
+                    if pack.name in of_states and thread.element.together == 1:
+                        fresh, from_zero = b.compare("eq", kept, i64(0)), self._starts_from_zero(of_states[pack.name])
+                        ways = partial(self._pack_zeros, pack), partial(self._pack, pack, checked)
+                        b.either(b.binary("and", fresh, from_zero, "of_zeros"), *ways)
+                    else:
+                        self._pack(pack, checked)
+
+    def _starts_from_zero(self, states: Collection[str]) -> Value:
+        """Whether the call is a single step, and the caller gives no array for these states."""
+        thread, b = self.thread, self.thread.b
+        found = b.compare("eq", thread.steps, i64(1), "one_step")
+        for state in states:
+            first = thread.word(thread.layout.buffer(first_of(state)), "first")
+            found = b.binary("and", found, b.compare("eq", first, i64(0)), "from_zero")
+        return found
+
+    def _pack_zeros(self, pack: MatrixPack) -> list[Value]:
+        """The products with zeros alone."""
+        thread, b = self.thread, self.thread.b
+        address, size, depth = thread.pack(pack.name), thread.size(pack.size), thread.size(pack.depth)
+        share = thread.share(thread.groups(pack.size, pack.width), "pack")
+        sizes = [size, depth, i64(len(pack.weights) * pack.width * thread.element.panel_row), i64(pack.width), *share]
+        for k, (weight, _) in enumerate(pack.weights):
+            target = b.at(address, k * pack.width * thread.element.panel_row, "i8", "pack_at")
+            b.call(self.copies.pack_zeros(), [target, *thread.weight(weight), *sizes])
+        return []
 
     def biases_in(self) -> None:
         """Add up the biases of each sum. They are little work, for one thread."""
@@ -56,7 +84,7 @@ class Ends:
             with b.only_if(b.compare("eq", self.thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()
 
-    def _pack(self, pack: MatrixPack, checked: Value) -> None:
+    def _pack(self, pack: MatrixPack, checked: Value) -> list[Value]:
         """Each thread packs its part of the groups. Behind a pack stands, for each weight and group, a number that tells of the
         weights that are packed there.
         """
@@ -77,6 +105,7 @@ class Ends:
             of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), NULL, "prints")
             arguments = [target, *thread.weight(weight), size, depth, i64(k_bytes), i64(pack.width), *share, of_weight]
             b.call(self.copies.pack_matrix(transposed), arguments)
+        return []
 
     def _pack_biases(self) -> None:
         thread, b = self.thread, self.thread.b

@@ -63,7 +63,7 @@ class Joint:
 
     def pools_of(self, shape: CallShape) -> tuple[Pool, Pool]:
         """For calls of a shape: those that pack the weights, and those that find them packed."""
-        shape = replace(shape, gradients=not self.most)
+        shape = replace(shape, gradients=not self.most, shares=True)
         pools = Pool(self.make, self.network, shape), Pool(self.make, self.network, shape)
         return self.pools.setdefault(shape, pools)
 

@@ -15,18 +15,20 @@ Sums are made in blocks because rounding errors of one long chain of additions g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import FALSE, I64, PTR, Module, Value, const, i64
+from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, TRUE, Module, Value, const, i64
+from anyrnn.backends.llvm.copies import Copies
 from anyrnn.backends.llvm.covering import add_products, covered
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, weight_at
 from anyrnn.backends.llvm.fetch import LINE_BYTES, fetch_some, fetch_weights
 from anyrnn.backends.llvm.few_rows import FEW_ROWS, FewRows, function_name
 from anyrnn.backends.llvm.int8_tiles import int8_sums
-from anyrnn.backends.llvm.squares import SQUARES
+from anyrnn.backends.llvm.shapes import OF_ZEROS
+from anyrnn.backends.llvm.squares import IN_SQUARES, MOST_IN_ROWS, MOST_IN_SQUARES, add_squares
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, SumPlace, TileKind, following_block, is_packed
 
@@ -50,10 +52,11 @@ class Tile(NamedTuple):
 class Tiles:
     """The functions of a module that multiply tiles."""
 
-    def __init__(self, module: Module, element: Element, machine: Machine) -> None:
-        self.module, self.element, self.machine = module, element, machine
+    def __init__(self, module: Module, element: Element, machine: Machine, copies: Copies) -> None:
+        self.module, self.element, self.machine, self.copies = module, element, machine, copies
         self.made: set[TileKind] = set()
         self.made_for_few_rows: set[TileKind] = set()
+        self.made_squares = False
 
     def function(self, kind: TileKind) -> str:
         """`void(ptr operand, i64 feature, i64 begin, i64 end, i64 row, i64 rows, ptr sums, ptr starts, ptr fetches, i64 panels,
@@ -64,8 +67,15 @@ class Tiles:
         """
         if kind not in self.made:
             self.made.add(kind)
-            _Products(self.module, self.element, self.machine, kind)
+            _Products(self, kind)
         return kind.name
+
+    def squares(self) -> str:
+        """See `add_squares`."""
+        if not self.made_squares:
+            self.made_squares = True
+            add_squares(self.module, self.element)
+        return IN_SQUARES
 
     def of_few_rows(self, kind: TileKind) -> str:
         """See `FewRows`."""
@@ -78,18 +88,25 @@ class Tiles:
 class _Products:
     """Emits one function."""
 
-    def __init__(self, module: Module, element: Element, machine: Machine, kind: TileKind) -> None:
-        self.element, self.machine, self.kind = element, machine, kind
+    def __init__(self, tiles: Tiles, kind: TileKind) -> None:
+        element, machine = self.element, self.machine = tiles.element, tiles.machine
+        self.copies, self.squares, self.kind = tiles.copies, tiles.squares, kind
         words = [("i64", name) for name in ("feature", "begin", "end", "row", "rows")]
         tables = [("ptr", "sums"), ("ptr readonly", "starts"), ("ptr", "fetches")]
         more = [("i64", name) for name in ("panels", "ahead", "coming", "fetches_pieces")]
-        b = self.b = module.function(kind.name, [("ptr readonly", "operand"), *words, *tables, *more])
+        b = self.b = tiles.module.function(kind.name, [("ptr readonly", "operand"), *words, *tables, *more])
         self.operand, self.feature, self.begin, self.end, self.row, self.rows, *others = b.arguments
         sums, starts, self.fetches, self.panels, self.ahead, self.coming, fetches_pieces = others
         self.sums = StripSums(b, element, kind, sums, starts, self.row)
         self.fetches_pieces = b.compare("ne", fetches_pieces, i64(0), "fetches_pieces")
         self.tall = kind.tall(machine)
+        self.is_near = FALSE
+        """whether the weights of a block are on the stack"""
         self.factors = Factors(b, element, max(self.tall, *kind.heights), element.block)
+        if kind.stands:
+            steps = element.block + OF_ZEROS  # what packs them adds their product with zeros
+            room = f"alloca [{steps * kind.count * kind.width} x {element.vector}], align {element.panel_row}"
+            self.room = b.value(PTR, room, "near")
         self._blocks(self._tiles())
         b.ret()
 
@@ -110,10 +127,47 @@ class _Products:
         blocks = b.loop("block", self.begin, self.end, 1, [("operand", self.operand), ("feature", self.feature)], once=True)
         operand, feature = blocks.values
         block = FeatureBlock.at(b, self.element, self.kind, operand, feature, self.row)
-        self._add_block(block, self.sums.places(blocks.index), tiles)
+        places = self.sums.places(blocks.index)
+        if not self.kind.stands:
+            self._add_block(block, places, tiles)
+        elif self.kind.stands == "rows":
+            self._add_block(self._near(block), places, tiles)
+        else:
+            stands = b.binary("xor", is_packed(b, operand), TRUE, "stands")
+            few = b.compare("sle", self.rows, i64(MOST_IN_SQUARES), "few_rows")
+            in_squares = partial(self._add_squares, block, places)
+            b.either(b.binary("and", stands, few), in_squares, lambda: self._add_block(self._near(block, stands), places, tiles))
         b.end(blocks, following_block(b, self.element, self.kind, operand, feature))
 
-    def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> None:
+    def _near(self, block: FeatureBlock, stands: Value | None = None) -> FeatureBlock:
+        """The same block with its weights packed on the stack, if they stand in memory and too far from each other."""
+        b, e, kind = self.b, self.element, self.kind
+        packed_bytes = i64(kind.feature_bytes(e))
+        if stands is None:
+            apart = b.compare("ne", block.weight_bytes, packed_bytes, "apart")
+            stands = b.binary("and", apart, b.compare("sgt", self.rows, i64(MOST_IN_ROWS)), "stands")
+        self.is_near = stands
+        with b.only_if(self.is_near, "pack_block"):
+            of_group = i64(kind.width * e.lanes), block.features, packed_bytes, i64(kind.width), i64(0), i64(1), NULL
+            if kind.stands == "rows":
+                b.call(self.copies.pack_matrix(True), [self.room, block.weights, block.weight_bytes, *of_group])
+            else:
+                for a, standing in enumerate(self._standing(block)):
+                    to = b.at(self.room, a * kind.width * e.panel_row, "i8", "to")
+                    b.call(self.copies.pack_matrix(False), [to, *standing, *of_group])
+        weights = b.select(self.is_near, self.room, block.weights, "weights")
+        weight_bytes = b.select(self.is_near, packed_bytes, block.weight_bytes, "weight_bytes")
+        return block._replace(weights=weights, weight_bytes=weight_bytes)
+
+    def _standing(self, block: FeatureBlock) -> Iterator[tuple[Value, Value]]:
+        """For each sum, where a block of the weights that stand begins, and bytes from row to row."""
+        b, kind = self.b, self.kind
+        words = b.at(block.operand, len(OPERAND), I64)
+        row_bytes = b.load(I64, b.at(words, kind.count, I64), "row_bytes")
+        for a in range(kind.count):
+            yield b.at(b.load(PTR, b.at(words, a, I64), "weight"), block.feature, self.element.type, "standing"), row_bytes
+
+    def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> list[Value]:
         """Add its products to the sums of all tiles."""
         b, e = self.b, self.element
         values = [block.first, self.sums.first, *(place.before for place in places)]
@@ -128,6 +182,7 @@ class _Products:
             steps = [block.row_bytes, i64(e.panel_row), *(place.apart for place in places)]
             following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
             values = b.end(tile, following)
+        return []
 
     def _tile(self, block: FeatureBlock, first_row: Value, first: Value, height: int, places: list[SumPlace]) -> None:
         """Add a block's products to the sums of a tile.
@@ -144,22 +199,11 @@ class _Products:
             else:
                 self._multiply(block, tile, vectors, [places[v] for v in vectors])
 
-        squares = kind.stands == "squares" and height == 1
-        if squares:
-            packed, in_squares, both = b.label("packed"), b.label("in_squares"), b.label("added")
-            b.branch_if(is_packed(b, block.operand), packed, in_squares)
-            b.place(in_squares)
-            self._add_squares(block, first, places)
-            b.branch(both)
-            b.place(packed)
         if kind.width > 1 and height == kind.heights[0]:
             needs_all = b.compare("sgt", self.panels, i64(kind.width // 2), "needs_all")
             b.either(needs_all, partial(add, kind.width), partial(add, kind.width // 2), names=("full", "half"))
         else:
             add(kind.width)
-        if squares:
-            b.branch(both)
-            b.place(both)
 
     def _part_of_next(self, first_row: Value, height: int) -> tuple[Value, Value] | None:
         """Of what comes after a panel's weights, a tile's part to be fetched: how many bytes further it is, and its lines."""
@@ -171,17 +215,16 @@ class _Products:
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
         return further, b.select(self.fetches_pieces, i64(lines), i64(0), "lines")
 
-    def _add_squares(self, block: FeatureBlock, first: Value, places: list[SumPlace]) -> None:
-        """Add some products of one row by weights where they stand."""
-        b, e, kind = self.b, self.element, self.kind
-        words = b.at(block.operand, len(OPERAND), I64)
-        row_bytes = b.load(I64, b.at(words, kind.count, I64), "weight_bytes")
-        for a in range(kind.count):
-            here = b.at(b.load(PTR, b.at(words, a, I64), "weight"), block.feature, e.type)
+    def _add_squares(self, block: FeatureBlock, places: list[SumPlace]) -> list[Value]:
+        """Add the products of few rows by weights where they stand."""
+        b, e, kind, of_places = self.b, self.element, self.kind, iter(places)
+        of_block = block.first, block.row_bytes, block.panel_bytes, block.features
+        for begin, row_bytes in self._standing(block):
             for k in range(kind.width):
-                rows = b.at(here, b.mul(row_bytes, k * e.lanes), "i8", "rows")
-                place = places[a * kind.width + k]
-                b.call(SQUARES, [rows, row_bytes, first, block.panel_bytes, block.features, place.before, place.sum])
+                place, weights = next(of_places), b.at(begin, b.mul(row_bytes, k * e.lanes), "i8", "weights")
+                where = place.before, place.apart, place.sum
+                b.call(self.squares(), [weights, row_bytes, *of_block, *where, self.rows])
+        return []
 
     def _multiply_by_halves(self, block: FeatureBlock, tile: Tile, places: list[SumPlace]) -> None:
         """Add a block's products of all vectors, half of them first; one piece of code for both."""
@@ -293,4 +336,6 @@ class _Products:
         if not self.machine.processor.fetching or in_two:
             return i64(0), None
         ahead = b.select(b.compare("eq", tile.row, self.row), self.ahead, i64(0), "ahead")  # the others multiply what is near
+        if self.kind.stands:
+            ahead = b.select(self.is_near, i64(0), ahead, "ahead")
         return ahead, b.compare("ne", ahead, i64(0), "is_far")

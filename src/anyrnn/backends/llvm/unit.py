@@ -6,15 +6,16 @@ import numpy as np
 
 from anyrnn._memory import ALIGNMENT
 from anyrnn.backends.llvm.block import masks_of
+from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.driver import Code
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.memory import Arena, Placed, ReserveLayout, padded_panels, place, place_masks, place_scratch
-from anyrnn.backends.llvm.shapes import OF_ZEROS
+from anyrnn.backends.llvm.shapes import OF_ZEROS, STRIP_ROWS, MatrixPack
+from anyrnn.backends.llvm.squares import MOST_IN_ROWS, MOST_IN_SQUARES
 from anyrnn.backends.llvm.target import FAR_BYTES
 from anyrnn.passes.plan import Program
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.windows import Windows
 
 FOLDED_FEATURES = 32
 """Up to this many input features their product is part of the step; above, it is made before the steps, for a chunk at once. In a
@@ -25,10 +26,12 @@ FOLDED_ROWS = 16
 """From so many samples on products of int8 with the input are part of the step, unless weights come from far: it takes less time
 to read a quarter of the bytes in every step than to keep sums and read them back.
 """
-STANDING_ROWS = {"rows": 8, "squares": 1}
-"""Up to how many rows of all steps weights are multiplied where they stand, see `MatrixPack.stands`: as rows, four were still a
-quarter faster than with packed weights; in squares, every row transposes the weights anew.
+ROWS_OF_A_STEP = STRIP_ROWS
+"""Up to so many rows of a single step are multiplied by weights that are packed block by block: more have several strips, each of
+which packs them anew.
 """
+NEAR_BYTES = 2**19
+"""In inference packed weights of so many bytes are looked at in less time than packed block by block."""
 
 
 class Unit:
@@ -37,12 +40,9 @@ class Unit:
     def __init__(
         self,
         network: Network,
-        which: str,
+        shape: CallShape,
         code: Code,
         unit: tuple[int, int],
-        extent: Extent,
-        windows: Windows | None,
-        all_packed: bool,
         scratch: Arena,
         reserve: Arena,
         fixed: Arena,
@@ -50,6 +50,7 @@ class Unit:
         of_biases: Arena,
     ) -> None:
         """`of_biases` is `scratch` or `packed`."""
+        which, extent = shape.which, shape.extent
         self.program: Program = getattr(network.plan, which)
         self.code = code
         layer, self.direction = unit
@@ -64,7 +65,7 @@ class Unit:
         self._header(extent)
         for dim in self.code.dims:
             self.words[self.layout.size(str(dim))] = dim.evaluate(self.sizes)
-        kept = ReserveLayout(network, e, layer, extent, reserve, windows).buffers if which != "inference" else {}
+        kept = ReserveLayout(network, e, layer, extent, reserve, shape.windows).buffers if which != "inference" else {}
         ours = {
             b.name
             for b in self.program.buffers
@@ -78,7 +79,7 @@ class Unit:
         for memory, found in ((self.in_reserve, self.kept), (self.in_scratch, placed)):
             for name, where in found.items():
                 memory.append(self._place(name, where))
-        self._matrices(e, extent, which != "inference", all_packed, packed)
+        self._matrices(e, shape, packed)
         if fetching := code.machine.processor.fetching:
             for name, near in (("ahead", fetching.near), ("ahead_few", fetching.near_few)):
                 self.set(name, fetching.ahead if self.recurrent_bytes > near else 0)
@@ -98,7 +99,7 @@ class Unit:
         self.set("chunk", extent.chunk)
         self.set("block_steps", extent.block)
 
-    def _matrices(self, e: Element, extent: Extent, trains: bool, all_packed: bool, packed: Arena) -> None:
+    def _matrices(self, e: Element, shape: CallShape, packed: Arena) -> None:
         """Room for packed weights and their products with zeros, and behind them a number for each weight and group."""
         self.packed_bytes = self.recurrent_bytes = 0
         """of all matrices, and of those that every step reads"""
@@ -111,15 +112,28 @@ class Unit:
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
             bytes = groups * e.weight_steps(depth) * k_bytes
             whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
-            stands = not all_packed and pack.stands is not None and whole and extent.total <= STANDING_ROWS.get(pack.stands, 0)
+            stands = whole and self._stands(pack, shape, bytes)
             if stands:
                 self.standing.append((index, pack.weights[0][0]))
-            if not (stands and trains):  # in inference a pack has its place, which other calls with the same weights know
+            if not (stands and self.program.reverse):  # forward a pack has its place, which other calls with its weights know
                 self.words[index] = packed.take(bytes + groups * (OF_ZEROS * k_bytes + 8 * len(pack.weights)))
             if not stands:
                 self.in_packed.append(index)
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
+
+    def _stands(self, pack: MatrixPack, shape: CallShape, bytes: int) -> bool:
+        """Whether a call multiplies weights where they stand, which have so many bytes; `squares` has how."""
+        extent = shape.extent
+        if shape.packed or pack.stands is None:
+            return False
+        if pack.stands == "rows" and extent.total <= MOST_IN_ROWS:
+            return True
+        skips = pack.name in self.code.zeros and not any(shape.first)  # it needs no more than the products with zeros
+        if shape.shares or skips or extent.steps > 1:
+            return False
+        looks = shape.which == "inference" and bytes <= NEAR_BYTES
+        return extent.rows <= (MOST_IN_SQUARES if looks else ROWS_OF_A_STEP)
 
     def _packs(self, e: Element, extent: Extent, scratch: Arena, of_biases: Arena, in_biases: list[int]) -> None:
         """Room for biases, gradients' sums, and for hoisted products (or the biases in their place)."""

@@ -53,20 +53,7 @@ class Words:
         self.element = code.element
         scratch, reserve, fixed, packed = Arena(), Arena(), Arena(), Arena()
         self.units = [
-            Unit(
-                network,
-                shape.which,
-                code,
-                unit,
-                shape.extent,
-                shape.windows,
-                shape.packed,
-                scratch,
-                reserve,
-                fixed,
-                packed,
-                packed if shape.constant else scratch,
-            )
+            Unit(network, shape, code, unit, scratch, reserve, fixed, packed, packed if shape.constant else scratch)
             for unit in network.units
         ]
         backward = shape.which == "backward"
