@@ -1,5 +1,5 @@
-"""`python -m benchmarks.cells`: training of single cells in a loop of Python's, as decoders and agents have it, with anyrnn's
-cells and with torch.nn's, in one process, block by block. Gradients that differ end it before any time is told.
+"""`python -m benchmarks.cells`: training of single cells in a loop of Python's, as decoders and agents have it, or `--inference`,
+with anyrnn's cells and with torch.nn's, in one process, block by block. Results that differ end it before any time is told.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from benchmarks.run import Settings
 
 CELLS = ("RNNCell", "GRUCell", "LSTMCell")
 SIZES = ((20, 1, 64), (20, 1, 256), (20, 16, 256), (20, 128, 256), (1, 32, 512), (10, 64, 512), (5, 16, 1024), (20, 64, 64))
+INFERENCE_SIZES = tuple((20, samples, features) for features in (64, 256, 512, 1024) for samples in (1, 2, 4, 16, 64))
 """Steps, samples, features of input and state."""
 AT_FIRST = 6
 """Loops before calls share their weights, all as those that are timed."""
@@ -26,7 +27,16 @@ APART = 1e-5
 """How far gradients may be apart, of their norm."""
 
 
-def step_of(cell: nn.Module, x: Tensor, d_state: Tensor) -> Callable[[], list[Tensor]]:
+def last_state(cell: nn.Module, x: Tensor) -> Tensor:
+    """Of the loop."""
+    state = None
+    for of_step in x.unbind(0):
+        state = cell(of_step, state)
+    assert state is not None
+    return state if isinstance(state, Tensor) else state[0]
+
+
+def training_of(cell: nn.Module, x: Tensor, d_state: Tensor) -> Callable[[], list[Tensor]]:
     """A training step: the loop, forward and backward; it gives the gradients."""
     leaf, parameters = x.clone().requires_grad_(), list(cell.parameters())
 
@@ -34,12 +44,18 @@ def step_of(cell: nn.Module, x: Tensor, d_state: Tensor) -> Callable[[], list[Te
         leaf.grad = None
         for parameter in parameters:
             parameter.grad = None
-        state = None
-        for of_step in leaf.unbind(0):
-            state = cell(of_step, state)
-        assert state is not None
-        (state if isinstance(state, Tensor) else state[0]).backward(d_state)
+        last_state(cell, leaf).backward(d_state)
         return [t.grad for t in (leaf, *parameters) if t.grad is not None]
+
+    return step
+
+
+def inference_of(cell: nn.Module, x: Tensor) -> Callable[[], list[Tensor]]:
+    """The loop; it gives the last state."""
+
+    @torch.no_grad()
+    def step() -> list[Tensor]:
+        return [last_state(cell, x)]
 
     return step
 
@@ -48,21 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=9, help="blocks of each (default: 9)")
+    parser.add_argument("--inference", action="store_true", help="without gradients")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     lines, ratios = [["cell, steps x samples x features", "anyrnn ms", "torch.nn ms", "anyrnn, of torch.nn's"]], []
     for name in CELLS:
-        for steps, samples, features in SIZES:
+        for steps, samples, features in INFERENCE_SIZES if chosen.inference else SIZES:
             torch.manual_seed(0)
             ours, theirs = (getattr(module, name)(features, features) for module in (anyrnn.torch, nn))
             theirs.load_state_dict(ours.state_dict())
             x, d_state = torch.randn(steps, samples, features), torch.randn(samples, features)
-            calls = {"anyrnn": step_of(ours, x, d_state), "torch.nn": step_of(theirs, x, d_state)}
+            by_name = {"anyrnn": ours, "torch.nn": theirs}
+            if chosen.inference:
+                calls = {library: inference_of(cell, x) for library, cell in by_name.items()}
+            else:
+                calls = {library: training_of(cell, x, d_state) for library, cell in by_name.items()}
             for _ in range(AT_FIRST):
                 calls["anyrnn"]()
             for found, expected in zip(*(call() for call in calls.values()), strict=True):
                 if not (found - expected).norm() <= APART * expected.norm():  # nor for NaN
-                    raise ValueError(f"{name} {steps}x{samples}x{features}: gradients differ from torch.nn's")
+                    raise ValueError(f"{name} {steps}x{samples}x{features}: results differ from torch.nn's")
             timed = measure(calls, Blocks(rounds=chosen.rounds))
             pairs = zip(*(timed[n].block_medians for n in calls), strict=True)
             ratios.append(median(mine / other for mine, other in pairs))
