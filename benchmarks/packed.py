@@ -1,5 +1,5 @@
-"""`python -m benchmarks.packed`: layers over batches of sequences of different lengths (PackedSequence), every batch of other ones,
-with anyrnn's layers and with torch.nn's, in one process, block by block. Results that differ end it before any time is told.
+"""`python -m benchmarks.packed`: layers over batches of sequences of different lengths (PackedSequence), each of other ones, with
+anyrnn's layers and with torch.nn's, in one process, block by block. Results that differ end it before any time is told.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import Factors, add_product, weight_at
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
-from anyrnn.backends.llvm.tile_kinds import FeatureBlock, StripSums, SumPlace, TileKind, is_packed, operand_word
+from anyrnn.backends.llvm.tile_kinds import FeatureBlock, StripSums, SumPlace, TileKind, features_left, operand_word, stands_whole
 
 FEW_ROWS = 3
 """With more there is too little room for the sums of two blocks, or too much to multiply for reading to matter."""
@@ -53,8 +53,11 @@ def blocks_apart(b: Function, e: Element, kind: TileKind, operand: Value, featur
     whole = b.minimum(b.binary("sdiv", features, i64(e.block)), left, "whole")
     apart = b.minimum(b.binary("sdiv", whole, i64(2)), MOST_APART, "half")
     can = b.compare("sgt", apart, i64(0), "two_blocks")
-    if kind.stands == "squares":
-        can = b.binary("and", can, is_packed(b, operand), "two_blocks")
+    if kind.stands:
+        left = features_left(b, operand)
+        near = b.compare("eq", left, i64(0), "is_packed")
+        near = near if kind.stands == "squares" else b.binary("or", near, stands_whole(b, e, kind, left), "in_rows")
+        can = b.binary("and", can, near, "two_blocks")
     return b.select(can, apart, i64(0), "apart")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyrnn.backends.llvm.block import first_of
-from anyrnn.backends.llvm.builder import FALSE, I64, NULL, PTR, TRUE, Value, i64
+from anyrnn.backends.llvm.builder import FALSE, I64, PTR, TRUE, Value, i64
 from anyrnn.backends.llvm.covering import two_lower
 from anyrnn.backends.llvm.emitter import Emitter, is_callers
 from anyrnn.backends.llvm.factors import weight_steps
@@ -224,8 +224,8 @@ class Products:
                 }
                 for name, value in words.items():
                     b.store(value, b.at(place, OPERAND.index(name), I64))
-                if standing is not None and operand.stands == "squares":
-                    self._note_squares(operand, *standing, b.at(place, len(OPERAND), I64), group)
+                if standing is not None:
+                    self._note_standing(operand, *standing, b.at(place, len(OPERAND), I64), group)
                 blocks = b.add(blocks, b.ceil_div(depth, e.block), "blocks")
                 panels = b.ceil_div(depth, e.lanes, "panels")
                 product_panels = b.add(product_panels, panels, "product_panels")
@@ -316,15 +316,18 @@ class Products:
         skipped, end = blocks_between(b, first, last, (size, whole_depth), heads, lanes)
         return skipped, b.select(b.compare("eq", depth, i64(0), "none"), i64(0), b.sub(end, skipped), "depth")
 
-    def _note_squares(self, operand: Operand, stands: Value, row_bytes: Value, place: Value, group: Group) -> None:
-        """Where a group's rows stand in each weight."""
+    def _note_standing(self, operand: Operand, stands: Value, row_bytes: Value, place: Value, group: Group) -> None:
+        """Where a group's weights stand, if they do."""
         b, kernel = self.b, self.kernel
-        before = b.mul(b.mul(group.first_panel, self.element.lanes), row_bytes, "before")
-        for k, weight in enumerate(operand.weights):
-            at = kernel.advance(kernel.pointer(kernel.layout.weight(weight), weight), before, weight)
-            at = b.select(stands, at, NULL, weight) if k == 0 else at
-            b.store(at, b.at(place, k, I64))
-        b.store(row_bytes, b.at(place, len(operand.weights), I64))
+        assert self.shaped.kernel.dim is not None
+        first = b.mul(group.first_panel, self.element.lanes, "first")
+        left = b.sub(kernel.size(self.shaped.kernel.dim), first, "left")
+        b.store(b.select(stands, left, i64(0), "features_left"), place)
+        if operand.stands == "squares":
+            b.store(row_bytes, b.at(place, 1, I64))
+            for k, weight in enumerate(operand.weights):
+                at = kernel.advance(kernel.pointer(kernel.layout.weight(weight), weight), b.mul(first, row_bytes), weight)
+                b.store(at, b.at(place, 2 + k, I64))
 
     def _starts(self, place: tuple[Value, Value, Value]) -> list[tuple[Value, Value]]:
         """The addresses of a group's panels in a place of first values, and bytes from row to row."""

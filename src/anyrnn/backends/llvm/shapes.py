@@ -78,8 +78,8 @@ class MatrixPack:
 
     stands: str | None
     """How kernels can read weights where they stand: as `rows`, where what is packed are pieces of the rows of one weight, or in
-    `squares` that are transposed in registers; None where they cannot. In a call that does, the address of the pack is that of
-    its first weight, which packing and kernels compare.
+    `squares` that are transposed; None where they cannot. In a call that does, the address of the pack is that of its first
+    weight, which packing and kernels compare.
     """
 
 

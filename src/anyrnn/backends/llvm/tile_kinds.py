@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import I64, NULL, PTR, Function, Value, i64
+from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.int8 import block_bytes
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
 from anyrnn.backends.llvm.target import Machine
 
 OPERAND = ("address", "weights", "depth", "row_bytes", "panel_bytes", "weight_bytes")
-"""The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may be read in
-squares, the address of each weight (the first is 0 where they are packed) and bytes from row to row there.
+"""The words of an operand: weight_bytes are from feature to feature in its weights. Behind them, where weights may stand in
+memory, how many of a matrix's features are left from the group's first on (0 where they are packed), and of squares bytes from
+row to row and the address of each weight.
 """
 
 
@@ -44,7 +45,7 @@ class TileKind:
     @property
     def words(self) -> int:
         """Of an operand's entry in its table."""
-        return len(OPERAND) + (self.count + 1 if self.stands == "squares" else 0)
+        return len(OPERAND) + {None: 0, "rows": 1, "squares": 2 + self.count}[self.stands]
 
     @property
     def start_words(self) -> int:
@@ -150,9 +151,14 @@ class StripSums:
         return found
 
 
-def is_packed(b: Function, entry: Value) -> Value:
-    """Whether an operand's weights are, where they may be read in squares."""
-    return b.compare("eq", b.load(PTR, b.at(entry, len(OPERAND), I64), "standing"), NULL, "is_packed")
+def features_left(b: Function, entry: Value) -> Value:
+    """Of a matrix from a group's first on, where weights may stand; 0 where they are packed."""
+    return b.load(I64, b.at(entry, len(OPERAND), I64), "features_left")
+
+
+def stands_whole(b: Function, e: Element, kind: TileKind, left: Value) -> Value:
+    """Whether all lanes of a group have a feature."""
+    return b.compare("sge", left, i64(kind.width * e.lanes), "stands_whole")
 
 
 def operand_word(b: Function, entry: Value, name: str, type: str = I64) -> Value:

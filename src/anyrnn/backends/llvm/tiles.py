@@ -30,7 +30,16 @@ from anyrnn.backends.llvm.int8_tiles import int8_sums
 from anyrnn.backends.llvm.shapes import OF_ZEROS
 from anyrnn.backends.llvm.squares import IN_SQUARES, MOST_IN_ROWS, MOST_IN_SQUARES, add_squares
 from anyrnn.backends.llvm.target import Machine
-from anyrnn.backends.llvm.tile_kinds import OPERAND, FeatureBlock, StripSums, SumPlace, TileKind, following_block, is_packed
+from anyrnn.backends.llvm.tile_kinds import (
+    OPERAND,
+    FeatureBlock,
+    StripSums,
+    SumPlace,
+    TileKind,
+    features_left,
+    following_block,
+    stands_whole,
+)
 
 FETCHING_TILES = 4
 """If a strip has so many, each fetches its part of the next piece to the second cache: the first one would wait for it."""
@@ -130,25 +139,36 @@ class _Products:
         places = self.sums.places(blocks.index)
         if not self.kind.stands:
             self._add_block(block, places, tiles)
-        elif self.kind.stands == "rows":
-            self._add_block(self._near(block), places, tiles)
         else:
-            stands = b.binary("xor", is_packed(b, operand), TRUE, "stands")
-            few = b.compare("sle", self.rows, i64(MOST_IN_SQUARES), "few_rows")
-            in_squares = partial(self._add_squares, block, places)
-            b.either(b.binary("and", stands, few), in_squares, lambda: self._add_block(self._near(block, stands), places, tiles))
+            self._add_standing(block, places, tiles)
         b.end(blocks, following_block(b, self.element, self.kind, operand, feature))
 
-    def _near(self, block: FeatureBlock, stands: Value | None = None) -> FeatureBlock:
-        """The same block with its weights packed on the stack, if they stand in memory and too far from each other."""
+    def _add_standing(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> None:
+        """Add a block's products where weights may stand in memory."""
+        b, e, kind = self.b, self.element, self.kind
+        in_rows, left = kind.stands == "rows", features_left(b, block.operand)
+        few = b.compare("sle", self.rows, i64(MOST_IN_ROWS if in_rows else MOST_IN_SQUARES), "few_rows")
+        in_place = b.binary("and", few, stands_whole(b, e, kind, left), "in_place")
+        if in_rows:
+            self._add_block(self._near(block, left, in_place), places, tiles)
+            return
+        no_rest = b.compare("eq", b.binary("srem", block.features, i64(e.lanes)), i64(0), "no_rest")
+        b.either(
+            b.binary("and", in_place, no_rest, "in_squares"),
+            lambda: self._add_squares(block, places),
+            lambda: self._add_block(self._near(block, left, FALSE), places, tiles),
+        )
+
+    def _near(self, block: FeatureBlock, left: Value, in_place: Value) -> FeatureBlock:
+        """The same block with its weights packed on the stack, if they stand in memory and are not multiplied there. `left`: see
+        `features_left`.
+        """
         b, e, kind = self.b, self.element, self.kind
         packed_bytes = i64(kind.feature_bytes(e))
-        if stands is None:
-            apart = b.compare("ne", block.weight_bytes, packed_bytes, "apart")
-            stands = b.binary("and", apart, b.compare("sgt", self.rows, i64(MOST_IN_ROWS)), "stands")
-        self.is_near = stands
+        stands = b.compare("ne", left, i64(0), "stands")
+        self.is_near = b.binary("and", stands, b.binary("xor", in_place, TRUE), "is_near")
         with b.only_if(self.is_near, "pack_block"):
-            of_group = i64(kind.width * e.lanes), block.features, packed_bytes, i64(kind.width), i64(0), i64(1), NULL
+            of_group = left, block.features, packed_bytes, i64(kind.width), i64(0), i64(1), NULL
             if kind.stands == "rows":
                 b.call(self.copies.pack_matrix(True), [self.room, block.weights, block.weight_bytes, *of_group])
             else:
@@ -162,10 +182,11 @@ class _Products:
     def _standing(self, block: FeatureBlock) -> Iterator[tuple[Value, Value]]:
         """For each sum, where a block of the weights that stand begins, and bytes from row to row."""
         b, kind = self.b, self.kind
-        words = b.at(block.operand, len(OPERAND), I64)
-        row_bytes = b.load(I64, b.at(words, kind.count, I64), "row_bytes")
+        words = b.at(block.operand, len(OPERAND) + 1, I64)
+        row_bytes = b.load(I64, words, "row_bytes")
         for a in range(kind.count):
-            yield b.at(b.load(PTR, b.at(words, a, I64), "weight"), block.feature, self.element.type, "standing"), row_bytes
+            weight = b.load(PTR, b.at(words, 1 + a, I64), "weight")
+            yield b.at(weight, block.feature, self.element.type, "standing"), row_bytes
 
     def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> list[Value]:
         """Add its products to the sums of all tiles."""

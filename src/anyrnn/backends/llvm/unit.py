@@ -112,7 +112,7 @@ class Unit:
             depth, k_bytes = pack.depth.evaluate(self.sizes), len(pack.weights) * pack.width * e.panel_row
             bytes = groups * e.weight_steps(depth) * k_bytes
             whole = size % (pack.width * e.lanes) == 0 and (pack.stands == "rows" or depth % e.lanes == 0)
-            stands = whole and self._stands(pack, shape, bytes)
+            stands = self._stands(pack, shape, bytes, whole)
             if stands:
                 self.standing.append((index, pack.weights[0][0]))
             if not (stands and self.program.reverse):  # forward a pack has its place, which other calls with its weights know
@@ -122,18 +122,20 @@ class Unit:
             self.packed_bytes += bytes
             self.recurrent_bytes += bytes if pack.name in self.code.recurrent else 0
 
-    def _stands(self, pack: MatrixPack, shape: CallShape, bytes: int) -> bool:
-        """Whether a call multiplies weights where they stand, which have so many bytes; `squares` has how."""
+    def _stands(self, pack: MatrixPack, shape: CallShape, bytes: int, whole: bool) -> bool:
+        """Whether a call multiplies weights where they stand, which have so many bytes; `squares` has how. `whole`: all vectors
+        of all groups are.
+        """
         extent = shape.extent
         if shape.packed or pack.stands is None:
             return False
-        if pack.stands == "rows" and extent.total <= MOST_IN_ROWS:
+        if pack.stands == "rows" and whole and extent.total <= MOST_IN_ROWS:
             return True
         skips = pack.name in self.code.zeros and not any(shape.first)  # it needs no more than the products with zeros
         if shape.shares or skips or extent.steps > 1:
             return False
         looks = shape.which == "inference" and bytes <= NEAR_BYTES
-        return extent.rows <= (MOST_IN_SQUARES if looks else ROWS_OF_A_STEP)
+        return extent.rows <= (ROWS_OF_A_STEP if not looks else MOST_IN_SQUARES if whole else 0)
 
     def _packs(self, e: Element, extent: Extent, scratch: Arena, of_biases: Arena, in_biases: list[int]) -> None:
         """Room for biases, gradients' sums, and for hoisted products (or the biases in their place)."""
