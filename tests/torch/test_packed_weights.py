@@ -87,6 +87,29 @@ def test_changes_of_the_highest_bits_alone_are_seen(kind: str, hidden: int, chan
     assert not torch.equal(run(layer, x), before)
 
 
+def exchange(weight: torch.Tensor) -> None:
+    """Two numbers, whole vectors apart if they are many."""
+    flat, (first, second) = weight.view(-1), torch.randint(weight.numel(), (2,)).tolist()
+    second = first % 16 + second // 16 * 16
+    flat[first], flat[second] = flat[second].clone(), flat[first].clone()
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.neg_, exchange], ids=["negative", "exchanged"])
+@pytest.mark.parametrize("features", [1, 2, 12, 16, 64])
+def test_no_group_is_left_as_it_was(features: int, change: Callable[[torch.Tensor], Any]) -> None:
+    """Each group of a matrix is looked at by itself, some of a single vector: what of a hash is linear would let changes cancel
+    each other in one of a hundred.
+    """
+    layer, x = anyrnn.torch.LSTM(features, 64), torch.randn(2, 9, features)
+    for _ in range(200):
+        torch.nn.init.uniform_(layer.weight_ih_l0, -1.0, 1.0)
+        run(layer, x)
+        change(layer.weight_ih_l0.data)
+        found = run(layer, x)
+        packed_weights.KNOWN.clear()
+        assert torch.equal(found, run(layer, x))
+
+
 @pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
 def test_fused_optimisers_are_seen(optimiser: type[torch.optim.Optimizer]) -> None:
     """They change weights without counting: here one column of one matrix."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyrnn.backends.llvm import int8
-from anyrnn.backends.llvm.builder import NULL, Function, Module, Value, const, i64, vector
+from anyrnn.backends.llvm.builder import I64, NULL, Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.factors import load_weights, no_weights, packed_steps, paired, steps_of, times_zeros
 from anyrnn.backends.llvm.heads import pack_blocks, pack_int8_blocks
@@ -177,7 +177,7 @@ class Copies:
         """A word, not zero, made of all bits of numbers that follow each other."""
         lanes = self.element.panel_row // 4
         words = vector("i32", lanes)
-        mixer, left, right = (b.splat(Value(str(k), "i32"), lanes, "mixer") for k in (MIXER % 2**32, TURN, 32 - TURN))
+        mixer, left, right = (const(words, k) for k in (MIXER % 2**32, TURN, 32 - TURN))
 
         def mixed(hash: Value, at: Value) -> Value:
             """With another vector of bits."""
@@ -193,18 +193,18 @@ class Copies:
             b.prefetch(b.at(at, HASHED_AHEAD, "i8", "ahead"))
             following.append(mixed(value, at))
         hashes = b.end(loop, following)
-        while len(hashes) > 1:  # in pairs, so that few wait for each other
-            pairs = zip(hashes[::2], hashes[1::2], strict=False)
-            hashes = [b.add(b.mul(one, mixer), other, "hash") for one, other in pairs] + hashes[len(hashes) // 2 * 2 :]
+        power = MIXER
+        while len(hashes) > 1:  # in pairs, so that few wait for each other; each is multiplied by another power in all
+            pairs, factor = zip(hashes[::2], hashes[1::2], strict=False), const(words, power % 2**32)
+            hashes = [b.add(b.mul(one, factor), other, "hash") for one, other in pairs] + hashes[len(hashes) // 2 * 2 :]
+            power = power * power % 2**32
         loop = b.loop("further", whole, vectors, lanes, [("hash", hashes[0])])
         (hash,) = b.end(loop, [mixed(loop.values[0], b.at(address, loop.index, "i32"))])
-        total = i64(1)
-        for turn in (0, lanes):  # two words, of the lanes' products with odd numbers
-            weights = ", ".join(f"i32 {(MIXER >> 8) * (2 * (turn + lane) + 1) % 2**31 | 1}" for lane in range(lanes))
-            b.module.declare(f"llvm.vector.reduce.add.v{lanes}i32", "i32", [words])
-            weighed = b.mul(hash, Value(f"<{weights}>", words))
-            word = b.value("i32", f"call i32 @llvm.vector.reduce.add.v{lanes}i32({weighed.typed})", "word")
-            total = b.add(b.mul(total, 2**32), b.cast("zext", word, "i64", "word"), "print")
+        wide = vector(I64, lanes)
+        weights = Value("<" + ", ".join(f"i64 {pow(MIXER, lane + 1, 2**64)}" for lane in range(lanes)) + ">", wide)
+        weighed = b.mul(b.cast("zext", hash, wide, "wide"), weights)
+        b.module.declare(f"llvm.vector.reduce.add.v{lanes}i64", I64, [wide])
+        total = b.value(I64, f"call i64 @llvm.vector.reduce.add.v{lanes}i64({weighed.typed})", "print")
         rest = b.loop("rest", vectors, count, 1, [("print", total)])
         word = b.load("i32", b.at(address, rest.index, "i32"), "word", 4)
         (total,) = b.end(rest, [b.add(b.mul(rest.values[0], MIXER), b.cast("zext", word, "i64", "word"), "print")])
