@@ -195,7 +195,7 @@ def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
             f"{len(given.data)} rows, got {counts}"
         )
     samples, segment = counts[0], np.arange(counts[0])
-    numbers = segment if order is None else as_array(order)
+    numbers = segment if order is None else np.array(as_array(order))
     if not np.array_equal(np.sort(numbers), segment):
         raise ValueError(f"{label}: sorted_indices of a PackedSequence should name each of its {samples} samples once")
     lengths = np.empty(samples, np.int64)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import anyrnn
-from anyrnn.backends.llvm import run
+from anyrnn.backends.llvm import run, split
 from anyrnn.backends.llvm.extent import Extent
+from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.pools import Pools
 from anyrnn.torch import Recurrent
 from anyrnn.torch.calls import Call
@@ -104,6 +105,30 @@ def test_results_do_not_depend_on_what_a_frame_was_made_for(
     apart = "return_states" in call and len(layer.network.units) > 1
     assert len(some) == 2 * (len(batches) if apart else rooms)
     for ours, theirs in zip(found, exact, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.equal(other)
+
+
+def test_batches_in_pieces_and_whole_ones_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same frame runs those that take long piece by piece, and others at once."""
+    torch.manual_seed(0)
+    layer = Recurrent("gru", 5, 19, num_layers=2)
+    several = [[300] * 5 + [last] for last in (200, 201, 202, 203)]
+    batches = [(torch.randn(300, 6, 5), {"lengths": lengths}) for lengths in several]
+    assert len({extent_of(lengths).room for lengths in several}) == 1
+    expected = both_passes(layer, batches)
+    made, pieces = fresh(monkeypatch), []
+    run_piece = Frame.run_piece
+    monkeypatch.setattr(Frame, "run_piece", lambda *given: pieces.append(1) or run_piece(*given))
+    found = []
+    for number, batch in enumerate(batches):
+        pieces.clear()
+        monkeypatch.setattr(split, "PIECE", float("inf") if number % 2 else 1e-9)
+        (one,) = both_passes(layer, [batch])
+        found.append(one)
+        assert bool(pieces) is (number % 2 == 0)
+    assert len(made) == 2
+    for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert one.equal(other)
 

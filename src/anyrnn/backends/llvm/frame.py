@@ -41,6 +41,8 @@ class Frame(Words):
         self.entry = self.entries_by_length[alone >= split.LONG]
         self.short = alone < split.PIECE
         self.small = self.one_thread or alone < split.START  # then no number of threads is worth it
+        for name in ("group_from", "chunk_from"):  # the batch before may have been done in pieces
+            self.set_call_word(name, 0)
         self.asked = 0
         self.apart = False
         """whether the rows of a chunk stand as where threads split them"""

@@ -281,9 +281,11 @@ def call(
     trusting: bool = False,
 ) -> None:
     """Run a forward or backward call; `CallShape` says in which order the addresses come, `Pool.call` what the rest is."""
-    extent, pools = shape.extent, POOLS if shape.extent.counts is None else UNEVEN
-    if shape.which == "inference":  # where nothing is kept whose size the caller was told
-        shape = replace(shape, extent=extent.room)
+    extent, pools = None, POOLS
+    if shape.extent.counts is not None:
+        extent, pools = shape.extent, UNEVEN
+        if shape.which == "inference":  # where nothing is kept whose size the caller was told
+            shape = replace(shape, extent=extent.room)
     key = network, shape
     (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting, extent)
 
