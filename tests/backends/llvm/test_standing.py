@@ -51,8 +51,10 @@ def results(layer: anyrnn.Recurrent, steps: int, rows: int, from_zero: bool = Fa
     }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("cell", ["lstm", "gru_before", "rnn_tanh", "indrnn"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cell", ["lstm", "rnn_tanh", *(pytest.param(c, marks=pytest.mark.slow) for c in ("gru_before", "indrnn"))]
+)
 @pytest.mark.parametrize("sizes", [(64, 128), (70, 61)])
 @pytest.mark.parametrize("vector_bytes", [32, 16])
 @pytest.mark.usefixtures("quick_compile")
