@@ -4,18 +4,15 @@ with anyrnn's cells and with torch.nn's, in one process, block by block. Results
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
-from statistics import median
 
 import torch
 from torch import Tensor, nn
 
-import anyrnn.torch
-from benchmarks.measure import Blocks, geometric_mean, measure
+from benchmarks.measure import geometric_mean
 from benchmarks.report import aligned
-from benchmarks.run import Settings
+from benchmarks.side_by_side import COLUMNS, compare, pair, parser_of
 
 CELLS = ("RNNCell", "GRUCell", "LSTMCell")
 SIZES = ((20, 1, 64), (20, 1, 256), (20, 16, 256), (20, 128, 256), (1, 32, 512), (10, 64, 512), (5, 16, 1024), (20, 64, 64))
@@ -23,8 +20,6 @@ INFERENCE_SIZES = tuple((20, samples, features) for features in (64, 256, 512, 1
 """Steps, samples, features of input and state."""
 AT_FIRST = 6
 """Loops before calls share their weights, all as those that are timed."""
-APART = 1e-5
-"""How far gradients may be apart, of their norm."""
 
 
 def last_state(cell: nn.Module, x: Tensor) -> Tensor:
@@ -61,34 +56,25 @@ def inference_of(cell: nn.Module, x: Tensor) -> Callable[[], list[Tensor]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="blocks of each (default: 9)")
+    parser = parser_of("cells", __doc__)
     parser.add_argument("--inference", action="store_true", help="without gradients")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    lines, ratios = [["cell, steps x samples x features", "anyrnn ms", "torch.nn ms", "anyrnn, of torch.nn's"]], []
+    lines, ratios = [["cell, steps x samples x features", *COLUMNS]], []
     for name in CELLS:
         for steps, samples, features in INFERENCE_SIZES if chosen.inference else SIZES:
             torch.manual_seed(0)
-            ours, theirs = (getattr(module, name)(features, features) for module in (anyrnn.torch, nn))
-            theirs.load_state_dict(ours.state_dict())
             x, d_state = torch.randn(steps, samples, features), torch.randn(samples, features)
-            by_name = {"anyrnn": ours, "torch.nn": theirs}
-            if chosen.inference:
-                calls = {library: inference_of(cell, x) for library, cell in by_name.items()}
-            else:
-                calls = {library: training_of(cell, x, d_state) for library, cell in by_name.items()}
+            calls = {
+                library: inference_of(cell, x) if chosen.inference else training_of(cell, x, d_state)
+                for library, cell in pair(name, features, features).items()
+            }
             for _ in range(AT_FIRST):
                 calls["anyrnn"]()
-            for found, expected in zip(*(call() for call in calls.values()), strict=True):
-                if not (found - expected).norm() <= APART * expected.norm():  # nor for NaN
-                    raise ValueError(f"{name} {steps}x{samples}x{features}: results differ from torch.nn's")
-            timed = measure(calls, Blocks(rounds=chosen.rounds))
-            pairs = zip(*(timed[n].block_medians for n in calls), strict=True)
-            ratios.append(median(mine / other for mine, other in pairs))
-            times = [f"{timed[n].median * 1e3:.3f}" for n in calls]
-            lines.append([f"{name} {steps}x{samples}x{features}", *times, f"{ratios[-1]:.2f}"])
+            label = f"{name} {steps}x{samples}x{features}"
+            columns, ratio = compare(label, calls, chosen.rounds)
+            lines.append([label, *columns])
+            ratios.append(ratio)
     print(aligned(lines))
     print(f"geometric mean {geometric_mean(ratios):.2f}")
     return 0

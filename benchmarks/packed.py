@@ -4,21 +4,17 @@ anyrnn's layers and with torch.nn's, in one process, block by block. Results tha
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from statistics import median
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-import anyrnn.torch
-from benchmarks.cells import APART
-from benchmarks.measure import Blocks, geometric_mean, measure
+from benchmarks.measure import geometric_mean
 from benchmarks.report import aligned
-from benchmarks.run import Settings
+from benchmarks.side_by_side import COLUMNS, compare, pair, parser_of
 
 SIZES = (
     ("LSTM", 5, 4, 32, 64, 1, False),
@@ -59,33 +55,23 @@ def step_of(layer: nn.Module, given: Sequence[PackedSequence], trains: bool) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.packed", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=Settings().threads, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="blocks of each (default: 9)")
-    chosen = parser.parse_args(arguments)
+    chosen = parser_of("packed", __doc__).parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    lines = [["layer, steps x samples x features", "", "anyrnn ms", "torch.nn ms", "anyrnn, of torch.nn's"]]
+    lines = [["layer, steps x samples x features", "", *COLUMNS]]
     ratios: dict[str, list[float]] = {"inference": [], "training": []}
     for name, steps, samples, features, hidden, layers, both in SIZES:
         torch.manual_seed(0)
-        options = {"num_layers": layers, "bidirectional": both}
-        ours, theirs = (getattr(module, name)(features, hidden, **options) for module in (anyrnn.torch, nn))
-        theirs.load_state_dict(ours.state_dict())
+        modules = pair(name, features, hidden, num_layers=layers, bidirectional=both)
         given, label = batches(steps, samples, features), f"{name} {steps}x{samples}x{features}x{hidden}"
         label += f", {layers} layers" * (layers > 1) + ", both directions" * both
-        for kind, found_ratios in ratios.items():
-            calls = {lib: step_of(layer, given, kind == "training") for lib, layer in (("anyrnn", ours), ("torch.nn", theirs))}
-            for found, expected in zip(*(call() for call in calls.values()), strict=True):
-                if not (found - expected).norm() <= APART * expected.norm():  # nor for NaN
-                    raise ValueError(f"{label}: results differ from torch.nn's")
-            timed = measure(calls, Blocks(rounds=chosen.rounds))
-            pairs = zip(*(timed[n].block_medians for n in calls), strict=True)
-            found_ratios.append(median(mine / other for mine, other in pairs))
-            times = [f"{timed[n].median * 1e3:.3f}" for n in calls]
-            lines.append([label, kind, *times, f"{found_ratios[-1]:.2f}"])
+        for kind, of_kind in ratios.items():
+            calls = {library: step_of(layer, given, kind == "training") for library, layer in modules.items()}
+            columns, ratio = compare(label, calls, chosen.rounds)
+            lines.append([label, kind, *columns])
+            of_kind.append(ratio)
     print(aligned(lines))
-    for kind, found_ratios in ratios.items():
-        print(f"geometric mean of {kind} {geometric_mean(found_ratios):.2f}")
+    for kind, of_kind in ratios.items():
+        print(f"geometric mean of {kind} {geometric_mean(of_kind):.2f}")
     return 0
 
 

@@ -88,14 +88,13 @@ class Seen:
     """the dtype of what is given, if it is another"""
     products: str = ""
     """what those of float32 are made of, if that is something else: `bfloat16` or `int8`"""
+    roomy: Sequence[str] = ()
+    """the programs whose native calls have room for other batches of about this size"""
 
     @property
     def native_dtype(self) -> str:
         """What the native backend calls it."""
         return str(backends.native().said(self.dtype, self.products))
-
-    roomy: Sequence[str] = ()
-    """the programs whose native calls have room for other batches of about this size"""
 
     @property
     def total(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyrnn.sequence.packing import Segments, StepsGiven, beginnings, segments, steps_given
+from anyrnn.sequence.packing import Segments, StepsGiven, beginnings, first_steps, segments, steps_given
 
 
 def asked(**arguments: Any) -> StepsGiven:
@@ -28,7 +28,7 @@ def test_a_call_that_says_nothing() -> None:
 
 
 def test_the_longest_come_first_and_empty_ones_nowhere() -> None:
-    found = asked(lengths=[2, 0, 3, 2]).segments((4, 4), batch_first=False)
+    found = asked(lengths=[2, 0, 3, 2]).steps((4, 4), batch_first=False).segments()
     assert found is not None
     assert found.packing.counts == (3, 3, 1)
     assert places(found) == [(0, 2), (0, 0), (0, 3), (1, 2), (1, 0), (1, 3), (2, 2)]
@@ -38,7 +38,7 @@ def test_the_longest_come_first_and_empty_ones_nowhere() -> None:
 
 def test_masked_steps_are_as_if_cut_out() -> None:
     mask = np.array([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]], bool)
-    found = asked(mask=mask).segments((3, 5), batch_first=True)
+    found = asked(mask=mask).steps((3, 5), batch_first=True).segments()
     assert found is not None
     assert found.packing.counts == (2, 2, 1)
     assert places(found) == [(0, 0), (1, 2), (2, 0), (2, 2), (4, 0)]
@@ -49,7 +49,7 @@ def test_a_reset_begins_a_segment() -> None:
     """Sample 0 is reset at step 2, sample 1 at steps 0 and 1, sample 2 never."""
     reset = np.zeros((4, 3), bool)
     reset[2, 0] = reset[0, 1] = reset[1, 1] = True
-    found = asked(reset=reset).segments((4, 3), batch_first=False)
+    found = asked(reset=reset).steps((4, 3), batch_first=False).segments()
     assert found is not None
     # segments: sample 2 (4 steps), sample 1 from 1 on (3), sample 0 up to 2 and from 2 on (2 each), sample 1 up to 1 (1)
     assert found.packing.counts == (5, 4, 2, 1)
@@ -69,7 +69,7 @@ def test_a_reset_where_no_step_is_left(how: str) -> None:
         found, _, _ = asked(cu_seqlens=[0, 3, 6], reset=reset.T.ravel(), mask=mask.T.ravel()).joined(6)
     else:
         which = {"mask": mask} if how == "mask" else {"lengths": [2, 0]}
-        some = asked(reset=reset, **which).segments((3, 2), batch_first=False)
+        some = asked(reset=reset, **which).steps((3, 2), batch_first=False).segments()
         assert some is not None
         found = some
     segment, given = 0, 1
@@ -109,7 +109,8 @@ def test_lengths_alone_are_what_their_mask_is() -> None:
     rng = np.random.default_rng(0)
     for steps, samples in [(0, 3), (3, 0), (1, 1), *rng.integers(1, 9, (40, 2)).tolist()]:
         lengths = rng.integers(0, steps + 1, samples)
-        ours, theirs = beginnings(lengths, steps), segments(np.arange(steps)[:, None] < lengths)
+        there = first_steps(lengths, steps)
+        ours, theirs = beginnings(lengths, there), segments(there)
         assert ours.packing.counts == theirs.packing.counts
         assert ours.packing.total == len(ours.packing.sample)
         assert places(ours) == places(theirs)
@@ -120,20 +121,21 @@ def test_lengths_alone_are_what_their_mask_is() -> None:
 
 
 def test_lengths_alone_in_a_given_order() -> None:
-    found = beginnings(np.array([2, 3, 2]), 3, np.array([1, 2, 0]))
+    lengths = np.array([2, 3, 2])
+    found = beginnings(lengths, first_steps(lengths, 3), np.array([1, 2, 0]))
     assert places(found) == [(0, 1), (0, 2), (0, 0), (1, 1), (1, 2), (1, 0), (2, 1)]
     assert found.enter[0].tolist() == [1, 2, 0]
     assert found.leave[0].tolist() == [2, 0, 1]
 
 
 def test_all_steps_of_all_samples() -> None:
-    assert asked(lengths=[3, 3]).segments((3, 2), batch_first=False) is None
-    assert asked(mask=np.ones((3, 2), bool), reset=np.zeros((3, 2), bool)).segments((3, 2), batch_first=False) is None
+    assert asked(lengths=[3, 3]).steps((3, 2), batch_first=False).are_all
+    assert asked(mask=np.ones((3, 2), bool), reset=np.zeros((3, 2), bool)).steps((3, 2), batch_first=False).are_all
 
 
 def check(kind: type[Exception], words: str, **arguments: Any) -> None:
     with pytest.raises(kind, match=words):
-        asked(**arguments).segments((5, 3), batch_first=False)
+        asked(**arguments).steps((5, 3), batch_first=False).segments()
 
 
 def test_what_cannot_be() -> None:

@@ -225,9 +225,11 @@ def test_calls_from_several_threads(native_threads: int) -> None:
 
 
 def test_weights_that_another_thread_writes_to_and_puts_back() -> None:
-    """Of many rows, so that a look behind the packing sees what one before it did not: afterwards nothing of them is kept."""
+    """Of many rows, so that a look behind the packing sees what one before it did not: afterwards nothing of them is kept. What
+    is put back before that look is not seen, about once in a thousand times; without it half of the layers are wrong.
+    """
     torch.set_num_threads(1)
-    x = draw(2, 1, 16)
+    x, wrong = draw(2, 1, 16), 0
     for _ in range(20):
         layer, fresh = (anyrnn.torch.Recurrent("gru", 16, 512) for _ in range(2))
         place, ends = layer.weight_hh_l0.data[:64], threading.Event()
@@ -247,7 +249,8 @@ def test_weights_that_another_thread_writes_to_and_puts_back() -> None:
             ends.set()
             thread.join()
             fresh.load_state_dict(layer.state_dict())
-            assert torch.equal(layer(x)[0], fresh(x)[0])
+            wrong += not torch.equal(layer(x)[0], fresh(x)[0])
+    assert wrong <= 2
 
 
 def test_layers_made_in_several_threads() -> None:

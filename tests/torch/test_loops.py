@@ -13,8 +13,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import anyrnn.torch
-from anyrnn.backends.llvm import joint
-from anyrnn.torch import loops, repeated
+from anyrnn.backends.llvm import joint, run, unit
+from anyrnn.backends.llvm.frame import Frame
+from anyrnn.torch import loops, packed_weights, repeated
 
 CELLS = ("rnn_tanh", "gru", "lstm", "gru_before", "mgu")
 
@@ -438,6 +439,27 @@ def test_another_dtype_has_other_packed_weights() -> None:
     for _ in range(6):
         loss = torch.ones(5, 3, 16, dtype=torch.float64)
         check_equal(gradients(cell, x.double(), loss), alone(cell, x.double(), loss))
+
+
+@pytest.mark.parametrize("rows", [16, unit.ROWS_OF_A_STEP + 1])
+def test_which_weights_are_packed(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward calls of few rows multiply them where they stand; backward calls pack them once for all."""
+    frames: list[Frame] = []
+    make = Frame.__init__
+    monkeypatch.setattr(Frame, "__init__", lambda frame, *given: make(frame, *given) or frames.append(frame))
+    run.POOLS.known.clear()
+    packed_weights.KNOWN.clear()
+    cell, x, loss = made("gru", 64, 128), torch.randn(5, rows, 64), torch.randn(5, rows, 128)
+    expected = alone(cell, x, loss)
+    frames.clear()
+    for _ in range(6):
+        check_equal(gradients(cell, x, loss), expected)
+    few = rows <= unit.ROWS_OF_A_STEP
+    kept = [kind for (kind, *_) in packed_weights.KNOWN if type(kind) is tuple]
+    assert (len(kept) == 0) == few
+    shared = [frame for frame in frames if frame.shape.shares]
+    assert shared
+    assert not any(unit.standing for frame in shared for unit in frame.units)
 
 
 def test_what_autograd_keeps_elsewhere_is_read_at_once(warm: Any) -> None:

@@ -135,9 +135,10 @@ def batch_of(
         filled = (x != float(given.mask_value)).any(-1)  # [T, N], or [rows, 1]
         given = replace(given, filled=filled.reshape(sides) if len(sides) == 1 else filled.T if batch_first else filled)
     if given.cu_seqlens is None:
-        found = given.segments(sides, batch_first)
-        if found is None:
+        steps = given.steps(sides, batch_first)
+        if steps.are_all:
             return None
+        found = steps.segments()
         held = found.held() if given.holds else None
         return Batch(network, found, x.shape[:2], (found.packing.step, found.packing.sample), given.number, held, own)
     if len(sides) > 1:

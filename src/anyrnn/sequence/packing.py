@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,9 +99,14 @@ class Segments:
         return np.append(last, self.packing.total)[np.minimum(self.leave[direction], len(segment))]
 
 
-def beginnings(lengths: Integers, steps: int, order: Integers | None = None) -> Segments:
-    """Of samples that have the first so many of `steps`: the same as `segments`, in less time. Those of equal lengths are in the
-    order of the samples, or all that have a step in a given `order`.
+def first_steps(lengths: Integers, steps: int) -> Booleans:
+    """[T, N], the first so many steps of each sample."""
+    return np.arange(steps)[:, None] < lengths
+
+
+def beginnings(lengths: Integers, there: Booleans, order: Integers | None = None) -> Segments:
+    """Of samples whose steps that are there are so many, and the first: the same as `segments`, in less time. Those of equal
+    lengths are in the order of the samples, or all that have a step in a given `order`.
     """
     samples = len(lengths)
     if order is None:
@@ -121,7 +126,7 @@ def beginnings(lengths: Integers, steps: int, order: Integers | None = None) -> 
         found: Integers = (np.cumsum(lengths) - lengths)[packing.sample] + packing.step
         return found
 
-    return Segments(packing, np.arange(steps)[:, None] < lengths, (order, order), (leave, leave), element)
+    return Segments(packing, there, (order, order), (leave, leave), element)
 
 
 def segments(there: Booleans, resets: Booleans | None = None) -> Segments:
@@ -165,6 +170,24 @@ def segments(there: Booleans, resets: Booleans | None = None) -> Segments:
     return Segments(packing, there, enter, (leaving(is_last), leaving(is_first)), lambda: element)
 
 
+class Steps(NamedTuple):
+    """The steps of a batch that are there and those before which states begin anew, if any; [T, N] both. `lengths`: how many each
+    sample has, where these are its first and none is reset.
+    """
+
+    there: Booleans
+    resets: Booleans | None
+    lengths: Integers | None
+
+    @property
+    def are_all(self) -> bool:
+        """All steps are there, and none is reset."""
+        return self.resets is None and bool(self.there.all())
+
+    def segments(self) -> Segments:
+        return segments(self.there, self.resets) if self.lengths is None else beginnings(self.lengths, self.there)
+
+
 @dataclass(frozen=True)
 class StepsGiven:
     """What a call says of the steps that its samples have; a layer's documentation tells of each."""
@@ -178,29 +201,8 @@ class StepsGiven:
     filled: Booleans | None = None
     """Where the input is not `mask_value`, once a front-end has looked."""
 
-    def segments(self, sides: tuple[int, ...], batch_first: bool) -> Segments | None:
-        """Of a batch; see `steps`. None where all steps are there and none is reset."""
-        if self.has_lengths_alone:
-            steps, samples = self._sizes(sides, batch_first)
-            lengths = checked_lengths(self.lengths, steps, samples)
-            return None if (lengths == steps).all() else beginnings(lengths, steps)
-        there, resets = self.steps(sides, batch_first)
-        return None if resets is None and there.all() else segments(there, resets)
-
-    @property
-    def has_lengths_alone(self) -> bool:
-        """Nothing else says which steps there are."""
-        return self.lengths is not None and self.mask is self.mask_value is self.reset is None
-
-    @staticmethod
-    def _sizes(sides: tuple[int, ...], batch_first: bool) -> tuple[int, int]:
-        """Steps and samples."""
-        steps, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
-        return steps, samples
-
-    def steps(self, sides: tuple[int, ...], batch_first: bool) -> tuple[Booleans, Booleans | None]:
-        """The steps that are there and those before which states begin anew, if any; [T, N] both. Masks are of these sides:
-        [T, N], [N, T] with `batch_first`, or [T] without a batch.
+    def steps(self, sides: tuple[int, ...], batch_first: bool) -> Steps:
+        """Of a batch. Masks are of these sides: [T, N], [N, T] with `batch_first`, or [T] without a batch.
 
         Raises: TypeError for what is of another kind; ValueError for another shape, or lengths that cannot be.
         """
@@ -208,14 +210,15 @@ class StepsGiven:
         def by_step(mask: Booleans) -> Booleans:
             return mask.T if batch_first and mask.ndim > 1 else mask.reshape(len(mask), -1)
 
-        count, samples = self._sizes(sides, batch_first)
-        masks = []
-        if self.lengths is not None:
-            masks.append(np.arange(count)[:, None] < checked_lengths(self.lengths, count, samples))
+        count, samples = (*sides, 1)[:2] if len(sides) == 1 or not batch_first else sides[::-1]
+        lengths = None if self.lengths is None else checked_lengths(self.lengths, count, samples)
         resets = None if self.reset is None else by_step(checked_mask(self.reset, "reset", sides))
-        masks += map(by_step, self._masks(sides))
+        resets = resets if resets is not None and resets.any() else None
+        masks = list(map(by_step, self._masks(sides)))
+        if lengths is not None:
+            masks.append(first_steps(lengths, count))
         there = reduce(np.logical_and, masks[1:], masks[0].copy()) if masks else np.ones((count, samples), np.bool_)
-        return there, resets if resets is not None and resets.any() else None
+        return Steps(there, resets, lengths if len(masks) == 1 and resets is None else None)
 
     def joined(self, rows: int) -> tuple[Segments, Integers, Integers | None]:
         """Of samples one after the other in so many rows, with masks [rows]; the row of each packed row; and if outputs are held,
@@ -225,7 +228,7 @@ class StepsGiven:
         """
         offsets = checked_offsets(self.cu_seqlens, rows)
         lengths = np.diff(offsets)
-        there = np.arange(lengths.max(initial=0))[:, None] < lengths
+        there = first_steps(lengths, lengths.max(initial=0))
         sample, step = np.nonzero(there.T)
         resets = None
         if self.reset is not None:

@@ -404,8 +404,9 @@ class RecurrentBase(Layer, torch.nn.Module):
 
     def _repeated(self, input: Any, hx: Any) -> tuple[Tensor, Sequence[Tensor]] | None:
         """The output and the last states of a call like one that was made before; None where it is none."""
+        computed: list[Sequence[Tensor]] = []
         for repeated in self._earlier.find(input, hx):
-            found = repeated(self, input, hx)
+            found = repeated(self, input, hx, computed)
             if found is not None:
                 return found
         return None

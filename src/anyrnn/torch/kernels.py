@@ -14,6 +14,7 @@ from anyrnn.backends.llvm import run as llvm
 from anyrnn.backends.llvm.call_shape import CallShape
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.pools import Pool
+from anyrnn.backends.llvm.unit import ROWS_OF_A_STEP
 from anyrnn.ir.philox import Randomness
 from anyrnn.sequence.packing import Packing
 from anyrnn.torch import gpu, packed_weights
@@ -187,12 +188,14 @@ class Repeat:
     def train(
         self, x: Tensor, first: Tensors, sources: Tensors, parameters: Tensors | None = None
     ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """The same, and the reserve. `parameters`: what the sources are, for which weights stay packed for the next call."""
+        """The same, and the reserve. `parameters`: of cells what the sources are, for which weights stay packed for the next
+        call, where they are packed at all.
+        """
         output, last = self._results(x)
         reserve = new_reserve(self.reserve_bytes)
         at = list(map(Tensor.data_ptr, sources))
         addresses = [*map(Tensor.data_ptr, (x, output, *first, *last)), *at, reserve.data_ptr()]
-        if parameters is None:
+        if parameters is None or len(x) <= ROWS_OF_A_STEP:
             self.pool.call(addresses)
         else:
             run_packed(self.pool, (self.number, "training"), addresses, None, parameters, at, 0)

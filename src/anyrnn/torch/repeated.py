@@ -58,8 +58,10 @@ class Repeated:
     all without the sides of steps and units
     """
 
-    def __call__(self, module: RecurrentBase, input: Any, hx: Any) -> tuple[Tensor, Tensors] | None:
-        """The output and the last states as the module gives them; None if the call is not like it."""
+    def __call__(self, module: RecurrentBase, input: Any, hx: Any, computed: list[Tensors]) -> tuple[Tensor, Tensors] | None:
+        """The output and the last states as the module gives them; None if the call is not like it. `computed`: the sources that
+        another has computed for the same call, which is done once.
+        """
         if (
             module._modes[module.training] is not self.mode
             or plain.is_transformed()
@@ -73,7 +75,9 @@ class Repeated:
         if self.fixed is not None:
             sources = list(map(module._parameters.get, self.mode.source_names, self.fixed))
         elif self.parameters <= module._parameters.keys():
-            sources = module._sources(self.mode, None, input)[0]
+            if not computed:
+                computed.append(module._sources(self.mode, None, input)[0])
+            (sources,) = computed
         else:  # a parametrisation, which computes, and maybe draws, only once in a call
             return None
         try:

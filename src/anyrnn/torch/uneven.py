@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from anyrnn.sequence.network import Network
-from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, beginnings, segments
+from anyrnn.sequence.packing import Integers, Segments, StepsGiven, as_array, beginnings, first_steps
 from anyrnn.torch import plain
 from anyrnn.torch.rows import Places, Scatter, taken
 
@@ -139,29 +139,21 @@ def in_tensor(input: Tensor, given: StepsGiven, batch_first: bool, may_hold: boo
     Raises: TypeError and ValueError for what cannot be.
     """
     sides = tuple(input.shape[:-1])
-    if given.has_lengths_alone:
-        of_lengths = given.segments(sides, batch_first)
-        if of_lengths is None:
-            return None
-        there, resets, count = of_lengths.there, None, of_lengths.packing.total
-    else:
-        of_lengths = None
-        there, resets = _looked_at(given, input).steps(sides, batch_first)
-        count = int(np.count_nonzero(there))
-        if resets is None and count == there.size:
-            return None
-    nearly_all = may_hold and resets is None and count >= HELD_FROM * there.size
+    steps = _looked_at(given, input).steps(sides, batch_first)
+    if steps.are_all:
+        return None
+    there = steps.there
+    nearly_all = may_hold and steps.resets is None and np.count_nonzero(there) >= HELD_FROM * there.size
     if nearly_all and plain.direct(input) and there.any(0).all():  # or a state that is no number may never be read
         gone = ~there.T if batch_first and len(sides) > 1 else ~there.reshape(sides)
         numbers = input.detach().numpy()
         if not np.isfinite(numbers[gone]).all():  # products would spread it
             input = input.masked_fill(torch.from_numpy(gone)[..., None], 0.0)
         return Held(input, torch.from_numpy(there[..., None].astype(numbers.dtype)))
-    found = of_lengths or segments(there, resets)
-    steps, samples = found.there.shape
+    found = steps.segments()
     step, sample = found.packing.step, found.packing.sample
     steps_first = len(sides) == 1 or not batch_first
-    place = step * samples + sample if steps_first else sample * steps + step
+    place = step * there.shape[1] + sample if steps_first else sample * there.shape[0] + step
     held = (found.held() if steps_first else found.held().T).reshape(-1) if given.holds else None
     return _in_tensor(input, given, found, place, held)
 
@@ -200,7 +192,7 @@ def in_packed_sequence(given: PackedSequence, label: str) -> InPackedSequence:
         raise ValueError(f"{label}: sorted_indices of a PackedSequence should name each of its {samples} samples once")
     lengths = np.empty(samples, np.int64)
     lengths[numbers] = len(counts) - np.searchsorted(counts[::-1], segment, side="right")
-    return InPackedSequence(beginnings(lengths, len(counts), numbers), given)
+    return InPackedSequence(beginnings(lengths, first_steps(lengths, len(counts)), numbers), given)
 
 
 def ends(network: Network, segments: Segments, rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anyrnn
-from anyrnn.backends.llvm import run, split
+from anyrnn.backends.llvm import run, split, threads
 from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.pools import Pools
@@ -70,7 +70,7 @@ def both_passes(layer: Recurrent, batches: list[tuple[torch.Tensor, dict[str, An
     return found
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize(
     ("cell", "options", "call"),
     [
@@ -79,10 +79,11 @@ def both_passes(layer: Recurrent, batches: list[tuple[torch.Tensor, dict[str, An
         ("gru_before", {"bidirectional": True}, {"return_states": "all"}),
         ("lstm_layernorm", {"input_dropout": 0.3, "zoneout": 0.2}, {"padding": "last"}),
         ("indrnn", {"num_layers": 2}, {"return_states": "all"}),
+        ("mgu", {"num_layers": 2, "bidirectional": True}, {"return_outputs": "last"}),
     ],
 )
 def test_results_do_not_depend_on_what_a_frame_was_made_for(
-    cell: str, options: dict[str, Any], call: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+    cell: str, options: dict[str, Any], call: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls of several batches, two of which have the same room, and the same calls by frames without room to spare."""
     torch.manual_seed(0)
@@ -91,7 +92,7 @@ def test_results_do_not_depend_on_what_a_frame_was_made_for(
     batches = [(torch.randn(max(lengths), 6, 5), {"lengths": lengths, **call}) for lengths in several]
     rooms = len({extent_of(given["lengths"]).room for _, given in batches})
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(count)
     try:
         made = fresh(monkeypatch)
         found = both_passes(layer, batches)
@@ -131,6 +132,22 @@ def test_batches_in_pieces_and_whole_ones_in_turn(monkeypatch: pytest.MonkeyPatc
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert one.equal(other)
+
+
+def test_directions_are_run_at_once_where_the_batch_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads would divide the samples of what there is room for, which end about together, and not those of the batch."""
+    frames: list[Frame] = []
+    make = Frame.__init__
+    monkeypatch.setattr(Frame, "__init__", lambda frame, *given: make(frame, *given) or frames.append(frame))
+    monkeypatch.setattr(threads, "default", lambda: 2)
+    fresh(monkeypatch)
+    layer, x = Recurrent("gru", 5, 19, bidirectional=True), torch.randn(16, 64, 5)
+    both_passes(layer, [(x, {"lengths": [16] * 40 + [12] * 24})])
+    assert [frame.shape.which for frame in frames] == ["training", "backward"]
+    for frame in frames:
+        assert frame.work.abreast(2) == 2
+        frame.fit(frame.shape.extent)
+        assert frame.work.abreast(2) == 1
 
 
 def test_few_frames_are_made_for_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import anyrnn
-from anyrnn.backends.llvm import run, squares, target, unit
+from anyrnn.backends.llvm import run, split, squares, target, unit
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.target import machine
 
@@ -123,6 +124,42 @@ def test_the_bits_are_those_of_packed_weights(
         run.POOLS.known.clear()
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, name)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru_before"])
+@pytest.mark.parametrize("sizes", [(64, 128), (70, 60)])
+def test_inference_in_blocks(cell: str, sizes: tuple[int, int], standing: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weights that are too large to be looked at."""
+    monkeypatch.setattr(unit, "LOOKED_AT_BYTES", 0)
+    layer = anyrnn.Recurrent(cell, *sizes, num_layers=2, seed=0)
+    for rows in (1, 9, 30, unit.ROWS_OF_A_STEP):
+        standing.clear()
+        run.POOLS.known.clear()
+        found = results(layer, 1, rows)["inferred"]
+        assert standing[0] > 0
+        with monkeypatch.context() as patch:
+            patch.setattr(unit.Unit, "_stands", lambda *_: False)
+            run.POOLS.known.clear()
+            np.testing.assert_array_equal(found, results(layer, 1, rows)["inferred"])
+
+
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_several_threads(rows: int, standing: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which divide the columns."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(split.Work, "threads", lambda _, most, *__: most)
+    monkeypatch.setattr(unit, "LOOKED_AT_BYTES", 0)
+    layer = anyrnn.Recurrent("gru", 64, 256, num_layers=2, seed=0)
+    try:
+        torch.set_num_threads(1)
+        expected = results(layer, 1, rows)
+        assert all(standing)
+        torch.set_num_threads(3)
+        found = results(layer, 1, rows)
+    finally:
+        torch.set_num_threads(before)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
 
 
 def test_many_rows_are_worth_packing(standing: list[int]) -> None:

@@ -47,7 +47,7 @@ class CallShape:
     no_first: bool = False
     """of a backward call: its forward call was given no first states"""
     packed: bool = False
-    """in inference even a single row is multiplied by packed weights, as they stay packed for later calls without a look"""
+    """of inference: weights are packed in any case, as they stay so for later calls without a look"""
     shares: bool = False
     """of a backward call of one step: its weights stay packed for others, so only few rows multiply them where they stand"""
     constant: bool = False

@@ -12,7 +12,7 @@ from anyrnn.backends.llvm.lanes import first_lanes, lanes_left, load_lanes
 HASHED = 12
 """Vectors of a matrix that are hashed side by side, so that none waits for another."""
 HASHED_AHEAD = 8192
-"""Bytes."""
+"""So many bytes ahead a matrix is fetched that is hashed."""
 ROWS_AHEAD = 8
 """So many rows of a matrix ahead are fetched where a part of each is packed, as no processor guesses them."""
 MIXER = 0x9E3779B97F4A7C15 - 2**64

@@ -8,7 +8,7 @@ barrier; of panels that are left when all threads have as many, each does some r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -57,8 +57,8 @@ class Code:
     matrices: tuple[MatrixPack, ...]
     recurrent: frozenset[str]
     """the packs of matrices that every step reads"""
-    zeros: frozenset[str]
-    """those that multiply states which are zero in the first step, where the caller gives none"""
+    of_states: Mapping[str, frozenset[str]]
+    """those that multiply nothing but states which are zero in the first step where the caller gives none, and these states"""
     biases: tuple[BiasPack, ...]
     inits: tuple[Init, ...]
     sums: tuple[GradientSums, ...]
@@ -181,7 +181,7 @@ class Driver:
             machine=self.machine,
             matrices=self.matrices,
             recurrent=frozenset(o.pack for shaped in in_steps for o in shaped.operands if not o.foldable),
-            zeros=frozenset(o.pack for shaped in in_steps for o in shaped.operands if o.zeros_first),
+            of_states=self._of_states(),
             biases=self.biases,
             inits=self.inits,
             sums=self.sums,
@@ -316,15 +316,12 @@ class Driver:
         """Whether a rotated loop's steps have others after them, or its exit runs."""
         return self.b.binary("or", self.b.compare("sgt", self.thread.steps, i64(1)), self._exit_wanted(), "turn_wanted")
 
-    def _of_states(self) -> dict[str, set[str]]:
-        """The packs that multiply nothing but states which may be zero in the first step, and those states."""
-        operands = [o for shaped in self.shaped.values() for o in shaped.operands]
+    def _of_states(self) -> dict[str, frozenset[str]]:
+        """See `Code.of_states`. None where numbers are multiplied together, which products with zeros are not made of alone."""
+        operands = [o for shaped in self.shaped.values() for o in shaped.operands if self.element.together == 1]
         others = {o.pack for o in operands if not o.zeros_first}
-        found: dict[str, set[str]] = {o.pack: set() for o in operands if o.pack not in others}
-        for operand in operands:
-            if operand.pack in found:
-                found[operand.pack].add(operand.buffer)
-        return found
+        packs = {o.pack for o in operands} - others
+        return {pack: frozenset(o.buffer for o in operands if o.pack == pack) for pack in packs}
 
     def of_turn(self) -> set[str]:
         """The packs that a rotated loop reads between steps and after the last alone."""

@@ -50,7 +50,7 @@ class Ends:
                     packed = b.compare("ne", thread.pack(pack.name), thread.weight(pack.weights[0][0])[0], "packed")
                     wanted = b.binary("and", wanted, packed, "wanted")
                 with b.only_if(wanted, "pack"):
-                    if pack.name in of_states and thread.element.together == 1:
+                    if pack.name in of_states:
                         fresh, from_zero = b.compare("eq", kept, i64(0)), self._starts_from_zero(of_states[pack.name])
                         ways = partial(self._pack_zeros, pack), partial(self._pack, pack, checked)
                         b.either(b.binary("and", fresh, from_zero, "of_zeros"), *ways)
@@ -66,7 +66,7 @@ class Ends:
             found = b.binary("and", found, b.compare("eq", first, i64(0)), "from_zero")
         return found
 
-    def _pack_zeros(self, pack: MatrixPack) -> list[Value]:
+    def _pack_zeros(self, pack: MatrixPack) -> None:
         """The products with zeros alone."""
         thread, b = self.thread, self.thread.b
         address, size, depth = thread.pack(pack.name), thread.size(pack.size), thread.size(pack.depth)
@@ -75,7 +75,6 @@ class Ends:
         for k, (weight, _) in enumerate(pack.weights):
             target = b.at(address, k * pack.width * thread.element.panel_row, "i8", "pack_at")
             b.call(self.copies.pack_zeros(), [target, *thread.weight(weight), *sizes])
-        return []
 
     def biases_in(self) -> None:
         """Add up the biases of each sum. They are little work, for one thread."""
@@ -84,7 +83,7 @@ class Ends:
             with b.only_if(b.compare("eq", self.thread.id, i64(0), "first_thread"), "pack_biases"):
                 self._pack_biases()
 
-    def _pack(self, pack: MatrixPack, checked: Value) -> list[Value]:
+    def _pack(self, pack: MatrixPack, checked: Value) -> None:
         """Each thread packs its part of the groups. Behind a pack stands, for each weight and group, a number that tells of the
         weights that are packed there.
         """
@@ -105,7 +104,6 @@ class Ends:
             of_weight = b.select(checked, b.at(prints, b.mul(groups, k), I64, "prints"), NULL, "prints")
             arguments = [target, *thread.weight(weight), size, depth, i64(k_bytes), i64(pack.width), *share, of_weight]
             b.call(self.copies.pack_matrix(transposed), arguments)
-        return []
 
     def _pack_biases(self) -> None:
         thread, b = self.thread, self.thread.b

@@ -90,8 +90,9 @@ class Extent:
 
     @cached_property
     def room(self) -> Extent:
-        """The largest batch of about this size: memory for it holds this one. So batches whose sequences end at different steps
-        are calls of few kinds. What depends on the number of steps but for room does not on this one's: powers of two.
+        """What memory is laid out for, so that batches whose sequences end at different steps are calls of few kinds: as many
+        rows, as many steps and rows of all steps or more. Steps are a power of two, as chunks are, so that there are as many
+        chunks in turn; of its counts nothing else has a meaning. Where all samples have all steps, the extent itself.
         """
         return self if self.counts is None else _room(self.steps, self.rows, self.total)
 

@@ -47,17 +47,19 @@ def function_name(kind: TileKind) -> str:
 
 def blocks_apart(b: Function, e: Element, kind: TileKind, operand: Value, feature: Value, left: Value) -> Value:
     """How many blocks apart the two are that are multiplied at once from a feature of an operand's entry on, so that twice
-    as many are done; 0 for none. `left`: blocks that are to be done, of all operands.
+    as many are done; 0 for none, as where weights stand and are not read there. `left`: blocks that are to be done, of all
+    operands.
     """
     features = b.sub(operand_word(b, operand, "depth"), feature)
     whole = b.minimum(b.binary("sdiv", features, i64(e.block)), left, "whole")
     apart = b.minimum(b.binary("sdiv", whole, i64(2)), MOST_APART, "half")
     can = b.compare("sgt", apart, i64(0), "two_blocks")
     if kind.stands:
-        left = features_left(b, operand)
-        near = b.compare("eq", left, i64(0), "is_packed")
-        near = near if kind.stands == "squares" else b.binary("or", near, stands_whole(b, e, kind, left), "in_rows")
-        can = b.binary("and", can, near, "two_blocks")
+        of_matrix = features_left(b, operand)
+        readable = b.compare("eq", of_matrix, i64(0), "is_packed")
+        if kind.stands == "rows":
+            readable = b.binary("or", readable, stands_whole(b, e, kind, of_matrix), "readable")
+        can = b.binary("and", can, readable, "two_blocks")
     return b.select(can, apart, i64(0), "apart")
 
 

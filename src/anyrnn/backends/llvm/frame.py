@@ -30,10 +30,11 @@ class Frame(Words):
         entry: Callable[[int], None],
         entry_keeping_lock: Callable[[int], None],
     ) -> None:
+        super().__init__(network, shape, code)
         self.entries_by_length = entry_keeping_lock, entry
         self.one_thread = code.machine.one_thread
         self.kept = self.asked = self.threads = self.used = 0
-        super().__init__(network, shape, code)
+        self.fit(shape.extent)
 
     def fit(self, extent: Extent) -> None:
         super().fit(extent)

@@ -6,7 +6,7 @@ it holds: they are cut into pieces then, and the next piece is fetched meanwhile
 their strips have many anyway. Processors that multiply vectors of 64 bytes as fast as shorter ones want more too; on some of them
 only if there is more than one block.
 
-Of a single step weights may stay where they stand, see `squares`.
+Weights of a single step, or of few rows of all steps, may stay where the caller has them, see `squares`.
 
 Of int8, which is multiplied several times as fast, strips have several tiles always, and no pieces.
 """
@@ -96,10 +96,10 @@ class Products:
         self.packed_depths = [self.b.mul(weight_steps(self.b, self.element, n), self.element.together) for n in self.whole_depths]
         self.packs = [kernel.pointer(kernel.layout.pack(o.pack), o.pack) for o in shaped.operands]
         self.standing = [self._standing(*each) for each in zip(shaped.operands, self.packs, strict=True)]
-        self.in_blocks = FALSE
-        """whether weights may be packed block by block, then for a whole strip"""
+        self.any_stand = FALSE
+        """whether some weights do: what is packed block by block is packed for a whole strip"""
         for stands, _ in (standing for standing in self.standing if standing is not None):
-            self.in_blocks = self.b.binary("or", self.in_blocks, stands, "in_blocks")
+            self.any_stand = self.b.binary("or", self.any_stand, stands, "any_stand")
         self.zeros = [self._is_zero(*each) for each in zip(shaped.operands, self.standing, strict=True)]
         self.depths = [self._depth(*each) for each in zip(shaped.operands, self.whole_depths, self.zeros, strict=True)]
         self.ahead = self._ahead()
@@ -237,7 +237,7 @@ class Products:
             self._note_starts(which, alike)
         self._cut()
         if self.may_be_short:
-            packed = b.binary("xor", self.in_blocks, TRUE, "packed")
+            packed = b.binary("xor", self.any_stand, TRUE, "packed")
             self.is_short = b.binary("and", b.compare("eq", self.blocks[0], i64(1)), packed, "is_short")
         if kernel.machine.has_caches and not e.int8:
             self.fetches.note(group.first_panel, group.panels, product_panels)
@@ -285,9 +285,9 @@ class Products:
         if machine.wide and not machine.strips_of_a_block:  # a single block is near whatever the strip is; stores are best spread
             another = b.compare("sgt", all_blocks, i64(1), "another_block")
             self.in_strips = b.binary("and", several, another, "in_strips")
-        self.in_strips = b.binary("or", self.in_strips, b.binary("and", several, self.in_blocks), "in_strips")
+        self.in_strips = b.binary("or", self.in_strips, b.binary("and", several, self.any_stand), "in_strips")
         enough = b.compare("sge", self.kernel.rows, i64(FETCHING_TILES * tile), "enough_tiles")
-        fetches = b.select(self.in_blocks, FALSE, b.binary("and", in_pieces, enough), "fetches")
+        fetches = b.select(self.any_stand, FALSE, b.binary("and", in_pieces, enough), "fetches")
         self.fetches_pieces = FALSE if machine.low_tiles else fetches
         self.pieces = [
             blocks if machine.low_tiles else b.select(in_pieces, i64(max(1, PIECE_BYTES // of_block)), blocks, "piece_blocks")

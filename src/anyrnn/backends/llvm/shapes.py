@@ -77,9 +77,9 @@ class MatrixPack:
     heads: int
 
     stands: str | None
-    """How kernels can read weights where they stand: as `rows`, where what is packed are pieces of the rows of one weight, or in
-    `squares` that are transposed; None where they cannot. In a call that does, the address of the pack is that of its first
-    weight, which packing and kernels compare.
+    """How weights that stand in memory relate to packed ones: `rows`, where what is packed are pieces of the rows of one weight,
+    or `squares` that have to be transposed; None where kernels cannot read them there. In a call that does, the address of
+    the pack is that of its first weight, which packing and kernels compare.
     """
 
 

@@ -89,9 +89,13 @@ class Work:
         """How many units are run at once, each by its share of the threads: the directions of a layer, where threads would have
         to split columns and wait for each other in every step. But each core then reads twice as many of its direction's weights.
         """
-        count, units = self.directions, self.units
-        fits = threads % count == 0 and all(u.recurrent_bytes * count <= OWN_WEIGHTS * threads for u in units)
-        return count if fits and any(unit.stages and self.columns(unit, threads) for unit in units) else 1
+        columns = any(unit.stages and self.columns(unit, threads) for unit in self.units)
+        return self.directions if columns and self.may_be_abreast(threads) else 1
+
+    def may_be_abreast(self, threads: int) -> bool:
+        """Whether they may be, however samples are divided."""
+        count = self.directions
+        return threads % count == 0 and all(u.recurrent_bytes * count <= OWN_WEIGHTS * threads for u in self.units)
 
     def columns(self, unit: UnitWork, threads: int) -> bool:
         """Whether columns are split. Where samples end at different steps, those of one thread may end before the others'."""

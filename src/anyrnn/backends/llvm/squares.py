@@ -1,8 +1,8 @@
 """Emits products with weights that stand where the caller has them, see `MatrixPack.stands`.
 
-Few rows are multiplied by squares of a matrix, which are transposed in registers, here. More are multiplied by blocks that are
-packed just before, see `tiles`: what is packed is in the nearest cache then, where packing all weights first takes them through
-memory.
+Few rows are multiplied by squares of a matrix, which are transposed in registers, here; backward by pieces of its rows, which are
+what would be packed. More are multiplied by blocks that are packed just before, see `tiles`: what is packed is in the nearest
+cache then, where packing all weights first takes them through memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ MOST_IN_SQUARES = 8
 MOST_IN_ROWS = 8
 """Rows that are multiplied by rows of a matrix where these stand at the most: every tile reads them there, and few stay near."""
 IN_SQUARES = "add_squares"
+"""The function that multiplies by squares."""
 
 
 def add_squares(module: Module, e: Element) -> None:

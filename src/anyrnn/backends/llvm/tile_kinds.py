@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from anyrnn.backends.llvm.builder import I64, PTR, Function, Value, i64
+from anyrnn.backends.llvm.builder import FALSE, I64, PTR, Function, Value, i64
 from anyrnn.backends.llvm.element import Element
 from anyrnn.backends.llvm.int8 import block_bytes
 from anyrnn.backends.llvm.shapes import TILE_VECTORS
@@ -81,7 +81,8 @@ class SumPlace(NamedTuple):
 
 class FeatureBlock(NamedTuple):
     """What tiles multiply before the next block: some features of an operand, from a feature on, of which a panel (of `int8` a
-    block) of the strip's first row stands at `first`, by their weights, which are `weight_bytes` apart.
+    block) of the strip's first row stands at `first`, by their weights, which are `weight_bytes` apart. `on_stack`: whether the
+    weights have been packed there.
     """
 
     operand: Value
@@ -92,6 +93,7 @@ class FeatureBlock(NamedTuple):
     weights: Value
     weight_bytes: Value
     features: Value
+    on_stack: Value = FALSE
 
     @classmethod
     def at(cls, b: Function, e: Element, kind: TileKind, operand: Value, feature: Value, row: Value) -> FeatureBlock:

@@ -109,13 +109,11 @@ class _Products:
         self.sums = StripSums(b, element, kind, sums, starts, self.row)
         self.fetches_pieces = b.compare("ne", fetches_pieces, i64(0), "fetches_pieces")
         self.tall = kind.tall(machine)
-        self.is_near = FALSE
-        """whether the weights of a block are on the stack"""
         self.factors = Factors(b, element, max(self.tall, *kind.heights), element.block)
         if kind.stands:
             steps = element.block + OF_ZEROS  # what packs them adds their product with zeros
             room = f"alloca [{steps * kind.count * kind.width} x {element.vector}], align {element.panel_row}"
-            self.room = b.value(PTR, room, "near")
+            self.room = b.value(PTR, room, "room")
         self._blocks(self._tiles())
         b.ret()
 
@@ -150,24 +148,24 @@ class _Products:
         few = b.compare("sle", self.rows, i64(MOST_IN_ROWS if in_rows else MOST_IN_SQUARES), "few_rows")
         in_place = b.binary("and", few, stands_whole(b, e, kind, left), "in_place")
         if in_rows:
-            self._add_block(self._near(block, left, in_place), places, tiles)
+            self._add_block(self._on_stack(block, left, in_place), places, tiles)
             return
         no_rest = b.compare("eq", b.binary("srem", block.features, i64(e.lanes)), i64(0), "no_rest")
         b.either(
             b.binary("and", in_place, no_rest, "in_squares"),
             lambda: self._add_squares(block, places),
-            lambda: self._add_block(self._near(block, left, FALSE), places, tiles),
+            lambda: self._add_block(self._on_stack(block, left, FALSE), places, tiles),
         )
 
-    def _near(self, block: FeatureBlock, left: Value, in_place: Value) -> FeatureBlock:
+    def _on_stack(self, block: FeatureBlock, left: Value, in_place: Value) -> FeatureBlock:
         """The same block with its weights packed on the stack, if they stand in memory and are not multiplied there. `left`: see
         `features_left`.
         """
         b, e, kind = self.b, self.element, self.kind
         packed_bytes = i64(kind.feature_bytes(e))
         stands = b.compare("ne", left, i64(0), "stands")
-        self.is_near = b.binary("and", stands, b.binary("xor", in_place, TRUE), "is_near")
-        with b.only_if(self.is_near, "pack_block"):
+        on_stack = b.binary("and", stands, b.binary("xor", in_place, TRUE), "on_stack")
+        with b.only_if(on_stack, "pack_block"):
             of_group = left, block.features, packed_bytes, i64(kind.width), i64(0), i64(1), NULL
             if kind.stands == "rows":
                 b.call(self.copies.pack_matrix(True), [self.room, block.weights, block.weight_bytes, *of_group])
@@ -175,9 +173,9 @@ class _Products:
                 for a, standing in enumerate(self._standing(block)):
                     to = b.at(self.room, a * kind.width * e.panel_row, "i8", "to")
                     b.call(self.copies.pack_matrix(False), [to, *standing, *of_group])
-        weights = b.select(self.is_near, self.room, block.weights, "weights")
-        weight_bytes = b.select(self.is_near, packed_bytes, block.weight_bytes, "weight_bytes")
-        return block._replace(weights=weights, weight_bytes=weight_bytes)
+        weights = b.select(on_stack, self.room, block.weights, "weights")
+        weight_bytes = b.select(on_stack, packed_bytes, block.weight_bytes, "weight_bytes")
+        return block._replace(weights=weights, weight_bytes=weight_bytes, on_stack=on_stack)
 
     def _standing(self, block: FeatureBlock) -> Iterator[tuple[Value, Value]]:
         """For each sum, where a block of the weights that stand begins, and bytes from row to row."""
@@ -188,7 +186,7 @@ class _Products:
             weight = b.load(PTR, b.at(words, 1 + a, I64), "weight")
             yield b.at(weight, block.feature, self.element.type, "standing"), row_bytes
 
-    def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> list[Value]:
+    def _add_block(self, block: FeatureBlock, places: list[SumPlace], tiles: list[tuple[Value, Value, int]]) -> None:
         """Add its products to the sums of all tiles."""
         b, e = self.b, self.element
         values = [block.first, self.sums.first, *(place.before for place in places)]
@@ -203,7 +201,6 @@ class _Products:
             steps = [block.row_bytes, i64(e.panel_row), *(place.apart for place in places)]
             following = [b.at(value, b.mul(step, height), "i8") for value, step in zip(tile.values, steps, strict=True)]
             values = b.end(tile, following)
-        return []
 
     def _tile(self, block: FeatureBlock, first_row: Value, first: Value, height: int, places: list[SumPlace]) -> None:
         """Add a block's products to the sums of a tile.
@@ -236,7 +233,7 @@ class _Products:
         further = b.add(self.coming, b.mul(number, lines * LINE_BYTES), "further")
         return further, b.select(self.fetches_pieces, i64(lines), i64(0), "lines")
 
-    def _add_squares(self, block: FeatureBlock, places: list[SumPlace]) -> list[Value]:
+    def _add_squares(self, block: FeatureBlock, places: list[SumPlace]) -> None:
         """Add the products of few rows by weights where they stand."""
         b, e, kind, of_places = self.b, self.element, self.kind, iter(places)
         of_block = block.first, block.row_bytes, block.panel_bytes, block.features
@@ -245,7 +242,6 @@ class _Products:
                 place, weights = next(of_places), b.at(begin, b.mul(row_bytes, k * e.lanes), "i8", "weights")
                 where = place.before, place.apart, place.sum
                 b.call(self.squares(), [weights, row_bytes, *of_block, *where, self.rows])
-        return []
 
     def _multiply_by_halves(self, block: FeatureBlock, tile: Tile, places: list[SumPlace]) -> None:
         """Add a block's products of all vectors, half of them first; one piece of code for both."""
@@ -358,5 +354,5 @@ class _Products:
             return i64(0), None
         ahead = b.select(b.compare("eq", tile.row, self.row), self.ahead, i64(0), "ahead")  # the others multiply what is near
         if self.kind.stands:
-            ahead = b.select(self.is_near, i64(0), ahead, "ahead")
+            ahead = b.select(block.on_stack, i64(0), ahead, "ahead")
         return ahead, b.compare("ne", ahead, i64(0), "is_far")

@@ -30,8 +30,8 @@ ROWS_OF_A_STEP = STRIP_ROWS
 """Up to so many rows of a single step are multiplied by weights that are packed block by block: more have several strips, each of
 which packs them anew.
 """
-NEAR_BYTES = 2**19
-"""In inference packed weights of so many bytes are looked at in less time than packed block by block."""
+LOOKED_AT_BYTES = 2**19
+"""Weights of so many bytes are looked at in less time than packed block by block: of inference, where torch's calls keep them."""
 
 
 class Unit:
@@ -56,6 +56,9 @@ class Unit:
         layer, self.direction = unit
         self.layout, e = self.code.layout, self.code.element
         self.sizes = network.layer_sizes(layer)
+        states = zip(network.graph.states, shape.first, strict=True)
+        self.given = frozenset(state.name for state, strides in states if strides is not None)
+        """the states that the caller gives first values of, or cotangents of the last"""
         self.words = np.zeros(self.layout.words, np.int64)
         self.in_scratch: list[int] = []
         self.in_reserve: list[int] = []
@@ -131,10 +134,11 @@ class Unit:
             return False
         if pack.stands == "rows" and whole and extent.total <= MOST_IN_ROWS:
             return True
-        skips = pack.name in self.code.zeros and not any(shape.first)  # it needs no more than the products with zeros
-        if shape.shares or skips or extent.steps > 1:
+        states = self.code.of_states.get(pack.name, frozenset())
+        from_zero = bool(states) and self.given.isdisjoint(states)  # it needs no more than the products with zeros
+        if shape.shares or from_zero or extent.steps > 1:
             return False
-        looks = shape.which == "inference" and bytes <= NEAR_BYTES
+        looks = shape.which == "inference" and bytes <= LOOKED_AT_BYTES
         return extent.rows <= (ROWS_OF_A_STEP if not looks else MOST_IN_SQUARES if whole else 0)
 
     def _packs(self, e: Element, extent: Extent, scratch: Arena, of_biases: Arena, in_biases: list[int]) -> None:

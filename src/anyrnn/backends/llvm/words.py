@@ -95,10 +95,13 @@ class Words:
         at_once = self._at_once() and (self.beside is not None or folded(self.program) is None)
         self.directions = network.directions if at_once else 1
         """that may be run at once"""
-        self.fit(shape.extent)
 
     def fit(self, extent: Extent) -> None:
         """For a batch that the shape's extent is room for."""
+        room = self.shape.extent
+        assert extent.rows == room.rows
+        assert extent.steps <= room.steps
+        assert extent.total <= room.total
         self.extent = extent
         for direction, tables in self.tables.items():
             tables[:, : extent.words] = extent.tables(direction > 0)
@@ -184,8 +187,11 @@ class Words:
     def _beside(self, scratch: Arena) -> Place | None:
         """Room for second directions' gradients of their input, one layer's after the other's, if directions are run at once."""
         given, network = folded(self.program), self.network
-        most = max(threads.default(), network.directions)
-        if given is None or not self._at_once() or self._work(network.directions).abreast(most) == 1:
+        if given is None or not self._at_once():
+            return None
+        most, work = max(threads.default(), network.directions), self._work(network.directions)
+        uneven = self.shape.extent.counts is not None  # whether columns are split depends on the batch
+        if not (work.may_be_abreast(most) if uneven else work.abreast(most) > 1):
             return None
         features = max(given[1].evaluate(network.layer_sizes(layer)) for layer in range(network.layers))
         return self._new_sequence(self.scratch, scratch, features * self.element.bytes)
@@ -337,7 +343,7 @@ class Words:
         if shape.ends:
             return steps - 1, steps
         begin, end = shape.output_steps
-        end = min(end, steps) if shape.extent.counts is not None else end
+        end = min(end, steps)  # that of the shape is its room's
         return (steps - end, steps - begin) if direction else (begin, end)
 
     def _arrays_of(self, unit: int, between: dict[str, list[Place]], nowhere: dict[str, Place]) -> dict[str, Place | None]:
