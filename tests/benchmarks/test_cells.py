@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks import cells
+from benchmarks import cells, side_by_side
 from benchmarks.measure import Blocks
 
 
@@ -10,7 +10,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SIZES", "INFERENCE_SIZES"):
         monkeypatch.setattr(cells, name, ((3, 2, 5), (1, 1, 4)))
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(cells, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
+    monkeypatch.setattr(side_by_side, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
 
 
 @pytest.mark.parametrize("options", [[], ["--inference"]])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks import packed
+from benchmarks import packed, side_by_side
 from benchmarks.measure import Blocks
 
 
@@ -10,7 +10,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "SIZES", (("LSTM", 5, 4, 3, 6, 1, False), ("GRU", 4, 3, 5, 4, 2, True)))
     monkeypatch.setattr(packed, "BATCHES", 3)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(packed, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
+    monkeypatch.setattr(side_by_side, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
 
 
 def test_each_layer_has_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
