@@ -103,7 +103,7 @@ class Graph:
     def output(self, name: str) -> int:
         return dict(self.outputs)[name]
 
-    @property
+    @cached_property
     def state_names(self) -> tuple[str, ...]:
         return tuple(state.name for state in self.states)
 

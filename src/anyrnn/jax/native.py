@@ -19,7 +19,7 @@ from jax import Array
 
 import anyrnn.numpy
 from anyrnn import backends
-from anyrnn._memory import ALIGNMENT, LARGE, aligned, in_large_pages, keep_what_is_freed
+from anyrnn._memory import ALIGNMENT, LARGE, addresses, aligned, in_large_pages, keep_what_is_freed
 from anyrnn.jax import ffi
 from anyrnn.jax.call import Call, Shape
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, sources
@@ -207,7 +207,7 @@ class Dense(Kernels):
         if self.has_phase:
             named = call.named(self.views(parameters, self.operands[inputs + states :]))
             read = sources(self.network, named, self.dtype, randomness)
-        at = [a.ctypes.data for a in read] if self.has_phase else [parameters[k] for k in self.direct]
+        at = addresses(read) if self.has_phase else [parameters[k] for k in self.direct]
         pool = native.POOLS.get(self.place) or native.POOLS.add(self.place, self.network, self.shape)
         if self.site.which != "backward":
             y, *last = results[: len(self.results)]
@@ -217,7 +217,7 @@ class Dense(Kernels):
         memory = self.kept(reserve)
         d_x, d_first, d_parameters = results[:inputs], results[inputs : inputs + states], results[inputs + states :]
         d_read = new_gradients(self.network, read) if self.has_phase and self.site.weights else []
-        into = [d.ctypes.data for d in d_read]
+        into = addresses(d_read)
         if self.site.weights and not self.has_phase:
             for k in self.zeroed:
                 ctypes.memset(d_parameters[k], 0, math.prod(self.operands[inputs + states + k]) * self.dtype.itemsize)
@@ -225,7 +225,7 @@ class Dense(Kernels):
         of_output = self.site.present[0]
         d_more = cotangents[of_output:] if call.all_states else []
         d_ends = cotangents[: len(cotangents) - len(d_more)]
-        pool.call([*x, *d_ends, *d_first, *d_more, *d_x, *at, *into, memory.ctypes.data], randomness)
+        pool.call([*x, *d_ends, *d_first, *d_more, *d_x, *at, *into, *addresses([memory])], randomness)
         if d_read:
             made = gradients_by_name(self.network, named, d_read, self.dtype, randomness)
             self.put(d_parameters, [made[name] for name in named])

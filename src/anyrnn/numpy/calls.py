@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from anyrnn import backends
-from anyrnn._memory import ALIGNMENT, aligned, empty
+from anyrnn._memory import ALIGNMENT, addresses, aligned, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
 from anyrnn.numpy.arguments import Arguments, Array, strides, strides_of_units
-from anyrnn.numpy.packed_weights import Kept
+from anyrnn.numpy.packed_weights import Packs
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
@@ -50,8 +50,10 @@ class Reserve:
 
     budget: int | None = None
     """Of bytes that a training call may keep."""
-    kept: Kept | None = None
-    """Of an inference call of a layer whose parameters nobody changes."""
+    packs: Packs | None = None
+    """Of an inference call: where weights stay packed."""
+    constant: bool = False
+    """Whether they never change."""
 
     @property
     def ends(self) -> bool:
@@ -108,7 +110,7 @@ class Workspace:
 
     def addresses(self, d_sources: Sequence[Array]) -> list[int]:
         """Of a backward call's arrays, with these for the sources' gradients."""
-        return [a.ctypes.data for a in (*self.arrays, *d_sources, self.reserve.memory)]
+        return addresses((*self.arrays, *d_sources, self.reserve.memory))
 
 
 def bytes_kept(network: Network, dtype: str, total: int, rows: int, budget: int | None) -> int:
@@ -136,17 +138,17 @@ def checked(memory: Array | None, needed: int) -> Array:
         return aligned(needed)
     if not isinstance(memory, np.ndarray) or not (memory.flags.c_contiguous and memory.flags.writeable):
         raise ValueError("memory should be a contiguous and writable NumPy array")
-    if memory.nbytes < needed or (needed and memory.ctypes.data % ALIGNMENT):
+    if memory.nbytes < needed or (needed and addresses([memory])[0] % ALIGNMENT):
         message = f"at least {needed} bytes at a multiple of {ALIGNMENT}"
         raise ValueError(f"memory should be {message}, got {memory.nbytes} bytes")
     return memory
 
 
-def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
+def shape_of(reserve: Reserve, output: Array, last: Sequence[Array], keep: bool) -> Any:
+    """What native code has to know of a forward call."""
     native, first, states = backends.native(), reserve.first, len(reserve.network.state_sizes)
     extent, dtype = native.Extent(reserve.steps, reserve.rows, reserve.counts), output.dtype.name
-    windows = native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None
-    shape = native.CallShape(
+    return native.CallShape(
         which="training" if keep else "inference",
         dtype=reserve.native_dtype,
         extent=extent,
@@ -156,17 +158,20 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
         last=strides(last[:states]),
         more=strides_of_units(last[states:]),
         ends=reserve.ends,
-        windows=windows,
-        packed=reserve.kept is not None,
+        windows=native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None,
+        packed=reserve.constant,
     )
-    arrays = [*reserve.inputs, output, *(first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
-    given = reserve.network, shape, [a.ctypes.data for a in arrays], reserve.randomness
-    if windows:
+
+
+def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
+    native, shape = backends.native(), shape_of(reserve, output, last, keep)
+    arrays = [*reserve.inputs, output, *(reserve.first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
+    given = reserve.network, shape, addresses(arrays), reserve.randomness
+    if shape.windows:
         native.forward_in_windows(*given)
-    elif reserve.kept is None:
-        native.call(*given)
     else:
-        native.call(*given, reserve.kept.memory(reserve.network), trusting=True)
+        memory = None if reserve.packs is None else reserve.packs.memory(reserve.network, reserve.native_dtype)
+        native.call(*given, memory, trusting=reserve.constant)
 
 
 def backward(
@@ -235,7 +240,7 @@ def _backward_natively(
         d_sources = new_gradients(network, reserve.sources)
         if windows:
             first = reserve.first or []
-            given = [a.ctypes.data for a in (*reserve.inputs, *first, *reserve.sources, reserve.memory)]
+            given = addresses((*reserve.inputs, *first, *reserve.sources, reserve.memory))
             begin = strides(first) if first else (None,) * len(d_first)
             native.backward_in_windows(network, shape, work.addresses(d_sources), begin, given, reserve.randomness)
         else:

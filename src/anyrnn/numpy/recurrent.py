@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
-from anyrnn._memory import ALIGNMENT, empty
+from anyrnn._memory import ALIGNMENT, addresses, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
 from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
-from anyrnn.numpy.packed_weights import Kept
+from anyrnn.numpy.packed_weights import Kept, Packs
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
+from anyrnn.numpy.repeated import Earlier
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
@@ -65,7 +66,9 @@ class Recurrent(Layer):
             input_dropout, recurrent_dropout, weight_dropout, output_dropout, zoneout, clip_state, clip_preactivation,
             clip_gradient, cut_gradient, activations, merge, residual, reverse, learned_state, skip_input.
 
-    `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones.
+    `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones. Calls
+    without gradients keep the weights as kernels read them for the next such call, as much memory again, and look whether they
+    have changed.
 
     Example:
         >>> import numpy as np, anyrnn
@@ -151,6 +154,8 @@ class Recurrent(Layer):
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
         self._kept: Kept | None = None
+        self._remember_nothing()
+        self._further = tuple(name for name, _ in self.network.further_inputs)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -226,8 +231,12 @@ class Recurrent(Layer):
         layer._let_nobody_write()
         return layer
 
+    def _remember_nothing(self) -> None:
+        self._packs, self._earlier = Packs(), Earlier()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._remember_nothing()  # which calls of the one that was copied use, maybe now
         if self.int8:  # copies can be written to
             self._let_nobody_write()
 
@@ -334,6 +343,10 @@ class Recurrent(Layer):
         shares memory with what is read; TypeError for wrong dtypes.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
+        if which is None and out is None and return_states == "last":
+            found = self._earlier.result(self, x, steps, state, return_outputs)
+            if found is not None:
+                return found
         output, last, _ = self._forward(x, steps, state, out, which, return_outputs, return_states, keep=False)
         return output, last
 
@@ -457,6 +470,8 @@ class Recurrent(Layer):
             shown = tuple(np.split(shown, 2, -1))
         if all_states:
             return shown, arguments.all_given_back(more, batched), reserve
+        if not keep and out is None and which is None:
+            self._earlier.note(self, (x, further, state), reserve, (output, last), shown)
         states = given_back(last, several)
         if isinstance(state, RecurrentState):
             states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))
@@ -522,7 +537,8 @@ class Recurrent(Layer):
             learned=learned,
             outputs=return_outputs,
             budget=self.memory_budget,
-            kept=lasting,
+            packs=None if keep else lasting or self._packs,
+            constant=lasting is not None,
         )
         return reserve, inputs, first
 
@@ -706,7 +722,8 @@ class Recurrent(Layer):
             raise TypeError(f"reserve should be what forward_training gave, got {type(reserve).__name__}")
         native = bool(reserve.steps) and not self._why_not_native()
         kept = not native or all(
-            one.memory.nbytes >= one.bytes_kept and one.memory.ctypes.data % ALIGNMENT == 0 for one in (reserve, *reserve.parts)
+            one.memory.nbytes >= one.bytes_kept and addresses([one.memory])[0] % ALIGNMENT == 0
+            for one in (reserve, *reserve.parts)
         )
         of_layer = reserve.network in (self.training_network, self.training_network.with_all_states)
         if not of_layer or reserve.inputs[0].dtype != self.dtype or not kept:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn import backends
+from anyrnn._memory import addresses
 from anyrnn.numpy.arguments import strides
 from anyrnn.numpy.parameters import own_states
 from anyrnn.sequence.network import check_size
@@ -90,7 +91,7 @@ class Stream(Uncopied):
             strides(states), strides(states), packed=True,
         )  # fmt: skip
         arrays = [*inputs, output, *states, *states, *self._sources]
-        return native.Repeated(network, shape, [a.ctypes.data for a in arrays])
+        return native.Repeated(network, shape, addresses(arrays))
 
     def reset(self) -> None:
         """Begin new sequences: the states get the cell's first values."""

@@ -104,16 +104,16 @@ class Recurrent(OfCells):
         return Spec(self.network.width, not self.last)
 
     def run(self, call: Call, *given: Array) -> Array:
-        result: Array = self._called(call, given, given[0].shape[1], lengths=call.lengths)
+        result: Array = self._called(call, given, lengths=call.lengths)
         return result
 
-    def _called(self, call: Call, given: Sequence[Array], rows: int, **which: Any) -> Any:
-        state = call.before.get(self.name)
-        if state is None:
-            state = self.runner.initial_state(rows) if rows else self.runner.initial_state(1).index([])
+    def _called(self, call: Call, given: Sequence[Array], **which: Any) -> Any:
         outputs: Any = "none" if self.name in call.unread else "last" if self.last else "all"
-        further = _further(self.network, given)
-        output, call.after[self.name] = self.runner(given[0], state, return_outputs=outputs, **which, **further)
+        further, state = _further(self.network, given), call.before.get(self.name)
+        output, after = self.runner(given[0], state, return_outputs=outputs, **which, **further)
+        if state is None:
+            after = RecurrentState(self.network.graph.state_names, after if isinstance(after, tuple) else (after,))
+        call.after[self.name] = after
         return output
 
     @property

@@ -60,7 +60,7 @@ class LookedUp(Recurrent):
             return super().run(call, *self._products(given))
         which = there[..., 0].T  # [N, T]: the steps of all samples, one sample after the other, and no others
         rows, ends = self._products(tuple(x.swapaxes(0, 1)[which] for x in given)), np.cumsum(which.sum(1))
-        output = self._called(call, rows, len(ends), cu_seqlens=np.append(0, ends))
+        output = self._called(call, rows, cu_seqlens=np.append(0, ends))
         if output is None or self.last:
             return np.asarray(output)
         padded = np.zeros((*which.shape, output.shape[-1]), output.dtype)
