@@ -253,7 +253,7 @@ def test_copies_remember_nothing(copied: Callable[[Any], Any]) -> None:
         layer(x)
     other = copied(layer)
     assert not other._earlier.known
-    assert not other._packs._packed
+    assert not other._packs._of
     check_equal(other(x), layer(x))
 
 
@@ -269,9 +269,11 @@ def test_weights_stay_packed_until_they_change() -> None:
     """Of several steps: those of a single one are multiplied where they stand."""
     layer, x = anyrnn.Recurrent("gru", 64, 64, seed=0), drawn(3, 2, 64)
     layer(x)
-    (packed,) = layer._packs._packed.values()
+    (packs,) = layer._packs._of.values()
+    (packed,) = packs.rest
     packed.memory[:1024] = 0  # as no weights are
     assert np.array_equal(layer(x)[0], layer(x)[0])
+    assert packs.rest == [packed]
     assert not packed.memory[:1024].any()
     layer.parameters["weight_ih_l0"][...] *= 2
     layer.parameters["weight_hh_l0"][...] *= 2

@@ -22,12 +22,16 @@ from anyrnn import backends
 from anyrnn._memory import ALIGNMENT, LARGE, addresses, aligned, in_large_pages, keep_what_is_freed
 from anyrnn.jax import ffi
 from anyrnn.jax.call import Call, Shape
+from anyrnn.numpy.packed_weights import Packs
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, sources
+from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import steps_given
 
 NumPyArray = npt.NDArray[Any]
 Strides = tuple[int, int]
 States = tuple[Strides | None, ...]
+MOST_PACKED = 2**28
+"""Bytes of the weights that inference calls have packed. Beyond them those of the oldest layer go: nobody tells when it does."""
 DTYPES: dict[int, np.dtype[Any]] = {4: np.dtype(np.float32), 8: np.dtype(np.float64)}
 
 
@@ -95,6 +99,20 @@ def _array(address: int, shape: Shape, dtype: Any) -> NumPyArray:
     if not bytes:
         return np.empty(shape, dtype)
     return np.frombuffer((ctypes.c_char * bytes).from_address(address), dtype).reshape(shape)
+
+
+_packed: dict[tuple[Network, str, int], Packs] = {}
+
+
+def _packs_of(network: Network, dtype: np.dtype[Any], first: int) -> Packs:
+    """Where the weights of a layer stay packed, the first of which stands there. That others come to stand there is seen."""
+    key = network, dtype.name, first
+    found = _packed.get(key)
+    if found is None:
+        while _packed and sum(packs.bytes for packs in list(_packed.values())) > MOST_PACKED:
+            _packed.pop(list(_packed)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
+        found = _packed.setdefault(key, Packs())
+    return found
 
 
 def _seed(address: int) -> int:
@@ -211,7 +229,10 @@ class Dense(Kernels):
         pool = native.POOLS.get(self.place) or native.POOLS.add(self.place, self.network, self.shape)
         if self.site.which != "backward":
             y, *last = results[: len(self.results)]
-            pool.call([*x, y, *first, *last, *at, *results[len(self.results) :]], randomness)
+            packs = None
+            if self.site.which == "inference" and at:
+                packs = _packs_of(self.network, self.dtype, parameters[0]).of(self.network, self.dtype.name)
+            pool.call([*x, y, *first, *last, *at, *results[len(self.results) :]], randomness, packs=packs)
             return
         reserve, *cotangents = arguments[call.operands :]
         memory = self.kept(reserve)
@@ -251,6 +272,8 @@ class ByLayer(Kernels):
         mask, reset = (_array(next(rest), x.shape[:2], np.bool_) if there else None for there in (call.masked, call.resets))
         layer = copy(self.layer)
         layer.parameters = dict(call.named(parameters))
+        if parameters:
+            layer._packs = _packs_of(call.network, self.dtype, addresses(parameters[:1])[0])
         steps = {name: a for (name, _), a in zip(call.network.further_inputs, further, strict=True)}
         which = steps_given(None, None, mask, None, reset, 0.0)
         wanted = "last" if call.ends else "all", "all" if call.all_states else "last"

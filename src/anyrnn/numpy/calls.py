@@ -15,7 +15,7 @@ from anyrnn.errors import UnsupportedError
 from anyrnn.ir.philox import Randomness
 from anyrnn.numpy import interpreted
 from anyrnn.numpy.arguments import Arguments, Array, strides, strides_of_units
-from anyrnn.numpy.packed_weights import Packs
+from anyrnn.numpy.packed_weights import Kept, Packs
 from anyrnn.numpy.parameters import gradients_by_name, new_gradients, of_unit
 from anyrnn.numpy.uneven import Batch
 from anyrnn.sequence.network import Network
@@ -51,9 +51,9 @@ class Reserve:
     budget: int | None = None
     """Of bytes that a training call may keep."""
     packs: Packs | None = None
-    """Of an inference call: where weights stay packed."""
-    constant: bool = False
-    """Whether they never change."""
+    """Of an inference call."""
+    kept: Kept | None = None
+    """Of one of a layer whose parameters nobody changes."""
 
     @property
     def ends(self) -> bool:
@@ -159,7 +159,7 @@ def shape_of(reserve: Reserve, output: Array, last: Sequence[Array], keep: bool)
         more=strides_of_units(last[states:]),
         ends=reserve.ends,
         windows=native.windows(reserve.network, dtype, extent, reserve.budget) if keep else None,
-        packed=reserve.constant,
+        packed=reserve.kept is not None,
     )
 
 
@@ -169,9 +169,10 @@ def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: 
     given = reserve.network, shape, addresses(arrays), reserve.randomness
     if shape.windows:
         native.forward_in_windows(*given)
+    elif reserve.kept is not None:
+        native.call(*given, reserve.kept.memory(reserve.network), trusting=True)
     else:
-        memory = None if reserve.packs is None else reserve.packs.memory(reserve.network, reserve.native_dtype)
-        native.call(*given, memory, trusting=reserve.constant)
+        native.call(*given, packs=reserve.packs and reserve.packs.of(reserve.network, reserve.native_dtype))
 
 
 def backward(

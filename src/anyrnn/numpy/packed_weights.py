@@ -14,38 +14,38 @@ from anyrnn.sequence.network import Network
 
 
 class Packs:
-    """Of one layer, the weights packed for the kernels, which look whether they have changed: that is far less work than packing
-    them.
+    """Of one layer: the memory in which weights stay packed. Kernels look whether they have changed, which is far less work than
+    packing them.
     """
 
     def __init__(self) -> None:
-        self._packed: dict[tuple[Network, str], Any] = {}
+        self._of: dict[tuple[Network, str], Any] = {}
 
     def __reduce__(self) -> tuple[type[Packs], tuple[()]]:
         """Copies and pickles begin with nothing."""
-        return type(self), ()
+        return Packs, ()
 
-    def memory(self, network: Network, dtype: str) -> Callable[[int], Any]:
-        """What gives the memory of at least so many bytes for a network's packed weights, with what was packed there before."""
-        place = network, dtype
+    def of(self, network: Network, dtype: str) -> Any:
+        """That of a network's calls in what native calls say for a dtype."""
+        return self._of.get((network, dtype)) or self._of.setdefault((network, dtype), backends.native().Packs())
 
-        def of_bytes(bytes: int) -> Any:
-            found = self._packed.get(place)
-            if found is None or found.bytes < bytes:
-                found = self._packed[place] = backends.native().Packed(bytes)
-            return found
-
-        return of_bytes
+    @property
+    def bytes(self) -> int:
+        return sum(packs.bytes for packs in list(self._of.values()))
 
 
-class Kept(Packs):
-    """Of a layer whose parameters nobody changes: also the arrays that steps read. Kernels look at no packed weights again."""
+class Kept:
+    """Of one layer whose parameters nobody changes: the arrays that steps read, and these packed for the kernels."""
 
     def __init__(self, parameters: Iterable[Array] = ()) -> None:
-        """`parameters`: what all is made of, where others may take their place."""
-        super().__init__()
+        """`parameters`: what they are made of, where others may take their place."""
         self._parameters = tuple(parameters)
         self._sources: dict[tuple[Network, Any], list[Array]] = {}
+        self._packed: dict[Network, Any] = {}
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        """Copies and pickles begin with nothing."""
+        return Kept, ()
 
     def holds(self, parameters: Sequence[Array]) -> bool:
         """Whether it is made of these, which nobody can write to."""
@@ -58,3 +58,14 @@ class Kept(Packs):
         if found is None:
             found = self._sources[network, dtype] = make()
         return found
+
+    def memory(self, network: Network) -> Callable[[int], Any]:
+        """What gives the memory of at least so many bytes for a network's packed weights, with what was packed there before."""
+
+        def of_bytes(bytes: int) -> Any:
+            found = self._packed.get(network)
+            if found is None or found.bytes < bytes:
+                found = self._packed[network] = backends.native().Packed(bytes)
+            return found
+
+        return of_bytes

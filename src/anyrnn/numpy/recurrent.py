@@ -537,8 +537,8 @@ class Recurrent(Layer):
             learned=learned,
             outputs=return_outputs,
             budget=self.memory_budget,
-            packs=None if keep else lasting or self._packs,
-            constant=lasting is not None,
+            packs=None if keep else self._packs,
+            kept=lasting,
         )
         return reserve, inputs, first
 

@@ -41,7 +41,7 @@ class Repeated:
         pool: of the frames that run it, as long as it is known.
         parameters: the name and the shape of each, those first that steps read, which are so many `sources`.
         fixed: the addresses of what steps read, where that stays as it is.
-        keep: gives memory for packed weights.
+        keep, packs: memory for packed weights, where these stay as they are, and elsewhere.
         inputs: how many of the arrays that the caller gives are inputs; the others are states.
         output, states: shapes of what he gets, or of an output that is not `wanted`.
     """
@@ -51,7 +51,8 @@ class Repeated:
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
     sources: int
     fixed: list[int] | None
-    keep: Callable[[int], Any]
+    keep: Callable[[int], Any] | None
+    packs: Any
     inputs: int
     wanted: bool
     output: tuple[int, ...]
@@ -67,7 +68,10 @@ class Repeated:
             return None
         output, last = empty(self.output, layer._dtype), [empty(shape, layer._dtype) for shape in self.states]
         at = addresses([*arrays[: self.inputs], output, *arrays[self.inputs :], *last, *sources])
-        pool.call(at if self.fixed is None else at + self.fixed, None, self.keep, trusting=self.fixed is not None)
+        if self.fixed is None:
+            pool.call(at, packs=self.packs)
+        else:
+            pool.call(at + self.fixed, keep=self.keep, trusting=True)
         return output if self.wanted else None, last
 
     def _sources(self, layer: Recurrent) -> list[Array] | None:
@@ -122,12 +126,12 @@ class Earlier:
         """A call that was just made: its input, further inputs and state; the output and last states that were written; what the
         caller gets of the output.
         """
-        network, constant = reserve.network, reserve.constant
+        network, kept = reserve.network, reserve.kept
         assert reserve.packs is not None
         if reserve.randomness is not None or reserve.learned or not network.is_one_call or network.merge == "separate":
             return
         arrays = _arrays(layer, *given)
-        if arrays is None or layer._why_not_native() or (network.plan.phase.computed and not constant):
+        if arrays is None or layer._why_not_native() or (network.plan.phase.computed and kept is None):
             return
         if not all(array.size and readable(array) is array for array in arrays):
             return
@@ -136,14 +140,15 @@ class Earlier:
             return
         output, last = run
         read = [name + network.suffix(*unit) for unit in network.units for name in network.sources]
-        names = [] if constant else [*read, *(name for name in reserve.parameters if name not in read)]
+        names = [] if kept is not None else [*read, *(name for name in reserve.parameters if name not in read)]
         repeated = Repeated(
             settings=_settings(layer),
             pool=weakref.ref(pool),
             parameters=tuple((name, reserve.parameters[name].shape) for name in names),
             sources=len(read),
-            fixed=addresses(reserve.sources) if constant else None,
-            keep=reserve.packs.memory(network, reserve.native_dtype),
+            fixed=None if kept is None else addresses(reserve.sources),
+            keep=None if kept is None else kept.memory(network),
+            packs=reserve.packs.of(network, reserve.native_dtype),
             inputs=len(reserve.inputs),
             wanted=shown is not None,
             output=output.shape if shown is None else shown.shape,

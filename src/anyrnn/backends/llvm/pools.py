@@ -38,6 +38,23 @@ def given_back(scratch: Scratch) -> None:
         RESTING.append(scratch)
 
 
+class Packs:
+    """Memory in which weights stay packed for the next call. Each call has some to itself: in another, at the same time, weights
+    may be others.
+    """
+
+    def __init__(self) -> None:
+        self.rest: list[Packed] = []
+
+    def lent(self, bytes: int) -> Packed:
+        packed = taken(self.rest)
+        return packed if packed is not None and packed.bytes >= bytes else Packed(bytes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(packed.bytes for packed in list(self.rest))
+
+
 class Pool:
     """Frames of one network and shape. Safe from many threads and in a forked child without a lock: a list's pop and append are
     atomic.
@@ -58,14 +75,17 @@ class Pool:
         keep: Callable[[int], Packed] | None = None,
         trusting: bool = False,
         extent: Extent | None = None,
+        packs: Packs | None = None,
     ) -> None:
         """Run on arrays at these addresses, in the order that `CallShape` says. `keep` gives the memory, of at least so many
-        bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there. `extent`: of the
-        call, if that of the shape is only room for it.
+        bytes, in which weights stay packed; `trusting`: they have not changed since they were packed there; or `packs` lend
+        some. `extent`: of the call, if that of the shape is only room for it.
         """
         frame = self.frame()
         if extent is not None and extent != frame.extent:
             frame.fit(extent)
+        if keep is None and packs is not None:
+            keep = packs.lent
         packed = keep(frame.packed_bytes) if keep and frame.packed_bytes else None
         scratch = lent(frame.own_bytes if packed else frame.own_bytes + frame.packed_bytes)
         if randomness is not None:
@@ -73,6 +93,8 @@ class Pool:
         frame.call(addresses, scratch, packed, trusting)
         self.rest.append(frame)
         given_back(scratch)
+        if packs is not None and packed is not None:
+            packs.rest.append(packed)
 
 
 class Pools:

@@ -21,7 +21,7 @@ from anyrnn.backends.llvm.extent import Extent
 from anyrnn.backends.llvm.frame import Frame
 from anyrnn.backends.llvm.joint import Joint, may_join
 from anyrnn.backends.llvm.memory import Arena, Packed, ReserveLayout, Scratch
-from anyrnn.backends.llvm.pools import Pool, Pools
+from anyrnn.backends.llvm.pools import Packs, Pool, Pools
 from anyrnn.backends.llvm.spelling import unsupported
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.errors import UnsupportedError
@@ -279,6 +279,7 @@ def call(
     randomness: Randomness | None = None,
     keep: Callable[[int], Packed] | None = None,
     trusting: bool = False,
+    packs: Packs | None = None,
 ) -> None:
     """Run a forward or backward call; `CallShape` says in which order the addresses come, `Pool.call` what the rest is."""
     extent, pools = None, POOLS
@@ -287,7 +288,7 @@ def call(
         if shape.which == "inference":  # where nothing is kept whose size the caller was told
             shape = replace(shape, extent=extent.room)
     key = network, shape
-    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting, extent)
+    (pools.get(key) or pools.add(key, network, shape)).call(addresses, randomness, keep, trusting, extent, packs)
 
 
 class Repeated:
