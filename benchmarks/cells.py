@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for _ in range(AT_FIRST):
                 calls["anyrnn"]()
             label = f"{name} {steps}x{samples}x{features}"
-            columns, ratio = compare(label, calls, chosen.rounds)
+            columns, (ratio,) = compare(label, calls, chosen.rounds)
             lines.append([label, *columns])
             ratios.append(ratio)
     print(aligned(lines))

@@ -7,23 +7,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import anyrnn
 from anyrnn import runtime
 from benchmarks import onnx_model, peers
 from benchmarks.job import Job
-from benchmarks.measure import Blocks, geometric_mean, measure
+from benchmarks.measure import geometric_mean
 from benchmarks.report import aligned
-from benchmarks.side_by_side import APART, parser_of
+from benchmarks.side_by_side import compare, parser_of
 from benchmarks.suite import Row
 
 CELLS = ("rnn_tanh", "gru", "lstm")
-SHAPES = ((1, 1, 1, 5), (1, 1, 32, 100), (1, 16, 64, 64), (5, 2, 7, 64), (20, 1, 1, 16), (20, 1, 128, 256), (20, 16, 32, 64))
-SHAPES += ((100, 1, 32, 16), (100, 4, 32, 128))
+SHAPES = (
+    (1, 1, 1, 5),
+    (1, 1, 32, 100),
+    (1, 16, 64, 64),
+    (5, 2, 7, 64),
+    (20, 1, 1, 16),
+    (20, 1, 128, 256),
+    (20, 16, 32, 64),
+    (100, 1, 32, 16),
+    (100, 4, 32, 128),
+)
 """Steps, samples, features of input and state."""
 
 
@@ -38,27 +47,23 @@ def calls_of(row: Row, threads: int) -> dict[str, Any]:
     return {"layer": lambda: layer(x), "network": lambda: network.run(x), "onnxruntime": session.call}
 
 
+def output_of(result: Any) -> list[Tensor]:
+    return [torch.from_numpy(result[0])]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser_of("numpy_layers", __doc__).parse_args(arguments)
     peers.set_threads(chosen.threads)
     lines = [["cell, steps x samples x features x state", "layer us", "network us", "onnxruntime us", "layer", "network"]]
-    ratios: dict[str, list[float]] = {"layer": [], "network": []}
+    ratios: list[list[float]] = []
     for row in (Row(cell, *shape) for shape in SHAPES for cell in CELLS):
-        calls = calls_of(row, chosen.threads)
-        label, expected = f"{row.cell} {'x'.join(map(str, row.shape))}", torch.from_numpy(calls["onnxruntime"]()[0])
-        for name in ratios:
-            found = torch.from_numpy(calls[name]()[0]).view_as(expected)
-            if not (found - expected).norm() <= APART * expected.norm():  # nor for NaN
-                raise ValueError(f"{label}: the results of the {name} differ from onnxruntime's")
-        timings = measure(calls, Blocks(rounds=chosen.rounds))
-        for name, of_name in ratios.items():
-            pairs = zip(timings[name].block_medians, timings["onnxruntime"].block_medians, strict=True)
-            of_name.append(median(ours / theirs for ours, theirs in pairs))
-        times = [f"{timing.median * 1e6:.1f}" for timing in timings.values()]
-        lines.append([label, *times, *(f"{of_name[-1]:.2f}" for of_name in ratios.values())])
+        label = f"{row.cell} {'x'.join(map(str, row.shape))}"
+        columns, of_row = compare(label, calls_of(row, chosen.threads), chosen.rounds, output_of, unit=1e-6)
+        lines.append([label, *columns])
+        ratios.append(of_row)
     print(aligned(lines))
-    for name, of_name in ratios.items():
-        print(f"geometric mean of the {name}'s time, of onnxruntime's: {geometric_mean(of_name):.2f}")
+    for name, found in zip(("layer", "network"), zip(*ratios, strict=True), strict=True):
+        print(f"geometric mean of the {name}'s time, of onnxruntime's: {geometric_mean(found):.2f}")
     return 0
 
 

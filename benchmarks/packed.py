@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         label += f", {layers} layers" * (layers > 1) + ", both directions" * both
         for kind, of_kind in ratios.items():
             calls = {library: step_of(layer, given, kind == "training") for library, layer in modules.items()}
-            columns, ratio = compare(label, calls, chosen.rounds)
+            columns, (ratio,) = compare(label, calls, chosen.rounds)
             lines.append([label, kind, *columns])
             of_kind.append(ratio)
     print(aligned(lines))

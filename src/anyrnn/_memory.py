@@ -169,11 +169,11 @@ def aligned(bytes: int) -> npt.NDArray[Any]:
     return raw[start : start + bytes]
 
 
-def _told(arrays: Iterable[npt.NDArray[Any]]) -> list[int]:
+def _by_ctypes(arrays: Iterable[npt.NDArray[Any]]) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-def _read(arrays: Iterable[npt.NDArray[Any]]) -> list[int]:
+def _from_structures(arrays: Iterable[npt.NDArray[Any]]) -> list[int]:
     """From where the C structures of NumPy have them, as code does that was compiled for any version of it: just behind the
     head of a Python object. To be told one takes a microsecond.
     """
@@ -181,13 +181,13 @@ def _read(arrays: Iterable[npt.NDArray[Any]]) -> list[int]:
     return [at(id(array) + head).value for array in arrays]
 
 
-def _can_be_read() -> bool:
+def _structures_are_known() -> bool:
     some: list[npt.NDArray[Any]] = [np.zeros(3, np.float32), np.zeros((4, 5))[1:, 2:]]
-    return sys.implementation.name == "cpython" and _read(some) == _told(some)
+    return sys.implementation.name == "cpython" and _from_structures(some) == _by_ctypes(some)
 
 
-addresses: Callable[[Iterable[npt.NDArray[Any]]], list[int]] = _read if _can_be_read() else _told
-"""Where the numbers of arrays begin."""
+addresses: Callable[[Iterable[npt.NDArray[Any]]], list[int]] = _from_structures if _structures_are_known() else _by_ctypes
+"""Where the numbers of arrays begin; of nothing but arrays, which is not looked at."""
 SMALL = 2**15
 """Bytes of arrays whose calls are so short that the 2 us for finding an aligned place would be felt."""
 

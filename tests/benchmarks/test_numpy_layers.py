@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks import numpy_layers, peers
+from benchmarks import numpy_layers, peers, side_by_side
 from benchmarks.measure import Blocks
 
 pytest.importorskip("onnxruntime")
@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime")
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_layers, "SHAPES", ((1, 1, 1, 5), (3, 2, 4, 6)))
     monkeypatch.setattr(peers, "set_threads", lambda threads: None)
-    monkeypatch.setattr(numpy_layers, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
+    monkeypatch.setattr(side_by_side, "Blocks", lambda rounds: Blocks(rounds, pause=0.0, calls=2, seconds=0.0))
 
 
 def test_each_cell_and_shape_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,5 +33,5 @@ def test_other_results_end_it(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         return {**calls, name: lambda: [1.001 * call()[0]]}
 
     monkeypatch.setattr(numpy_layers, "calls_of", scaled)
-    with pytest.raises(ValueError, match=f"rnn_tanh 1x1x1x5: the results of the {name} differ"):
+    with pytest.raises(ValueError, match=f"rnn_tanh 1x1x1x5: results of {name} differ from those of onnxruntime"):
         numpy_layers.main(["--rounds", "1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -105,8 +106,9 @@ def gated(x, h, a: Step(2), b: Step(1)):  # type: ignore[no-untyped-def,valid-ty
 def test_further_inputs_in_any_order(remembered: list[bool]) -> None:
     layer, x, a, b = anyrnn.Recurrent(cell(gated), D, H, seed=0), drawn(T, N, D), drawn(T, N, 2, seed=1), drawn(T, N, 1, seed=2)
     expected = layer(x, a=a, b=b)
-    check_equal(layer(x, b=b, a=a), expected)
-    assert remembered == [False, True]
+    for _ in range(2):
+        check_equal(layer(x, b=b, a=a), expected)
+    assert remembered == [False, False, True]
     for wrong, message in (({"a": a}, "needs the per-step input b"), ({"a": a, "c": b}, "no per-step input 'c'")):
         with pytest.raises(TypeError, match=message):
             layer(x, **wrong)
@@ -141,10 +143,11 @@ def interpret(layer: Any) -> None:
 
 @pytest.mark.parametrize("change", [grow, replace, replace_all, transpose, turn, interpret])
 @pytest.mark.parametrize("several", [False, True])
-def test_what_changes_is_seen(change: Callable[[Any], None], several: bool) -> None:
+def test_what_changes_is_seen(change: Callable[[Any], None], several: bool, remembered: list[bool]) -> None:
     layer, x = anyrnn.Recurrent("gru", D, H, 1 + several, seed=0), drawn(N, N, D)
     for _ in range(3):
         before = layer(x)
+    assert remembered[-1]
     change(layer)
     for _ in range(3):
         after = layer(x)
@@ -180,14 +183,26 @@ def in_float64(layer: Any) -> None:
     layer.dtype = np.float64
 
 
-@pytest.mark.parametrize("change", [shorten, widen, reshape, take_away, rename, mask, in_float64])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shorten, r"bias_ih_l0 should be float32 \(18,\), got float32 \(17,\)"),
+        (widen, r"weight_hh_l0 should be float32 \(18, 6\), got float64"),
+        (reshape, r"weight_hh_l0 should be float32 \(18, 6\), got float32 \(6, 18\)"),
+        (take_away, "parameters should be .*; unknown or missing: bias_hh_l0"),
+        (rename, "parameters should be .*; unknown or missing: bias, bias_hh_l0"),
+        (mask, "bias_ih_l0 is a masked array"),
+        (in_float64, "x should be"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_does_not_fit_is_refused(change: Callable[[Any], None]) -> None:
+def test_what_does_not_fit_is_refused(change: Callable[[Any], None], message: str, remembered: list[bool]) -> None:
     layer, x = anyrnn.Recurrent("gru", D, H, seed=0), drawn(T, N, D)
     for _ in range(3):
         layer(x)
+    assert remembered[-1]
     change(layer)
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError), match=message):
         layer(x)
 
 
@@ -204,6 +219,8 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         ((np.ma.masked_array(x, True),), "masked"),
         ((x[:0],), "no steps"),
         ((x, h), "state should be 2 arrays"),
+        ((x, ()), "state should be 2 arrays"),
+        ((x, []), "state should be 2 arrays"),
         ((x, (h, c, c)), "state should be 2 arrays"),
         ((x, (h, c[:, :1])), "state c should have shape"),
         ((x, (h, c.astype(np.float64))), "state c should be float32"),
@@ -212,9 +229,12 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     ]:
         with pytest.raises((TypeError, ValueError), match=message):
             layer(*given)
+    for outputs in (["all"], "every", None):
+        with pytest.raises(ValueError, match="return_outputs should be"):
+            layer(x, return_outputs=outputs)
 
 
-def test_other_strides_are_another_call() -> None:
+def test_other_strides_are_another_call(remembered: list[bool]) -> None:
     layer = anyrnn.Recurrent("lstm", D, H, seed=0)
     wide = drawn(2 * T, 2 * N, 2 * D)
     views = [wide[:T, :N, :D], wide[::2, ::2, :D], wide[:T, :N, ::2], wide[:T, N - 1 :: -1, D:], wide[:T, :1, :D].repeat(N, 1)]
@@ -223,38 +243,43 @@ def test_other_strides_are_another_call() -> None:
     for _ in range(3):
         for x, there in zip(views, expected, strict=True):
             check_equal(layer(x), there)
+    assert remembered.count(True) == len(views) - 1, "all but that whose features are apart, in the last round"
 
 
-def test_more_kinds_of_calls_than_are_remembered(remembered: list[bool]) -> None:
-    layer = anyrnn.Recurrent("gru", D, H, seed=0)
-    calls = [drawn(steps, 1, D) for steps in range(1, repeated.MOST + 3)]
+def test_more_kinds_of_calls_than_are_remembered(monkeypatch: pytest.MonkeyPatch, remembered: list[bool]) -> None:
+    monkeypatch.setattr(repeated, "MOST", 3)
+    monkeypatch.setattr(repeated, "MOST_ONCE", 4)
+    layer, calls = anyrnn.Recurrent("gru", D, H, seed=0), [drawn(steps, 1, D) for steps in range(1, 5)]
+    expected = [layer(x) for x in calls]
     for _ in range(2):
-        for x in calls:
-            check_equal(layer(x), copy.copy(layer)(x))
-    assert len(layer._earlier.known) == repeated.MOST
-    remembered.clear()
-    layer(calls[-1])
-    assert remembered == [True]
+        for x, there in zip(calls, expected, strict=True):
+            check_equal(layer(x), there)
+    assert remembered[-4:] == [True, True, True, False]
+    for steps in range(5, 12):
+        layer(drawn(steps, 1, D))
+    assert len(layer._earlier.once) <= repeated.MOST_ONCE
 
 
 def test_frames_that_others_have_let_go_of_are_made_anew(remembered: list[bool]) -> None:
     layer, x = anyrnn.Recurrent("gru", D, H, seed=0), drawn(T, N, D)
     expected = layer(x)
+    layer(x)
     run.POOLS.known.clear()
     check_equal(layer(x), expected)
     check_equal(layer(x), expected)
-    assert remembered == [False, False, True]
+    assert remembered == [False, False, False, True]
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
-def test_copies_remember_nothing(copied: Callable[[Any], Any]) -> None:
+def test_copies_begin_anew(copied: Callable[[Any], Any], remembered: list[bool]) -> None:
     layer, x = anyrnn.Recurrent("gru", D, H, seed=0), drawn(T, N, D)
     for _ in range(3):
-        layer(x)
-    other = copied(layer)
-    assert not other._earlier.known
-    assert not other._packs._of
-    check_equal(other(x), layer(x))
+        expected = layer(x)
+    other, x = copied(layer), copied(x)
+    remembered.clear()
+    for _ in range(3):
+        check_equal(other(x), expected)
+    assert remembered == [False, False, True]
 
 
 def test_explain_of_a_call_that_is_remembered() -> None:
@@ -285,14 +310,43 @@ def test_layers_whose_parameters_stay_as_they_are(remembered: list[bool]) -> Non
     constant = anyrnn.Recurrent.of_network(layer.network, layer.parameters, constant=True)
     rounded = layer.in_int8()
     for one in (constant, rounded):
-        remembered.clear()
         expected = copy.copy(one)(x)
-        for _ in range(3):
+        remembered.clear()
+        for _ in range(4):
             check_equal(one(x), expected)
-        assert remembered == [False, False, True, True]
+        assert remembered == [False, False, one is constant, True]
     rounded.parameters["weight_hh_l0"] = rounded.parameters["weight_hh_l0"] * 2
     for _ in range(3):
         check_equal(rounded(x), copy.copy(rounded)(x))
+    kept = weakref.ref(rounded._kept)
+    rounded.parameters["weight_hh_l0"] = rounded.parameters["weight_hh_l0"] * 2
+    for _ in range(2):
+        rounded(x)
+    assert kept() is None
+
+
+def test_parameters_that_are_replaced_while_another_thread_calls() -> None:
+    layer, x = anyrnn.Recurrent("lstm", 64, 256, seed=0), drawn(6, 2, 64)
+    sets = [layer.parameters, {name: 2 * array for name, array in layer.parameters.items()}]
+    expected = []
+    for parameters in sets:
+        layer.parameters = parameters
+        expected.append(copy.copy(layer)(x)[0])
+    ends, wrong = threading.Event(), []
+
+    def call() -> None:
+        while not ends.is_set():
+            found = layer(x)[0]
+            wrong.extend([1] * (not any(np.array_equal(found, one) for one in expected)))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    for number in range(300):
+        layer.parameters = sets[number % 2]
+        wrong.extend([1] * (not np.array_equal(layer(x)[0], expected[number % 2])))
+    ends.set()
+    thread.join()
+    assert not wrong
 
 
 def test_several_threads() -> None:
@@ -317,5 +371,5 @@ def test_several_threads() -> None:
 
 def test_addresses_are_those_that_arrays_tell() -> None:
     arrays = [np.zeros(3), drawn(4, 5)[1:, 2:], np.zeros((0, 2)), np.ones((), np.int8), np.ones(3).view(np.recarray)]
-    assert _memory.addresses(arrays) == _memory._told(arrays) == [a.ctypes.data for a in arrays]
-    assert _memory._can_be_read()
+    assert _memory.addresses(arrays) == _memory._by_ctypes(arrays) == [a.ctypes.data for a in arrays]
+    assert _memory._structures_are_known()

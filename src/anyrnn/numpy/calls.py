@@ -163,9 +163,17 @@ def shape_of(reserve: Reserve, output: Array, last: Sequence[Array], keep: bool)
     )
 
 
+def in_order(
+    inputs: Sequence[Array], output: Array, first: Sequence[Array], last: Sequence[Array], sources: Sequence[Array]
+) -> list[Array]:
+    """The arrays of a forward call as native code takes them."""
+    return [*inputs, output, *first, *last, *sources]
+
+
 def _forward_natively(reserve: Reserve, output: Array, last: list[Array], keep: bool) -> None:
     native, shape = backends.native(), shape_of(reserve, output, last, keep)
-    arrays = [*reserve.inputs, output, *(reserve.first or ()), *last, *reserve.sources, *([reserve.memory] if keep else [])]
+    arrays = in_order(reserve.inputs, output, reserve.first or (), last, reserve.sources)
+    arrays += [reserve.memory] if keep else []
     given = reserve.network, shape, addresses(arrays), reserve.randomness
     if shape.windows:
         native.forward_in_windows(*given)

@@ -21,10 +21,6 @@ class Packs:
     def __init__(self) -> None:
         self._of: dict[tuple[Network, str], Any] = {}
 
-    def __reduce__(self) -> tuple[type[Packs], tuple[()]]:
-        """Copies and pickles begin with nothing."""
-        return Packs, ()
-
     def of(self, network: Network, dtype: str) -> Any:
         """That of a network's calls in what native calls say for a dtype."""
         return self._of.get((network, dtype)) or self._of.setdefault((network, dtype), backends.native().Packs())
@@ -55,9 +51,7 @@ class Kept:
     def sources(self, network: Network, dtype: np.dtype[Any], make: Callable[[], list[Array]]) -> list[Array]:
         """The arrays that the steps of a network read, which draws nothing."""
         found = self._sources.get((network, dtype))
-        if found is None:
-            found = self._sources[network, dtype] = make()
-        return found
+        return self._sources.setdefault((network, dtype), make()) if found is None else found
 
     def memory(self, network: Network) -> Callable[[int], Any]:
         """What gives the memory of at least so many bytes for a network's packed weights, with what was packed there before."""

@@ -20,7 +20,7 @@ from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readabl
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept, Packs
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
-from anyrnn.numpy.repeated import Earlier
+from anyrnn.numpy.repeated import Earlier, Settings, settings_of
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.numpy.stream import Stream
 from anyrnn.numpy.uneven import batch_of
@@ -67,8 +67,8 @@ class Recurrent(Layer):
             clip_gradient, cut_gradient, activations, merge, residual, reverse, learned_state, skip_input.
 
     `parameters` maps names (`weight_ih_l0`, ... as in torch.nn) to arrays; change their values in place or assign new ones. Calls
-    without gradients keep the weights as kernels read them for the next such call, as much memory again, and look whether they
-    have changed.
+    of several steps without gradients keep the weights as kernels read them for the next such call, as much memory again (for
+    `return_states="all"` once more), and look whether they have changed.
 
     Example:
         >>> import numpy as np, anyrnn
@@ -154,8 +154,7 @@ class Recurrent(Layer):
         self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         self.backend = backend
         self._kept: Kept | None = None
-        self._remember_nothing()
-        self._further = tuple(name for name, _ in self.network.further_inputs)
+        self._packs, self._earlier = Packs(), Earlier()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -167,7 +166,8 @@ class Recurrent(Layer):
         dtype = np.dtype(value)
         if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {dtype}")
-        self._dtype = dtype
+        self._dtype = np.dtype(dtype.type)
+        self._packs = Packs()
 
     @property
     def batch_first(self) -> bool:
@@ -231,12 +231,14 @@ class Recurrent(Layer):
         layer._let_nobody_write()
         return layer
 
-    def _remember_nothing(self) -> None:
-        self._packs, self._earlier = Packs(), Earlier()
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what calls of the one that is copied may use now."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_packs", "_earlier")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._remember_nothing()  # which calls of the one that was copied use, maybe now
+        self.dtype = self._dtype  # one that was pickled is another object
+        self._packs, self._earlier = Packs(), Earlier()
         if self.int8:  # copies can be written to
             self._let_nobody_write()
 
@@ -343,11 +345,13 @@ class Recurrent(Layer):
         shares memory with what is read; TypeError for wrong dtypes.
         """
         which = steps_given(lengths, cu_seqlens, mask, mask_value, reset, padding)
-        if which is None and out is None and return_states == "last":
-            found = self._earlier.result(self, x, steps, state, return_outputs)
+        settings = settings_of(self) if which is None and out is None and return_states == "last" else None
+        if settings is not None:
+            found = self._earlier.result(self, settings, x, steps, state, return_outputs)
             if found is not None:
                 return found
-        output, last, _ = self._forward(x, steps, state, out, which, return_outputs, return_states, keep=False)
+        given = x, steps, state, out, which, return_outputs, return_states
+        output, last, _ = self._forward(*given, keep=False, settings=settings)
         return output, last
 
     __call__ = forward_inference
@@ -450,7 +454,9 @@ class Recurrent(Layer):
         keep: bool,
         memory: Array | None = None,
         seed: int = 0,
+        settings: Settings | None = None,
     ) -> tuple[Array, Any, Any]:
+        """`settings`: what the layer was before a call that may be repeated."""
         if out is not None and return_outputs == "none":
             raise ValueError("out is for the output, and return_outputs='none' asks for none")
         reserve, inputs, first = self._begun(x, further, state, which, return_outputs, return_states, keep, seed)
@@ -470,8 +476,8 @@ class Recurrent(Layer):
             shown = tuple(np.split(shown, 2, -1))
         if all_states:
             return shown, arguments.all_given_back(more, batched), reserve
-        if not keep and out is None and which is None:
-            self._earlier.note(self, (x, further, state), reserve, (output, last), shown)
+        if settings is not None:
+            self._earlier.note(self, settings, (x, further, state), reserve, (output, last), shown)
         states = given_back(last, several)
         if isinstance(state, RecurrentState):
             states = RecurrentState(state.names, states if isinstance(states, tuple) else (states,))

@@ -227,11 +227,11 @@ class Dense(Formula):
 
 def _further(network: Network, given: Sequence[Array]) -> dict[str, Any]:
     """The further inputs of a cell by name."""
-    return dict(zip([name for name, _ in network.further_inputs], given[1:], strict=True))
+    return dict(zip(network.further_names, given[1:], strict=True))
 
 
 def _streamed(runner: Runner, batch_size: int) -> Callable[..., Array]:
-    further = [name for name, _ in runner.network.further_inputs]
+    further = runner.network.further_names
     stream = runner.stream(batch_size)
     return _Steps(stream, further) if further else stream
 

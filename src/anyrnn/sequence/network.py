@@ -228,6 +228,10 @@ class Network:
         """The per-step inputs beside the first, which every layer gets, with their features."""
         return tuple((name, shape[0].evaluate(dict(self.sizes))) for name, shape in self.graph.inputs[1:] if shape)
 
+    @cached_property
+    def further_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.further_inputs)
+
 
 def merged(y: Any, merge: str) -> Any:
     """A layer's output of the outputs of both directions, which stand one behind the other in the last dimension."""

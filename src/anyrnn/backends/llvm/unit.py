@@ -31,7 +31,7 @@ ROWS_OF_A_STEP = STRIP_ROWS
 which packs them anew.
 """
 LOOKED_AT_BYTES = 2**19
-"""Weights of so many bytes are looked at in less time than packed block by block: of inference, where torch's calls keep them."""
+"""Weights of so many bytes are looked at in less time than packed block by block: of inference, whose calls keep them."""
 
 
 class Unit:
