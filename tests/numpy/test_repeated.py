@@ -16,6 +16,7 @@ import anyrnn
 from anyrnn import State, Step, _memory, affine, cell, mean, tanh
 from anyrnn.backends.llvm import run
 from anyrnn.numpy import repeated
+from anyrnn.numpy.packed_weights import Kept
 
 T, N, D, H = 5, 3, 4, 6
 
@@ -323,6 +324,37 @@ def test_layers_whose_parameters_stay_as_they_are(remembered: list[bool]) -> Non
     for _ in range(2):
         rounded(x)
     assert kept() is None
+
+
+def test_names_of_parameters_in_int8_are_looked_at() -> None:
+    layer, x = anyrnn.Recurrent("rnn_tanh", H, H, seed=0).in_int8(), drawn(T, N, H)
+    for _ in range(4):
+        before = layer(x)[0]
+    names = [name.replace("ih", "hh") if "ih" in name else name.replace("hh", "ih") for name in layer.parameters]
+    layer.parameters = dict(zip(names, layer.parameters.values(), strict=True))
+    assert not np.array_equal(layer(x)[0], before)
+    layer.parameters = {f"another {name}": array for name, array in layer.parameters.items()}
+    with pytest.raises(ValueError, match="unknown or missing"):
+        layer(x)
+
+
+def test_views_of_what_may_be_written_are_copied_in_int8() -> None:
+    layer, x = anyrnn.Recurrent("gru", H, H, seed=0), drawn(T, N, H)
+    below = layer.parameters["weight_hh_l0"]
+    layer.parameters["weight_hh_l0"] = below.view()
+    layer.parameters["weight_hh_l0"].flags.writeable = False
+    rounded = layer.in_int8()
+    before = rounded(x)[0]
+    below += 1
+    check_equal(rounded(x)[0], before)
+
+
+def test_first_calls_at_once_read_the_same_arrays() -> None:
+    """Of a constant layer, whose arrays are made once: addresses of any others would be those of memory that is gone."""
+    layer = anyrnn.Recurrent("gru", D, H, seed=0)
+    kept, others = Kept(), layer.sources()
+    found = kept.sources(layer.network, layer.dtype, lambda: kept.sources(layer.network, layer.dtype, lambda: others) and [])
+    assert found is others
 
 
 def test_parameters_that_are_replaced_while_another_thread_calls() -> None:

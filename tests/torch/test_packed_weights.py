@@ -29,11 +29,24 @@ def known() -> packed_weights.Weights:
 def test_the_second_call_reads_what_the_first_has_packed() -> None:
     layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
     output = run(layer, x)
-    kept = known().packed
-    assert kept is not None
+    (kept,) = known().lent.rest
     kept.memory[:640] = 0  # the first weights; behind them all stands what tells of which weights they are
     assert not torch.equal(run(layer, x), output), "the weights were packed again"
-    assert known().packed is kept
+    assert known().lent.rest == [kept]
+
+
+def test_calls_at_once_have_memory_of_their_own() -> None:
+    """One may pack other numbers, when somebody writes to the weights."""
+    layer, x = anyrnn.torch.LSTM(3, 40), torch.randn(5, 2, 3)
+    run(layer, x)
+    lent = known().lent
+    held = lent.lent(1)
+    before = held.memory.copy()
+    layer.weight_hh_l0.data.neg_()
+    run(layer, x)
+    assert (held.memory == before).all()
+    assert held not in lent.rest
+    assert len(lent.rest) == 1
 
 
 @pytest.mark.parametrize("rows", [slice(0, 40), slice(120, 160), slice(0, 160)])
@@ -182,9 +195,7 @@ def test_modules_of_one_kind_keep_their_own() -> None:
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, x = [anyrnn.torch.GRU(3, 40) for _ in range(5)], torch.randn(5, 2, 3)
     run(layers[0], x)
-    kept = known().packed
-    assert kept is not None
-    monkeypatch.setattr(packed_weights, "MOST_BYTES", 2 * kept.bytes)
+    monkeypatch.setattr(packed_weights, "MOST_BYTES", 2 * known().bytes)
     for layer in layers:
         run(layer, x)
     assert len(packed_weights.KNOWN) == 2

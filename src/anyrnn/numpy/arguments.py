@@ -183,6 +183,16 @@ def readable(array: Array) -> Array:
     return array if array.strides[-1] == array.itemsize or array.shape[-1] <= 1 else np.ascontiguousarray(array)
 
 
+def may_change(array: Array) -> bool:
+    """Whether somebody may write to it, or to an array that it is a view of."""
+    below: Any = array
+    while isinstance(below, np.ndarray):
+        if below.flags.writeable:
+            return True
+        below = below.base
+    return below is not None and not memoryview(below).readonly
+
+
 def share(a: Array, b: Array) -> bool:
     """Whether two arrays have a number in common; where that takes long to find out, whether they may."""
     if not np.may_share_memory(a, b):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,9 @@ class Packs:
 class Kept:
     """Of one layer whose parameters nobody changes: the arrays that steps read, and these packed for the kernels."""
 
-    def __init__(self, parameters: Iterable[Array] = ()) -> None:
+    def __init__(self, parameters: Mapping[str, Array] | None = None) -> None:
         """`parameters`: what they are made of, where others may take their place."""
-        self._parameters = tuple(parameters)
+        self._parameters = {name: (array, array.shape) for name, array in (parameters or {}).items()}
         self._sources: dict[tuple[Network, Any], list[Array]] = {}
         self._packed: dict[Network, Any] = {}
 
@@ -43,10 +42,14 @@ class Kept:
         """Copies and pickles begin with nothing."""
         return Kept, ()
 
-    def holds(self, parameters: Sequence[Array]) -> bool:
+    def holds(self, parameters: Mapping[str, Array]) -> bool:
         """Whether it is made of these, which nobody can write to."""
-        same = len(parameters) == len(self._parameters) and all(map(operator.is_, parameters, self._parameters))
-        return same and not any(array.flags.writeable for array in parameters)
+        if len(parameters) != len(self._parameters):
+            return False
+        for name, (array, shape) in self._parameters.items():
+            if parameters.get(name) is not array or array.shape != shape or array.flags.writeable:
+                return False
+        return True
 
     def sources(self, network: Network, dtype: np.dtype[Any], make: Callable[[], list[Array]]) -> list[Array]:
         """The arrays that the steps of a network read, which draws nothing."""

@@ -16,7 +16,7 @@ from anyrnn._memory import ALIGNMENT, addresses, empty
 from anyrnn.errors import UnsupportedError
 from anyrnn.explanation import Seen, Stopped, told_of_packing
 from anyrnn.numpy import parts
-from anyrnn.numpy.arguments import Arguments, Array, States, given_back, readable, share
+from anyrnn.numpy.arguments import Arguments, Array, States, given_back, may_change, readable, share
 from anyrnn.numpy.calls import Reserve, Workspace, bytes_kept
 from anyrnn.numpy.packed_weights import Kept, Packs
 from anyrnn.numpy.parameters import add_first_gradients, check_gradients, initial_parameters, own_states, put, sources
@@ -226,7 +226,7 @@ class Recurrent(Layer):
         """
         self._check_int8()
         layer = copy(self)
-        layer.parameters = {n: array.copy() if array.flags.writeable else array for n, array in self.parameters.items()}
+        layer.parameters = {n: array.copy() if may_change(array) else array for n, array in self.parameters.items()}
         layer._kept, layer._int8 = Kept(), True
         layer._let_nobody_write()
         return layer
@@ -502,9 +502,9 @@ class Recurrent(Layer):
             self._check_int8()
             if keep:
                 raise UnsupportedError("products of int8 have no gradients; train the layer that this one was made of")
-            arrays = list(self.parameters.values())
-            if self._kept is None or not self._kept.holds(arrays):
-                self._kept = None if any(array.flags.writeable for array in arrays) else Kept(arrays)
+            parameters = dict(self.parameters)
+            if self._kept is None or not self._kept.holds(parameters):
+                self._kept = None if any(array.flags.writeable for array in parameters.values()) else Kept(parameters)
         if keep and self.memory_budget is not None and (reason := self._why_not_native()):
             raise UnsupportedError(f"memory_budget is for native kernels, and none run this: {reason}")
         arguments, all_states = self._arguments(), return_states == "all"

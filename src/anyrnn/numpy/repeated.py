@@ -81,7 +81,7 @@ class Repeated:
         """What steps read; None if the parameters are not what they should be."""
         parameters = layer.parameters
         if self.fixed is not None:
-            replaced = layer._int8 and kept is not None and not kept.holds(list(parameters.values()))
+            replaced = layer._int8 and kept is not None and not kept.holds(parameters)
             return None if replaced else self.fixed
         if len(parameters) != len(self.parameters):
             return None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn.numpy.arguments import may_change
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.packing import check_unmasked
 
@@ -54,20 +55,10 @@ def kept(array: Any) -> Array:
     """A layer's own array, of an array or a tensor, that nobody writes to: kernels and tables are made of it."""
     check_unmasked(array, "a layer's array")
     found: Array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
-    if _may_change(found):
+    if may_change(found):
         found = found.copy()
         found.flags.writeable = False
     return found
-
-
-def _may_change(array: Array) -> bool:
-    """Whether somebody may write to it, or to an array that it is a view of."""
-    below: Any = array
-    while isinstance(below, np.ndarray):
-        if below.flags.writeable:
-            return True
-        below = below.base
-    return below is not None and not memoryview(below).readonly
 
 
 def let_nobody_write(array: Array) -> None:

@@ -383,10 +383,8 @@ class RecurrentBase(Layer, torch.nn.Module):
         return super().train(mode)
 
     def _thaw(self) -> None:
-        self._frozen, self._earlier = 0, Earlier()  # calls that are remembered multiply by packed weights
-        if self.int8:
-            packed_weights.forget(self.parameters())
-            self._int8 = False
+        self._frozen, self._earlier, self._int8 = 0, Earlier(), False  # calls that are remembered multiply by packed weights
+        packed_weights.forget(self.parameters())
 
     @property
     def backend_name(self) -> str:

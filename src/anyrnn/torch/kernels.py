@@ -156,7 +156,10 @@ def run_packed(
     if weights is None:
         pool.call(addresses, randomness, extent=extent)
     else:
-        pool.call(addresses, randomness, weights.memory, frozen > 0 and weights.looked == frozen, extent)
+        if frozen:
+            pool.call(addresses, randomness, weights.memory, weights.looked == frozen, extent)
+        else:
+            pool.call(addresses, randomness, extent=extent, packs=weights.lent)
         weights.looked = frozen
 
 

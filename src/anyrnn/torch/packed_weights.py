@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from anyrnn.backends.llvm.memory import Packed
+from anyrnn.backends.llvm.pools import Packs
 
 VERSION: Callable[[Tensor], int] = Tensor._version.__get__  # type: ignore[attr-defined]
 PROMISES = itertools.count(1)
@@ -25,23 +26,39 @@ MOST_BYTES = 2**30
 """Of all that is kept; the oldest goes first."""
 
 
+class Lent(Packs):
+    """Memory for packed weights that calls look at, within the limit of all."""
+
+    def lent(self, bytes: int) -> Packed:
+        if not self.rest:
+            make_room(bytes)
+        return super().lent(bytes)
+
+
 class Weights:
     """The weights of one module, and their packed form. Gone as soon as one of the tensors is."""
 
     def __init__(self, key: Key, sources: Sequence[Tensor], addresses: list[int]) -> None:
         self.addresses, self.tensors, self.versions = addresses, list(map(id, sources)), list(map(VERSION, sources))
+        self.lent = Lent()
+        """what calls that look have packed, which may be other numbers at the same time"""
         self.packed: Packed | None = None
+        """what those of a frozen module have, all the same"""
         self.looked = 0
         """the last promise under which the numbers were looked at"""
         gone = partial(_gone, KNOWN, key, weakref.ref(self))  # no cycle: what is forgotten is freed at once
         self.alive = [weakref.ref(source, gone) for source in sources]
 
     def memory(self, bytes: int) -> Packed:
-        """Room for the packed weights, with what was packed there before."""
+        """Room for the packed weights of a frozen module, with what was packed there before."""
         if self.packed is None or self.packed.bytes < bytes:
-            self.packed = Packed(bytes)
-            make_room()
+            self.packed = self.lent.lent(bytes)
         return self.packed
+
+    @property
+    def bytes(self) -> int:
+        """That rest here."""
+        return self.lent.bytes + (0 if self.packed is None else self.packed.bytes)
 
 
 Key = tuple[object, torch.dtype, int]
@@ -55,9 +72,9 @@ def _gone(known: dict[Key, Weights], key: Key, weights: weakref.ref[Weights], so
         known.pop(key, None)
 
 
-def make_room() -> None:
-    """Forget the oldest until little enough is kept."""
-    while len(KNOWN) > 1 and sum(w.packed.bytes for w in list(KNOWN.values()) if w.packed) > MOST_BYTES:
+def make_room(bytes: int) -> None:
+    """For so many: forget the oldest until little enough is kept."""
+    while len(KNOWN) > 1 and sum(weights.bytes for weights in list(KNOWN.values())) + bytes > MOST_BYTES:
         KNOWN.pop(list(KNOWN)[0], None)  # noqa: RUF015 (a list is made at once; an iterator minds other threads)
 
 
