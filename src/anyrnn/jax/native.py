@@ -104,9 +104,9 @@ def _array(address: int, shape: Shape, dtype: Any) -> NumPyArray:
 _packed: dict[tuple[Network, str, int], Packs] = {}
 
 
-def _packs_of(network: Network, dtype: np.dtype[Any], first: int) -> Packs:
+def _packs_of(network: Network, dtype: str, first: int) -> Packs:
     """Where the weights of a layer stay packed, the first of which stands there. That others come to stand there is seen."""
-    key = network, dtype.name, first
+    key = network, dtype, first
     found = _packed.get(key)
     if found is None:
         while _packed and sum(packs.bytes for packs in list(_packed.values())) > MOST_PACKED:
@@ -230,8 +230,8 @@ class Dense(Kernels):
         if self.site.which != "backward":
             y, *last = results[: len(self.results)]
             packs = None
-            if self.site.which == "inference" and at:
-                packs = _packs_of(self.network, self.dtype, parameters[0]).of(self.network, self.dtype.name)
+            if self.site.which == "inference" and at and self.shape.extent.steps > 1:  # those of a single step mostly stand
+                packs = _packs_of(self.network, self.shape.dtype, parameters[0]).of(self.network, self.shape.dtype)
             pool.call([*x, y, *first, *last, *at, *results[len(self.results) :]], randomness, packs=packs)
             return
         reserve, *cotangents = arguments[call.operands :]
@@ -273,7 +273,7 @@ class ByLayer(Kernels):
         layer = copy(self.layer)
         layer.parameters = dict(call.named(parameters))
         if parameters:
-            layer._packs = _packs_of(call.network, self.dtype, addresses(parameters[:1])[0])
+            layer._packs = _packs_of(call.network, self.dtype.name, addresses(parameters[:1])[0])
         steps = {name: a for (name, _), a in zip(call.network.further_inputs, further, strict=True)}
         which = steps_given(None, None, mask, None, reset, 0.0)
         wanted = "last" if call.ends else "all", "all" if call.all_states else "last"
