@@ -95,5 +95,5 @@ def packed_weights(module: nn.Module) -> Bytes | None:
     read them where they stand.
     """
     own = set(map(id, module.parameters()))
-    found = [w.packed.memory for w in KNOWN.values() if w.packed is not None and not own.isdisjoint(w.tensors)]
+    found = [packed.memory for w in KNOWN.values() if not own.isdisjoint(w.tensors) for packed in w.resting]
     return found[-1].view(np.uint8) if found else None

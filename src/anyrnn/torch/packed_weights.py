@@ -56,9 +56,13 @@ class Weights:
         return self.packed
 
     @property
+    def resting(self) -> list[Packed]:
+        """All that no call has lent now."""
+        return [*self.lent.rest, *([] if self.packed is None else [self.packed])]
+
+    @property
     def bytes(self) -> int:
-        """That rest here."""
-        return self.lent.bytes + (0 if self.packed is None else self.packed.bytes)
+        return sum(packed.bytes for packed in self.resting)
 
 
 Key = tuple[object, torch.dtype, int]
