@@ -597,6 +597,8 @@ def test_calls_are_checked() -> None:
     x, states = numbers(7, 2, 3), {"h": numbers(2, 2, 4), "c": numbers(2, 2, 4)}
     with pytest.raises(ValueError, match="expected the inputs x, h, c, got x"):
         found.run({"x": x})
+    with pytest.raises(TypeError, match=r"expected the inputs by name, {'x': .., 'h': .., 'c': ..}, got ndarray"):
+        found.run(np.zeros(3, np.float32))
     with pytest.raises(TypeError, match="x should be an array of float32, got float64"):
         found.run({"x": x.astype(float), **states})
     with pytest.raises(ValueError, match=r"x should have shape \[steps, batch, 3\], got \[7, 2, 4\]"):

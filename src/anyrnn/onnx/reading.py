@@ -316,12 +316,15 @@ class Imported:
             f"Imported: {', '.join(p.name for p in self.inputs)} -> {', '.join(p.name for p in self.outputs)}\n{self.network!r}"
         )
 
-    def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, given: Mapping[str, Array] | Any) -> dict[str, Array]:
         """The model's outputs by name, for its inputs by name, in the model's shapes.
 
         Raises: TypeError, ValueError for wrong dtypes and shapes, and names that the model does not have.
         """
-        if given.keys() != {port.name for port in self.inputs}:
+        if not isinstance(given, Mapping):
+            form = ", ".join(f"{port.name!r}: .." for port in self.inputs)
+            raise TypeError(f"expected the inputs by name, {{{form}}}, got {type(given).__name__}")
+        if set(given) != {port.name for port in self.inputs}:
             wanted = ", ".join(port.name for port in self.inputs)
             raise ValueError(f"expected the inputs {wanted}, got {', '.join(given) or 'none'}")
         sizes: dict[Axis, int] = {}
