@@ -1,5 +1,5 @@
-"""What inference calls, and loops of cells of many samples, have packed of a module's weights, kept for the
-next with the same ones.
+"""What inference calls, and loops of cells of many samples, have packed of a module's weights, kept for the next call with the
+same ones.
 
 They are found by their addresses. Torch does not count every change (`p.data`, fused optimisers), so the native code looks at the
 numbers: reading them is far less work than packing them. It does not look at those of a module that is frozen, once it has
