@@ -222,13 +222,13 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         Recurrent(lstm, 3, 5, backend='reference'), 7 steps of 2 samples, float32
           backend   reference: the interpreter on NumPy, because backend='reference' was asked for
     """
+    layer = getattr(layer, "runner", layer)  # of a layer at run time
     look = None if isinstance(layer, type) else getattr(layer, "_seen", None)
     if look is None:
         kind = layer if isinstance(layer, type) else type(layer)
         hints = {
             "torch.nn.modules.rnn": " of torch.nn; see anyrnn.torch.swap",
-            "anyrnn.runtime.network": " of anyrnn.runtime; its layers are, each as network.recurrent[name].runner",
-            "anyrnn.runtime.recurrent": " of anyrnn.runtime; its `runner` is",
+            "anyrnn.runtime.network": " of anyrnn.runtime; its layers can be told of, each as network.recurrent[name]",
         }
         hint = hints.get(kind.__module__, " (the class)" if kind is layer else "")
         if not hint and hasattr(layer, "named_modules"):

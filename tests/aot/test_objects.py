@@ -124,6 +124,7 @@ def networks(dtype):
         "last": around(of("gru"), runtime.Last("l", ["rnn"]), runtime.Activation("t", ["l"], "tanh"), outputs=["t", "l"]),
         "product of two": around(product, runtime.Multiply("m", ["x", "z"])),
         "joined": around(product, runtime.Concatenate("c", ["z", "x", "d"])),
+        "masked": around(runtime.Masked("m", ["x"]), runtime.Dense("d", ["m"], numbers(3, 7)), runtime.Masked("y", ["d"])),
         "formula": around(runtime.elementwise("f", "x", 7, lambda v, w: tanh(v * w), w=numbers(7))),
         "several outputs": around(*several, outputs=["a", "d"]),
         "no output": around(of("gru"), outputs=[]),

@@ -126,7 +126,7 @@ def test_a_stream_needs_no_layer() -> None:
 
 @pytest.mark.parametrize("backend", ["llvm", "reference"])
 @pytest.mark.parametrize(("x", "error", "message"), [
-    ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list"),
+    ([1.0, 2.0, 3.0], TypeError, "x should be a NumPy array of float32, got list; np.asarray(x, 'float32') makes one of it"),
     (
         draw(2, 3, dtype=np.float64), TypeError,
         "x should be a NumPy array of float32, got float64; x.astype('float32') makes it so",

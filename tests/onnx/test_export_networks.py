@@ -69,6 +69,7 @@ def whole(dtype: Any, batch_first: bool) -> runtime.Network:
         runtime.Max("max", ["product"]),
         runtime.Recurrent.of("ends", ["norm"], layer("gru", 10, 3, bidirectional=True), last=True),
         runtime.Recurrent.of("end", ["norm"], layer("indrnn", 10, 3), last=True),
+        runtime.Masked("there", ["sum"]),
         runtime.Concatenate("all", ["average", "last", "mean", "max", "ends", "end"]),
         runtime.elementwise("of_samples", "all", 49, lambda v: v * v),
         runtime.Dense("dense", ["of_samples"], normal(6, 49, dtype=dtype) / 7, normal(6, dtype=dtype)),

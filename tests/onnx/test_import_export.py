@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,3 +62,28 @@ def test_a_network() -> None:
     found = reading.read(export(network))
     array, *_ = found.run({port.name: x for port in found.inputs}).values()
     np.testing.assert_array_equal(array, network.run(x)[0])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("of_classes", [False, True])
+def test_a_network_with_lengths(batch_first: bool, of_classes: bool, tmp_path: Path) -> None:
+    layers: list[runtime.Layer] = [runtime.Embedding("vectors", ["x"], numbers(9, D))] if of_classes else []
+    layer = anyrnn.Recurrent("gru", D, H, bidirectional=True, batch_first=batch_first, seed=0)
+    layers += [
+        runtime.Recurrent.of("gru", [layers[0].name if layers else "x"], layer),
+        runtime.Dense("scores", ["gru"], numbers(4, 2 * H), numbers(4)),
+    ]
+    network = runtime.Network(None if of_classes else D, layers)
+    found = reading.read(export(network, lengths=True))
+    sides, lengths = (N, T) if batch_first else (T, N), [T, 0, 3, 1]
+    x: Any = np.random.default_rng(0).integers(9, size=sides) if of_classes else numbers(*sides, D)
+    beyond = np.arange(T)[:, None] >= np.array(lengths)
+    x[beyond.T if batch_first else beyond] = 1000 if of_classes else np.nan
+    wanted = network.run(x, lengths=lengths)[0]
+    np.testing.assert_allclose(next(iter(found.run({"x": x, "lengths": lengths}).values())), wanted, rtol=1e-5, atol=1e-6)
+    steps_first = np.swapaxes(x, 0, 1) if batch_first else x
+    by_network = found.network.run(steps_first, lengths=lengths)[0]
+    np.testing.assert_allclose(np.swapaxes(by_network, 0, 1) if batch_first else by_network, wanted, rtol=1e-5, atol=1e-6)
+    found.network.save(tmp_path / "network.safetensors")
+    again = runtime.load(tmp_path / "network.safetensors")
+    np.testing.assert_array_equal(again.run(steps_first, lengths=lengths)[0], by_network)

@@ -372,10 +372,11 @@ def test_masks_by_lengths_are_what_the_node_does_anyway(first: bool) -> None:
     ("node", "message"),
     [
         (("Where", ["there", "both", "x"], ["z"], {}), "an axis is 10 and 4"),
-        (("Where", ["there", "both", "one"], ["z"], {}), "it should choose between outputs and zeros"),
+        (("Where", ["there", "both", "one"], ["z"], {}), "it should choose between sequences and zeros"),
         (("Where", ["any", "last", "nothing"], ["z"], {}), "it should choose between last states and the first ones of 'all'"),
         (("Where", ["any", "both", "nothing"], ["z"], {}), "it should choose between last and first states"),
-        (("Where", ["there", "x", "nothing"], ["z"], {}), "it should choose of what recurrent nodes give with these lengths"),
+        (("Where", ["there", "last", "nothing"], ["z"], {}), "an axis is 2 and the steps"),
+        (("Where", ["any", "x", "nothing"], ["z"], {}), "it should choose of what recurrent nodes give with these lengths"),
         (("Where", ["x", "both", "nothing"], ["z"], {}), "it should choose by which steps samples have"),
         (("Relu", ["h_n"], ["z"], {}), "what a state is where a sample has no steps can be an output of the model"),
         (("Not", ["there"], ["z"], {}), "nodes of this kind are not read"),
@@ -388,6 +389,17 @@ def test_masks_choose_nothing_else(node: Node, message: str) -> None:
     made = with_masks(True, node, outputs=("z",))
     with pytest.raises(ValueError, match=f"{node[0]} node 'the_{node[0].lower()}_13': {message}"):
         reading.read(made)
+
+
+@pytest.mark.parametrize("of", ["x", "r"])
+def test_a_sequence_may_be_masked_anywhere(of: str) -> None:
+    more: list[Node] = [("Exp", ["both"], ["r"], {}), ("Where", ["there", of, "nothing"], ["z"], {}), ("Relu", ["z"], ["s"], {})]
+    made = with_masks(True, *more, outputs=("s",))
+    inputs = given(made, T=T, N=N) | {"lengths": np.array([4, 0, T], np.int32)}
+    found = reading.read(made).run(inputs)
+    np.testing.assert_allclose(found["s"], onnxruntime_gives(made, inputs)["s"], rtol=1e-5, atol=1e-6)
+    assert (found["s"] != 0).any()
+    assert not found["s"][:, 1].any()
 
 
 @pytest.mark.parametrize("name", ["there", "any", "numbers"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import add, mul
@@ -19,6 +20,7 @@ from anyrnn.runtime.layers import (
     Formula,
     Last,
     LayerNorm,
+    Masked,
     Multiply,
     Recurrent,
     elementwise,
@@ -81,7 +83,7 @@ class Lowered:
     def __post_init__(self) -> None:
         self.network.check_steps()
         self._names = set(self.network.specs)
-        for layer in self.network.layers:
+        for layer in _unmasked(self.network):
             self.operations += self._of(layer)
         for kernel in (operation for operation in self.operations if isinstance(operation, Kernel)):
             if why := backends.why_not_native(kernel.network, self.network.dtype.name):
@@ -95,7 +97,7 @@ class Lowered:
             yield self._formula(layer)
         elif isinstance(layer, Embedding):
             yield Gather(name, inputs, size, layer.weight)
-        elif isinstance(layer, (Concatenate, Last)):
+        elif isinstance(layer, (Concatenate, Last)) or (isinstance(layer, Masked) and self.network.specs[name].size is not None):
             yield Join(name, inputs, size)
         elif isinstance(layer, Activation) and layer.function in OF_ALL:
             largest = Largest(self._named(f"largest of {name}"), inputs, 1)
@@ -147,3 +149,18 @@ class Lowered:
     def _formula(self, layer: Formula) -> Kernel:
         arrays = sources(layer.network, layer.runner.parameters, self.network.dtype)
         return Kernel(layer.name, layer.inputs, layer.network.width, layer.network, tuple(arrays), None, layer.runner.int8)
+
+
+def _unmasked(network: Network) -> Iterator[Layer]:
+    """The layers, without those that leave each step as it is, unless they are outputs."""
+    same: dict[str, str] = {}
+    for layer in network.layers:
+        inputs = tuple(same.get(name, name) for name in layer.inputs)
+        if isinstance(layer, Masked) and layer.name not in network.outputs:
+            same[layer.name] = inputs[0]
+        elif inputs == layer.inputs:
+            yield layer
+        else:
+            own = copy.copy(layer)
+            own.inputs = inputs
+            yield own

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from anyrnn.errors import UnsupportedError, meant
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network, counted_to
-from anyrnn.trace.signature import CALL_KEYWORDS
+from anyrnn.trace.signature import no_such_input
 
 Parameters = Mapping[str, Array]
 States = ArrayLike | Sequence[ArrayLike]
@@ -76,8 +76,7 @@ def checked_inputs(network: Network, x: Array, steps: Mapping[str, ArrayLike], d
     if unknown and unknown[0] in ELSEWHERE:
         raise TypeError(f"{unknown[0]}: here it is {ELSEWHERE[unknown[0]]}")
     if unknown:
-        slip, known = meant(unknown[0], (*sizes, *CALL_KEYWORDS)), ", ".join(sizes) or "none"
-        raise TypeError(f"cell {cell!r} has no per-step input {unknown[0]!r}{slip}; it has: {known}")
+        raise no_such_input(f"cell {cell!r}", unknown, [*sizes], "state")
     missing = [name for name in sizes if name not in steps]
     if missing:
         raise TypeError(f"cell {cell!r} needs the per-step input {missing[0]} as keyword argument")

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from anyrnn._memory import empty
-from anyrnn.errors import meant
 from anyrnn.numpy.state import RecurrentState
 from anyrnn.sequence.network import Network
 from anyrnn.sequence.packing import check_unmasked, no_array
-from anyrnn.trace.signature import CALL_KEYWORDS
+from anyrnn.trace.signature import no_such_input
 
 Array = npt.NDArray[Any]
 States = Array | Sequence[Array] | RecurrentState
@@ -47,9 +46,7 @@ class Arguments:
         names, cell = dict(self.network.further_inputs), self.network.graph.name
         unknown = given.keys() - names.keys()
         if unknown:
-            known = ", ".join(names) or "none"
-            slip = meant(min(unknown), (*names, *CALL_KEYWORDS))
-            raise TypeError(f"cell {cell!r} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
+            raise no_such_input(f"cell {cell!r}", unknown, [*names], "state")
         found = []
         for name, size in names.items():
             if name not in given:

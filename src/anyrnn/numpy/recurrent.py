@@ -163,7 +163,11 @@ class Recurrent(Layer):
 
     @dtype.setter
     def dtype(self, value: npt.DTypeLike) -> None:
-        dtype = np.dtype(value)
+        try:
+            dtype = np.dtype(value)
+        except TypeError:
+            hint = "; layers of tensors are those of anyrnn.torch" * str(value).startswith("torch.")
+            raise TypeError(f"dtype should be float32 or float64, got {value!r}{hint}") from None
         if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype should be float32 or float64, got {dtype}")
         self._dtype = np.dtype(dtype.type)

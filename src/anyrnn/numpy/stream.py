@@ -93,6 +93,9 @@ class Stream(Uncopied):
         arrays = [*inputs, output, *states, *states, *self._sources]
         return native.Repeated(network, shape, addresses(arrays))
 
+    def __repr__(self) -> str:
+        return f"Stream(batch_size={self.batch_size}) of {self._layer!r}"
+
     def reset(self) -> None:
         """Begin new sequences: the states get the cell's first values."""
         for array, own in zip(self.states.values(), self._own, strict=True):

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from anyrnn._files import written_aside
 from anyrnn.errors import UnsupportedError
 from anyrnn.numpy.parameters import taken
-from anyrnn.onnx.writing_layers import Call, write_layer
-from anyrnn.onnx.writing_network import NODES, Lengths, Nodes, lengths_of, write_recurrent
+from anyrnn.onnx.writing_layers import Call, masked, write_layer
+from anyrnn.onnx.writing_network import NODES, Nodes, lengths_of, write_recurrent
 from anyrnn.onnx.writing_nodes import OPSET, Writer, library
 from anyrnn.runtime import Flatten
 from anyrnn.runtime import Network as Whole
@@ -182,7 +182,7 @@ def _of_network(network: Whole, states: bool) -> Written:
         before = {n: [next(left) for _ in layer.network.graph.states] for n, layer in network.recurrent.items() if states}
         call = Call(held, before, nodes)
         if held is not None:
-            values = {name: _there(writer, x, held, network.specs[name].size is None) for name, x in values.items()}
+            values = {name: masked(writer, x, held, network.specs[name].size is None, "given") for name, x in values.items()}
         for layer in network.layers:
             specs = [network.specs[name] for name in layer.inputs]
             values[layer.name] = write_layer(writer, layer, call, specs, [values[name] for name in layer.inputs])
@@ -190,20 +190,12 @@ def _of_network(network: Whole, states: bool) -> Written:
         for name in network.outputs:
             value, of_classes = values[name], network.specs[name].size is None
             if network.specs[name].steps:
-                value = value if held is None else _there(writer, value, held, of_classes)
+                value = value if held is None else masked(writer, value, held, of_classes, name)
                 value = _laid_out(writer, value, network.batch_first, of_classes)
             results.append(value)
         return [*results, *(value for name in network.recurrent for value in call.after[name])]
 
     return Written("network", network.dtype, _bytes(network.parameters), inputs, outputs, write)
-
-
-def _there(writer: Writer, x: str, lengths: Lengths, of_classes: bool) -> str:
-    """A sequence that is zero where samples have no steps."""
-    if of_classes:
-        there = writer.node("Squeeze", lengths.there, writer.integers(-1), hint="there")
-        return writer.node("Where", there, x, writer.constant(0, "zero", np.int64), hint="given")
-    return writer.node("Where", lengths.there, x, writer.constant(0.0), hint="given")
 
 
 def _sides(batch_first: bool, steps: int | str = "time") -> tuple[int | str, int | str]:

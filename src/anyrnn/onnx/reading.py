@@ -29,7 +29,7 @@ from anyrnn.onnx.reading_recurrent import RECURRENT
 from anyrnn.onnx.reading_shapes import SHAPES, Handler
 from anyrnn.onnx.reading_values import BATCH, FEATURE, TIME, Axis, Size, Value
 from anyrnn.runtime.layers import Call, Layer
-from anyrnn.sequence.packing import check_unmasked
+from anyrnn.sequence.packing import check_unmasked, integers
 
 Array = npt.NDArray[Any]
 
@@ -317,7 +317,7 @@ class Imported:
         )
 
     def run(self, given: Mapping[str, Array] | Any) -> dict[str, Array]:
-        """The model's outputs by name, for its inputs by name, in the model's shapes.
+        """The model's outputs by name, for its inputs by name, in the model's shapes. Lengths may be any integers.
 
         Raises: TypeError, ValueError for wrong dtypes and shapes, and names that the model does not have.
         """
@@ -337,10 +337,10 @@ class Imported:
         by_layer = {name: array for (_, name), array in values.items()}
         for layer in self.network.layers:
             lengths = self._r.lengths.get(layer.name)
-            call.lengths = self._lengths(lengths, given, steps, samples)
+            call.lengths = self._lengths(lengths, values, steps, samples)
             by_layer[layer.name] = values["layer", layer.name] = layer.run(call, *[by_layer[name] for name in layer.inputs])
         for name, state in call.after.items():
-            lengths = self._lengths(self._r.lengths.get(name), given, steps, samples)
+            lengths = self._lengths(self._r.lengths.get(name), values, steps, samples)
             for key, array in zip(state.names, state.arrays, strict=True):
                 flat = samples, len(array) * array.shape[-1]
                 values[f"kept {key}", name] = array.transpose(1, 0, 2).reshape(flat)
@@ -353,6 +353,8 @@ class Imported:
         """An input as the network has it: [T, N, features], or of classes [T, N]; one step where it has no steps."""
         port = source.port
         assert port is not None
+        if port.name in self.lengths:
+            array, port = integers(array, port.name), replace(port, dtype="int64")
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{port.name} should be a NumPy array, got a {type(array).__name__}")
         check_unmasked(array, port.name)
@@ -399,10 +401,12 @@ class Imported:
             found.append(array if whole else array[..., [place[column] for column in run.tolist()]])
         return found[0] if len(found) == 1 else np.concatenate(found, -1)
 
-    def _lengths(self, lengths: str | Array | None, given: Mapping[str, Array], steps: int, samples: int) -> Array | None:
+    def _lengths(
+        self, lengths: str | Array | None, values: Mapping[tuple[str, str], Array], steps: int, samples: int
+    ) -> Array | None:
         if lengths is None:
             return None
-        array = given[lengths] if isinstance(lengths, str) else lengths
+        array = values["input", lengths].reshape(-1) if isinstance(lengths, str) else lengths
         who = lengths if isinstance(lengths, str) else "sequence_lens"
         if array.shape != (samples,) or (samples and (array.min() < 0 or array.max() > steps)):
             raise ValueError(f"{who} should be {samples} lengths from 0 to {steps}, got {array.tolist()}")

@@ -1,5 +1,5 @@
 """Nodes that say which steps samples have, as models have them that give zeros behind each sample's own length, and the first
-states of samples without steps. What they choose is what layers with these lengths give.
+states of samples without steps. Of what layers with these lengths give they choose what is there anyway.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyrnn import runtime
 from anyrnn.onnx.reading_arithmetic import aligned
 from anyrnn.onnx.reading_file import Node
 from anyrnn.onnx.reading_graph import Reading, Source
@@ -44,6 +45,9 @@ def _less(r: Reading, node: Node, given: Given) -> Sequence[Value]:
     index = _only(r, a)
     if index is None or index.kind != "index":
         raise ValueError("it should compare lengths with the numbers of the steps")
+    for axis, value in ((r.time, a), (r.batch, b)):
+        for part in value.outer:
+            axis.join(part)
     result, _ = aligned(a, b)
     return [Value(result.axes, r.mark("there", lengths.name).reshape(()))]
 
@@ -59,18 +63,24 @@ def _where(r: Reading, node: Node, given: Given) -> Sequence[Value]:
     if result.axes != value.axes:
         raise ValueError("what is chosen should have the shape of the result")
     sources = r.sources_of(value.array.reshape(-1))
-    if any(r.lengths.get(source.name) != found.name for source, _ in sources):
-        raise ValueError(f"it should choose of what recurrent nodes give with these lengths, {found.name!r}")
+    zeroed = all(r.lengths.get(source.name) == found.name for source, _ in sources)
     if found.kind == "there":
-        if (
-            TIME not in [axis.role for axis in test.outer]
-            or any(source.ends is None for source, _ in sources)
-            or not other.known
-            or bool(other.array.any())
-        ):
-            raise ValueError("it should choose between outputs and zeros")
-        return [value]
+        if TIME not in [axis.role for axis in test.outer] or not other.known or bool(other.array.any()):
+            raise ValueError("it should choose between sequences and zeros")
+        zeroed = zeroed and all(source.ends is not None for source, _ in sources)
+        return [value if zeroed else _masked(r, node, value, found.name)]
+    if not zeroed:
+        raise ValueError(f"it should choose of what recurrent nodes give with these lengths, {found.name!r}")
     return [Value(value.axes, _kept(r, sources, other).reshape(value.array.shape))]
+
+
+def _masked(r: Reading, node: Node, value: Value, lengths: str) -> Value:
+    """A sequence that is zero beyond these lengths."""
+    value = r.settled(value)
+    name, columns = r.named(node.outputs[0]), value.array.reshape(-1)
+    made = r.add(runtime.Masked(name, [r.feed(columns)]), columns.size, steps=True)
+    r.lengths[name] = lengths
+    return Value(value.settled_axes(), made.reshape(value.array.shape))
 
 
 def _kept(r: Reading, sources: Sequence[tuple[Source, Array]], other: Value) -> Array:

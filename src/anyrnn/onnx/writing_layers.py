@@ -149,6 +149,18 @@ FUNCTIONS: dict[str, Callable[[Writer, str], str]] = {
 """Of activation layers."""
 
 
+def _masked(writer: Writer, layer: runtime.Masked, call: Call, specs: Sequence[Spec], x: str) -> str:
+    return x if call.lengths is None else masked(writer, x, call.lengths, specs[0].size is None, layer.name)
+
+
+def masked(writer: Writer, x: str, lengths: Lengths, of_classes: bool, hint: str) -> str:
+    """A sequence that is zero where samples have no steps."""
+    if of_classes:
+        there = writer.node("Squeeze", lengths.there, writer.integers(-1), hint="there")
+        return writer.node("Where", there, x, writer.constant(0, "zero", np.int64), hint=hint)
+    return writer.node("Where", lengths.there, x, writer.constant(0.0), hint=hint)
+
+
 def _joined(writer: Writer, layer: runtime.Layer, call: Call, specs: Any, *given: str) -> str:
     return writer.joined(given, -1, layer.name)
 
@@ -221,6 +233,7 @@ LAYERS: dict[str, Callable[..., str]] = {
     "embedding": _embedding,
     "layer_norm": _layer_norm,
     "activation": _activation,
+    "masked": _masked,
     "flatten": _flatten,
     "concatenate": _joined,
     "add": _folded("Add"),

@@ -50,10 +50,17 @@ class Call:
         """Which steps the samples have, bool [T, N, 1]; None for all."""
         return None if self.lengths is None else (np.arange(steps)[:, None] < self.lengths)[..., None]
 
+    def masked(self, x: Array) -> Array:
+        """A sequence [T, N, features], or [T, N] of classes, that is zero where samples have no steps."""
+        there = self.there(len(x))
+        return x if there is None else np.where(there if x.ndim == 3 else there[..., 0], x, np.zeros_like(x))
+
 
 def kept(array: Any) -> Array:
     """A layer's own array, of an array or a tensor, that nobody writes to: kernels and tables are made of it."""
     check_unmasked(array, "a layer's array")
+    if hasattr(array, "named_modules"):
+        raise TypeError(f"a layer's array should be an array or a tensor, got the module {array}: give its weight and its bias")
     found: Array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     if may_change(found):
         found = found.copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyrnn.runtime.layer import Call, Layer, Spec
 from anyrnn.runtime.recurrent import Dense, Formula, Recurrent, elementwise
-from anyrnn.runtime.steps import Activation, Add, Concatenate, Embedding, LayerNorm, Multiply
+from anyrnn.runtime.steps import Activation, Add, Concatenate, Embedding, LayerNorm, Masked, Multiply
 from anyrnn.runtime.whole import AttentionAverage, Flatten, Last, Max, Mean
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Last",
     "Layer",
     "LayerNorm",
+    "Masked",
     "Max",
     "Mean",
     "Multiply",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 _KINDS: tuple[type[Layer], ...] = (
-    Recurrent, Dense, Embedding, LayerNorm, Activation, Formula, Concatenate, Add, Multiply, Last, Mean, Max, Flatten,
+    Recurrent, Dense, Embedding, LayerNorm, Activation, Masked, Formula, Concatenate, Add, Multiply, Last, Mean, Max, Flatten,
     AttentionAverage,
 )  # fmt: skip
 LAYERS = {layer.kind: layer for layer in _KINDS}

@@ -167,15 +167,10 @@ class Network:
         steps, rows = next(iter(shapes.values()))
         lengths = None if lengths is None else checked_lengths(lengths, steps, rows)
         call = Call(lengths, self._states(state, rows), self._unread)
-        there = call.there(steps)
-        if there is not None:
-            values = {
-                name: np.where(there if array.ndim == 3 else there[..., 0], array, np.zeros_like(array))
-                for name, array in values.items()
-            }
+        values = {name: call.masked(array) for name, array in values.items()}
         for layer in self.running:
             values[layer.name] = layer.run(call, *[values[name] for name in layer.inputs])
-        return self.given_back({name: self._laid_out(values[name], self.specs[name], there) for name in self.outputs}), call.after
+        return self.given_back({name: self._laid_out(values[name], self.specs[name], call) for name in self.outputs}), call.after
 
     def step(self, x: Given, state: Mapping[str, RecurrentState] | None = None) -> tuple[Any, dict[str, RecurrentState]]:
         """One step: as `run`, with inputs [N, features] or [N] and outputs [N, features]. `stream` is the quicker way.
@@ -260,7 +255,7 @@ class Network:
 
     def _states(self, state: Mapping[str, RecurrentState] | None, rows: int) -> Mapping[str, RecurrentState]:
         if state is not None and not isinstance(state, Mapping):
-            raise TypeError(f"state should be a RecurrentState of each recurrent layer by its name, got a {type(state).__name__}")
+            raise self._no_states(state)
         found = dict(state or {})
         unknown = [name for name in found if name not in self.recurrent]
         if unknown:
@@ -269,16 +264,19 @@ class Network:
             self.recurrent[name].check_state(of_layer, rows)
         return found
 
+    def _no_states(self, given: object) -> TypeError:
+        by_layer = ", ".join(f"{name!r}: .." for name in self.recurrent)
+        return TypeError(f"state should be {{{by_layer}}}, states by layer as a call gives them, got a {type(given).__name__}")
+
     @staticmethod
     def given_back(outputs: dict[str, Array]) -> Any:
         """The only output, several by name, or None."""
         return outputs if len(outputs) > 1 else next(iter(outputs.values()), None)
 
-    def _laid_out(self, array: Array, spec: Spec, there: Array | None) -> Array:
+    def _laid_out(self, array: Array, spec: Spec, call: Call) -> Array:
         if not spec.steps:
             return array
-        if there is not None:
-            array = np.where(there, array, np.zeros_like(array))
+        array = call.masked(array)
         return array.swapaxes(0, 1) if self.batch_first else array
 
     @cached_property

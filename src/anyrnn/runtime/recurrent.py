@@ -123,7 +123,8 @@ class Recurrent(OfCells):
     def check_state(self, state: Any, batch_size: int) -> None:
         """Raises: TypeError, ValueError for states that are not those of so many samples."""
         if not isinstance(state, RecurrentState):
-            raise TypeError(f"{self.name}: its state should be a RecurrentState, got a {type(state).__name__}")
+            wanted = "its state should be a RecurrentState, as `initial_state` gives"
+            raise TypeError(f"{self.name}: {wanted}, got a {type(state).__name__}")
         Arguments(self.network, self.runner.dtype, False).states(state, batch_size, True, f"{self.name}: its state")
 
 

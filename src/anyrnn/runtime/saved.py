@@ -106,7 +106,8 @@ def load(source: str | os.PathLike[str] | bytes, *, backend: str = "auto") -> Ne
         raise ValueError(f"{name}: a file of kind {kind}; `anyrnn convert` makes a network of it where it can")
     arrays, found = safetensors.read(source)
     if FORMAT not in found:
-        raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}")
+        how = "runtime.Recurrent.of makes a layer of a module with these weights, for the runtime.Network to be saved"
+        raise ValueError(f"{name}: a safetensors file without a network of anyrnn; its arrays are {_few(list(arrays))}. {how}")
     try:
         _as_float32(arrays)
         for array in arrays.values():

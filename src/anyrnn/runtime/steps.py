@@ -125,6 +125,20 @@ class Activation(Layer):
         return FUNCTIONS[self.function](given[0])
 
 
+class Masked(Layer):
+    """Zero in steps beyond the lengths that a call is given; as it is where there are none."""
+
+    kind = "masked"
+
+    def gives(self, *given: Spec) -> Spec:
+        if len(given) != 1 or not given[0].steps:
+            raise ValueError(f"{self.name}: expected one sequence, got {', '.join(map(str, given)) or 'none'}")
+        return given[0]
+
+    def run(self, call: Call, *given: Array) -> Array:
+        return call.masked(*given)
+
+
 class _Joint(Layer):
     """Of several inputs."""
 

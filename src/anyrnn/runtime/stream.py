@@ -50,6 +50,9 @@ class Stream(Uncopied):
         self._shape = None if more else (batch_size,) if first.size is None else (batch_size, first.size)
         self._dtypes = [np.dtype(code) for code in "bBhHiIlLqQ"] if first.size is None else [network.dtype]
 
+    def __repr__(self) -> str:
+        return f"Stream(batch_size={self.batch_size}) of {self._network!r}"
+
     def step(self, x: Given) -> Any:
         """The next step.
 
@@ -84,6 +87,8 @@ class Stream(Uncopied):
         if len(self._outputs) == 1:
             return values[self._outputs[0]]
         return network.given_back({name: values[place] for name, place in zip(network.outputs, self._outputs, strict=True)})
+
+    __call__ = step
 
     def reset(self) -> None:
         """Begin new sequences: the states get the cells' first values."""

@@ -279,7 +279,7 @@ def steps_given(lengths: Any, cu_seqlens: Any, mask: Any, mask_value: Any, reset
 
 def checked_lengths(lengths: Any, steps: int, samples: int) -> Integers:
     """[N], from 0 to `steps`."""
-    found = _integers(lengths, "lengths")
+    found = integers(lengths, "lengths")
     if len(found) != samples:
         raise ValueError(f"lengths should have one length for each of the {samples} samples, got {len(found)}")
     if len(found) and (found.min() < 0 or found.max() > steps):
@@ -302,7 +302,7 @@ def checked_mask(mask: Any, who: str, sides: tuple[int, ...]) -> Booleans:
 
 def checked_offsets(offsets: Any, total: int) -> Integers:
     """[N + 1], from 0 to `total` and never back."""
-    found = _integers(offsets, "cu_seqlens")
+    found = integers(offsets, "cu_seqlens")
     if not len(found) or found[0] != 0 or found[-1] != total:
         ends = f"from {found[0]} to {found[-1]}" if len(found) else "nothing"
         raise ValueError(f"cu_seqlens should go from 0 to the {total} rows of the input, got {ends}")
@@ -325,10 +325,15 @@ def check_number(value: Any, who: str, expected: str, dtype: Any, largest: float
 
 def no_array(who: str, given: object, wanted: object) -> TypeError:
     """Of what is no array of the numbers that are wanted, a dtype or `integers`."""
-    if not isinstance(given, np.ndarray):
-        return TypeError(f"{who} should be a NumPy array of {wanted}, got {type(given).__name__}")
-    fix = f"; {who}.astype({str(wanted)!r}) makes it so" if given.dtype.kind == "f" and isinstance(wanted, np.dtype) else ""
-    return TypeError(f"{who} should be a NumPy array of {wanted}, got {given.dtype}{fix}")
+    fixes: list[str] = []
+    if hasattr(given, "detach"):
+        fixes = [f"{who}.numpy() is one, and layers of `anyrnn.torch` take tensors"]
+    elif isinstance(given, (list, tuple)):
+        fixes = [f"np.asarray({who}, {str(wanted)!r}) makes one of it"] * isinstance(wanted, np.dtype)
+    elif isinstance(given, np.ndarray):
+        fixes = [f"{who}.astype({str(wanted)!r}) makes it so"] * (given.dtype.kind in "fiub" and isinstance(wanted, np.dtype))
+    kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
+    return TypeError("; ".join([f"{who} should be a NumPy array of {wanted}, got {kind}", *fixes]))
 
 
 def check_unmasked(array: npt.NDArray[Any], who: str) -> None:
@@ -349,7 +354,7 @@ def as_array(given: Any) -> Any:
         return np.array(given.tolist())
 
 
-def _integers(given: Any, who: str) -> Integers:
+def integers(given: Any, who: str) -> Integers:
     """A vector of integers."""
     found = as_array(given)
     if isinstance(found, np.ndarray):

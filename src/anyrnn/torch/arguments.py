@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from anyrnn.errors import UnsupportedError, meant
+from anyrnn.errors import UnsupportedError
 from anyrnn.sequence.network import Network
 from anyrnn.torch.state import RecurrentState
-from anyrnn.trace.signature import CALL_KEYWORDS
+from anyrnn.trace.signature import no_such_input
 
 States = Tensor | tuple[Tensor, ...] | RecurrentState
 STRIDED = torch.strided
@@ -58,6 +59,8 @@ class Arguments:
     def no_tensor(self, input: Any) -> Exception:
         """What to raise for an input of another type."""
         hint = ""
+        if isinstance(input, np.ndarray):
+            hint = "; torch.from_numpy makes one of it, and `anyrnn.Recurrent` are layers on arrays"
         if isinstance(input, torch.fx.Proxy):
             hint = "; torch.fx should not trace into it: give it a Tracer whose is_leaf_module is true of anyrnn's modules"
         return TypeError(f"{self.label}: input should be a Tensor or a PackedSequence, got {type(input).__name__}{hint}")
@@ -97,9 +100,10 @@ class Arguments:
 
     def _check_features(self, input: Tensor, weight: Tensor) -> None:
         if input.dtype != weight.dtype and not is_cast(input):
+            other = f", or convert model: model.to({input.dtype})" if input.is_floating_point() else ""
             raise ValueError(
                 f"{self.label} input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+                f"Convert input: input.to({weight.dtype}){other}"
             )
         if not (input.is_cpu and weight.is_cpu) and input.device != weight.device:
             raise RuntimeError(
@@ -130,9 +134,7 @@ class Arguments:
         names, who = dict(self.network.further_inputs), f"{self.label}: the cell {self.network.graph.name!r}"
         unknown = steps.keys() - names.keys()
         if unknown:
-            known = ", ".join(names) or "none"
-            slip = meant(min(unknown), [name for name in (*names, *CALL_KEYWORDS) if name not in unknown])
-            raise TypeError(f"{who} has no per-step input {min(unknown)!r}{slip}; it has: {known}")
+            raise no_such_input(who, unknown, [*names], "hx")
         missing = [name for name in names if steps.get(name) is None]
         if missing:
             raise TypeError(f"{who} needs the per-step input {missing[0]} as keyword argument")

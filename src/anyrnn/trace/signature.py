@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anyrnn.errors import CellError
+from anyrnn.errors import CellError, meant
 from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, Shape, features
 from anyrnn.trace.initial import check_number
@@ -166,6 +166,16 @@ CALL_KEYWORDS = ("lengths", "cu_seqlens", "mask", "mask_value", "reset", "paddin
 """Keyword arguments of calls of layers, beside a cell's further per-step inputs."""
 CALL_ARGUMENTS = frozenset(("self", "x", "input", "hx", "state", "out", "memory", "seed", *CALL_KEYWORDS))
 """What calls of layers take beside the cell's per-step inputs."""
+STATES = ("state", "states", "hx", "hc", "h0", "h_0", "hidden", "hidden_state", "initial_state", "initial_states")
+"""What libraries call the states that a call begins with."""
+
+
+def no_such_input(who: str, unknown: Collection[str], known: Sequence[str], state: str) -> TypeError:
+    """Of keyword arguments that are no per-step inputs. `state`: what a call's states are called there."""
+    name = min(unknown)
+    slip = meant(name, [other for other in (*known, *CALL_KEYWORDS) if other not in unknown])
+    slip = f" (the states are given as {state}=, or as the argument after the input)" if name in STATES else slip
+    return TypeError(f"{who} has no per-step input {name!r}{slip}; it has: {', '.join(known) or 'none'}")
 
 
 def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None = None) -> Signature:

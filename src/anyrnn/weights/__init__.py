@@ -19,7 +19,8 @@ The same as a network, of one layer in one direction:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,7 @@ def convert(
     forms.check_sizes(graph, sizes, what)
     suffixes = forms.CELL
     if layers is None and any(name.startswith(OF_NETWORKS) for name in given):
-        raise ValueError(
-            f"{what}: these are the arrays of a network: give layers= (how many it has), and bidirectional=True if it is"
-        )
+        raise ValueError(f"{what}: these are the arrays of a network: give {_of_network(given)}")
     if layers is not None:
         forms.check_layers(source, graph, given, layers, bidirectional, sizes, what)
         suffixes = forms.suffixes_of(layers, bidirectional)
@@ -132,6 +131,14 @@ def convert(
         of_cell = {system: forms.network_form(system, form, suffixes, shapes) for system, form in of_cell.items()}
     parts, numbers = forms.read(of_cell[source], given, shapes, sizes, what, forget_bias)
     return forms.write(of_cell[target], parts, numbers, f"{target} {known.name}", forget_bias, approximate)
+
+
+def _of_network(names: Iterable[str]) -> str:
+    """The arguments that say what network has arrays of these names."""
+    found = [match for name in names if (match := re.search(r"_l(\d{1,4})(_reverse)?$", name))]
+    if not found:
+        return "layers= (how many it has), and bidirectional=True if it is"
+    return f"layers={1 + max(int(match[1]) for match in found)}" + ", bidirectional=True" * any(match[2] for match in found)
 
 
 def read(
