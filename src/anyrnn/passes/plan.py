@@ -59,10 +59,14 @@ class Kernel:
         """The operands of all that moves features."""
         return {s for n in self.nodes if n.op in MOVES for s in n.inputs}
 
-    def numbers_in(self, reduction: int) -> set[int]:
-        """The numbers that the argument of a reduction is made with."""
-        inside = reachable(self.nodes, [self.nodes[reduction].inputs[0]])
-        return {s for j in inside if self.nodes[j].shape for s in self.nodes[j].inputs if self.nodes[s].shape == ()}
+    @cached_property
+    def numbers_in(self) -> dict[int, set[int]]:
+        """The numbers that the argument of each reduction is made with."""
+        nodes, found = self.nodes, dict[int, set[int]]()
+        for i in (i for i, node in enumerate(nodes) if node.row.kind == "reduction"):
+            inside = reachable(nodes, [nodes[i].inputs[0]])
+            found[i] = {s for j in inside if nodes[j].shape for s in nodes[j].inputs if nodes[s].shape == ()}
+        return found
 
     def read_in_place(self, needed: Iterable[int]) -> set[int]:
         """Of what some nodes read, and of what is stored, that whose features become the same features: neither operands of
@@ -199,7 +203,15 @@ class Program:
 
     def is_sum(self, buffer: str) -> bool:
         """Whether what is stored to a buffer is added to what is there."""
-        return any(b.name == buffer and b.role == "sum" for b in self.buffers)
+        return self.role(buffer) == "sum"
 
     def buffer(self, name: str) -> Buffer:
-        return next(b for b in self.buffers if b.name == name)
+        return self._by_name[name]
+
+    def role(self, buffer: str) -> str:
+        """Empty for what is no buffer of the program's: the first values of states."""
+        return self._by_name[buffer].role if buffer in self._by_name else ""
+
+    @cached_property
+    def _by_name(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}

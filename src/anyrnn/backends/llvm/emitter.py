@@ -36,7 +36,7 @@ Key = tuple[str, int]
 
 def is_callers(program: Program, buffer: str) -> bool:
     """Whether an array is the caller's: rows of features at any distance, the last panel perhaps not full."""
-    return any(b.name == buffer and b.role in ("stream", "cotangent", "output") for b in program.buffers)
+    return program.role(buffer) in ("stream", "cotangent", "output")
 
 
 class Emitter:

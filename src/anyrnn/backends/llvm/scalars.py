@@ -74,7 +74,7 @@ class ScalarKernel(Emitter):
                 for row in rows:
                     row.values[i] = self.scalar(i, row)
             waiting = [i for i in waiting if i not in done]
-            sums = [i for i in waiting if self.nodes[i].row.kind == "reduction" and self.kernel.numbers_in(i) <= done.keys()]
+            sums = [i for i in waiting if self.nodes[i].row.kind == "reduction" and self.kernel.numbers_in[i] <= done.keys()]
             assert ready or sums, "a scalar kernel cannot be ordered"
             for dim in dict.fromkeys(self.summed(i) for i in sums):
                 self.reduce([i for i in sums if self.summed(i) == dim], self.counts[dim], rows)
@@ -99,7 +99,7 @@ class ScalarKernel(Emitter):
         inside = sorted({j for i in reductions for j in reachable(self.nodes, [self.nodes[i].inputs[0]]) if self.nodes[j].shape})
         weights = {j: self.nodes[j].attributes[0] for j in inside if not self.nodes[j].per_sample}
         weights_at = {j: self.pointer(self.layout.weight(name), name) for j, name in weights.items()}
-        scalars = dict.fromkeys(s for i in reductions for s in self.kernel.numbers_in(i))
+        scalars = dict.fromkeys(s for i in reductions for s in self.kernel.numbers_in[i])
         spread = [{s: b.splat(row.values[s], e.lanes, self.label(s)) for s in scalars} for row in rows]
         zero, pairs = const(e.vector, 0.0), [(i, k) for i in reductions for k in range(len(rows))]
         sums, full = [zero] * len(pairs), b.binary("and", count, i64(-e.lanes), "full")

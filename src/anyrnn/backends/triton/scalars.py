@@ -24,7 +24,7 @@ class ScalarText(KernelText):
             for i in ready:
                 self.say_value(i)
             made |= set(ready)
-            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self.kernel.numbers_in(i))]
+            sums = [i for i in waiting if nodes[i].row.kind == "reduction" and made.issuperset(self.kernel.numbers_in[i])]
             assert ready or sums, "a scalar kernel cannot be ordered"
             for dim in dict.fromkeys(nodes[nodes[i].inputs[0]].shape[0] for i in sums):
                 self.say_reductions([i for i in sums if nodes[nodes[i].inputs[0]].shape[0] == dim], dim)
