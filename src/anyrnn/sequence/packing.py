@@ -351,7 +351,7 @@ def as_array(given: Any) -> Any:
     try:
         return (given if given.is_cpu else given.cpu()).numpy()
     except RuntimeError:  # under torch's transforms of functions a tensor has no memory of its own
-        return np.array(given.tolist())
+        return np.array([number.item() for number in given.flatten()]).reshape(given.shape)
 
 
 def integers(given: Any, who: str) -> Integers:

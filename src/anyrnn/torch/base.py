@@ -597,7 +597,7 @@ class RecurrentBase(Layer, torch.nn.Module):
         wanted = slice(len(network.state_sizes), None) if all_states else slice(None)
         if network.is_one_call:
             output, found = self._call(mode, 0, numbers[0], inputs, first, sources, *rest, scatter)
-            return ends(output) if ends and packing is not None else output, found[wanted]
+            return ends(output) if ends is not None and packing is not None else output, found[wanted]
         x, *further = inputs
         found_last, units, per_layer = [], network.directions, network.directions * len(network.sources)
         for layer, number in enumerate(numbers):
@@ -605,7 +605,7 @@ class RecurrentBase(Layer, torch.nn.Module):
             of_layer = sources[layer * per_layer : (layer + 1) * per_layer]
             y, last = self._call(mode, layer, number, [x, *further], begin, of_layer, *rest)
             adds = network.residual and layer
-            if ends and layer == network.layers - 1:
+            if ends is not None and layer == network.layers - 1:
                 y, adds = ends(y) if packing is not None else y, adds and network.adds_ends
                 x = ends(x) if adds else x
             y = merged(y, network.merge)
