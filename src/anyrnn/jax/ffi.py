@@ -13,7 +13,9 @@ from anyrnn.backends.llvm import target
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 VERSION = (0, 3)
-"""Of the C interface that is described here: major and minor. XLA refuses a handler whose version it does not take any more."""
+"""Of the C interface that is described here: major and minor. What is read is the same in 0.2, JAX 0.8's. XLA refuses a handler
+of a later version than its own, or whose version it does not take any more.
+"""
 METADATA = 1
 """The kind of extension by which XLA asks for the version."""
 INTERNAL = 13
@@ -104,7 +106,8 @@ def _in_python(run: Run) -> Callable[[int, int], None]:
             frame = _Frame.from_address(address)
             if frame.extensions and frame.extensions.contents.kind == METADATA:
                 version = frame.extensions.contents.metadata.contents.version
-                version.major, version.minor = VERSION
+                of_xla = frame.interface.contents.version
+                version.major, version.minor = min(VERSION, (of_xla.major, of_xla.minor))
             else:
                 text = frame.attributes.texts[0].contents
                 given, made = _of_buffers(frame.arguments), _of_buffers(frame.results)

@@ -53,21 +53,32 @@ def why_interpreted(call: Call, dtype: Any) -> str | None:
 
 def _array(like: Any, shape: tuple[int, ...], dtype: Any) -> ShapedArray:
     """Of a shape and dtype; within `shard_map` one that varies over the devices as another does."""
-    if not like.mat.varying:
+    if not varying(like):
         return ShapedArray(shape, dtype)
     whole = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec(*[None] * len(shape)))
-    return ShapedArray(shape, dtype, sharding=whole, manual_axis_type=like.mat)
+    over: dict[str, Any] = {"manual_axis_type": like.mat} if hasattr(like, "mat") else {"vma": like.vma}
+    return ShapedArray(shape, dtype, sharding=whole, **over)
+
+
+def varying(like: Any) -> frozenset[str]:
+    """The axes of devices over which an array varies within `shard_map`."""
+    found: frozenset[str] = like.mat.varying if hasattr(like, "mat") else like.vma  # JAX 0.8
+    return found
 
 
 def alike(operands: Sequence[Any]) -> list[Any]:
     """Within `shard_map`, operands that all vary over the devices that any of them does: the gradients of those that did not are
     added up.
     """
-    varying = [jax.typeof(a).mat.varying for a in operands]
-    every = frozenset().union(*varying)
+    over = [varying(jax.typeof(a)) for a in operands]
+    every = frozenset().union(*over)
     if not every:
         return list(operands)
-    return [jax.lax.pcast(a, tuple(every - own), to="varying") for a, own in zip(operands, varying, strict=True)]
+    return [_made_varying(a, tuple(every - own)) for a, own in zip(operands, over, strict=True)]
+
+
+def _made_varying(array: Any, axes: tuple[str, ...]) -> Any:
+    return jax.lax.pcast(array, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, axes)
 
 
 def _results(call: Call, x: Any) -> list[ShapedArray]:
