@@ -222,7 +222,8 @@ def explain(layer: Any, /, *given: Any, **call: Any) -> Explanation:
         Recurrent(lstm, 3, 5, backend='reference'), 7 steps of 2 samples, float32
           backend   reference: the interpreter on NumPy, because backend='reference' was asked for
     """
-    layer = getattr(layer, "runner", layer)  # of a layer at run time
+    if type(layer).__module__ == "anyrnn.runtime.recurrent":
+        layer = layer.runner
     look = None if isinstance(layer, type) else getattr(layer, "_seen", None)
     if look is None:
         kind = layer if isinstance(layer, type) else type(layer)

@@ -78,7 +78,9 @@ def alike(operands: Sequence[Any]) -> list[Any]:
 
 
 def _made_varying(array: Any, axes: tuple[str, ...]) -> Any:
-    return jax.lax.pcast(array, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, axes)
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(array, axes, to="varying")
+    return jax.lax.pvary(array, axes)  # type: ignore[attr-defined]  # JAX 0.8
 
 
 def _results(call: Call, x: Any) -> list[ShapedArray]:

@@ -11,7 +11,7 @@ sums begin with corrections, -128 times the sum of a feature's weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, lanes_of, vector
 from anyrnn.backends.llvm.element import Element
@@ -132,12 +132,12 @@ def pack(b: Function, e: Element, numbers: Callable[[Value], Value], target: Val
 def add_four(b: Function, factor: Value, weight: Value, total: Value, machine: Machine) -> Value:
     """In each lane a sum, and four numbers of a rounded row times four weights."""
     lanes = lanes_of(total.type)
-    if machine.signed_fours or machine.unsigned_fours:
+    if machine.signed_fours:
         bytes = vector("i8", 4 * lanes)
-        name = "llvm.aarch64.neon.sdot.v4i32.v16i8" if machine.signed_fours else f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-        b.module.declare(name, total.type, [total.type, bytes, bytes])
-        both = ", ".join(b.cast("bitcast", value, bytes, "bytes").typed for value in (factor, weight))
-        return b.value(total.type, f"call {total.type} @{name}({total.typed}, {both})", "sum")
+        given = [total, *(b.cast("bitcast", value, bytes, "bytes") for value in (factor, weight))]
+        return _instruction(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", given)
+    if machine.unsigned_fours:  # words, as LLVM 20 has it: newer ones, which have bytes, take it too
+        return _instruction(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", [total, factor, weight])
     if "dsp" in machine.features:
         return _two_by_two(b, factor, weight, total)
     if machine.single:
@@ -150,6 +150,12 @@ def add_four(b: Function, factor: Value, weight: Value, total: Value, machine: M
     for left, right in (even, odd):
         total = b.add(total, _pairs_added(b, left, right, lanes), "sum")
     return total
+
+
+def _instruction(b: Function, name: str, given: Sequence[Value]) -> Value:
+    """One that gives what the first operand is of."""
+    b.module.declare(name, given[0].type, [value.type for value in given])
+    return b.value(given[0].type, f"call {given[0].type} @{name}({', '.join(value.typed for value in given)})", "sum")
 
 
 def _two_by_two(b: Function, factor: Value, weight: Value, total: Value) -> Value:
