@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 
 from anyrnn import State, Vec, cell, cells
 from anyrnn.passes import stage
 from anyrnn.passes.check import check_program
-from anyrnn.passes.compile import plan
+from anyrnn.passes.compile import make_plan, plan
 from anyrnn.passes.levels import MOST_WAYS
 from anyrnn.passes.options import with_zoneout
 from anyrnn.passes.plan import MOVES, Program
@@ -25,6 +28,26 @@ STAGES = {
     "lstm_layernorm": 3,
     "indrnn": 0,
 }
+
+
+@pytest.mark.parametrize("split_at_first", [False, True])
+def test_long_steps_need_no_deep_stack(split_at_first: bool) -> None:
+    @cell
+    def long(x, h):
+        v, u = split(affine("v u", x, h), 2) if split_at_first else (affine("v", x, h), affine("u", x, h))
+        total = v
+        for k in range(150):
+            h = h + 0.01 * tanh(v * h)
+            total = total + tanh(k * u)
+        return total * h, State(h=h)
+
+    graph, before = long.trace(), sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        made = make_plan(graph)
+    finally:
+        sys.setrecursionlimit(before)
+    assert len(made.graph.nodes) > 900
 
 
 def test_values_that_are_read_twice_again_and_again_are_planned_at_once() -> None:

@@ -50,6 +50,10 @@ class Plan:
         return next((f"the cell uses {reason}" for reason in reasons), None)
 
 
+MOST_OPS = 10_000
+"""Of a step. Half a minute goes by until so many are compiled."""
+
+
 def plan(traced: Graph) -> Plan:
     """All passes over a traced graph. Plans of equal graphs are equal, each with its graph's own names."""
     graph = replace(traced, parameters=tuple(replace(p, init=None) for p in traced.parameters))  # which may be functions
@@ -71,11 +75,11 @@ def _plan(traced: _Traced) -> Plan:
 
 def make_plan(traced: Graph) -> Plan:
     """The same, and nothing on disk is looked at."""
-    try:
-        return _make_plan(simplify(traced))
-    except RecursionError:
-        ops = len(traced.nodes)
-        raise UnsupportedError(f"cell {traced.name!r} has {ops} ops in a step, too many in a row for one plan") from None
+    if len(traced.nodes) > MOST_OPS:
+        raise UnsupportedError(
+            f"cell {traced.name!r} has {len(traced.nodes)} ops in a step; plans are made of {MOST_OPS} at most"
+        )
+    return _make_plan(simplify(traced))
 
 
 def _make_plan(graph: Graph) -> Plan:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 TRIES = 8
 """Levels at which a value is tried, the last ones; more are those of cells that are loops of many stages."""
+MOST_LOOKED_AT = 2**18
+"""Ops in all tries together, each of which looks at all of a step: a few hundred tries of usual cells, which need fewer."""
 
 
 def make_late(stager: Stager) -> None:
@@ -22,16 +24,18 @@ def make_late(stager: Stager) -> None:
     # the last stage of a backward step may be done in the step after it, where only states are wanted
     latest = stager.last_level - 1 if stager.step.reverse else stager.last_level
     roots = {i for i, _, _ in stager.reads() if not stager.is_leaf(i)} | set(stager.targets)
-    least = _traffic(stager)
+    least, left = _traffic(stager), MOST_LOOKED_AT // len(stager.live)
     for root in sorted(roots, reverse=True):
-        tries = TRIES
+        tries = min(TRIES, left)
+        if not tries:
+            break
         for level in range(latest, stager.level.get(root, latest), -1):
             moved = _made_for(stager, readers, root, level)
             if not moved:
                 continue
             before = {i: stager.level[i] for i in moved}
             stager.level |= dict.fromkeys(moved, level)
-            traffic = _traffic(stager)
+            traffic, left = _traffic(stager), left - 1
             if traffic < least:
                 least = traffic
                 break

@@ -22,7 +22,7 @@ from anyrnn.passes.plan import joined_at
 def simplify(graph: Graph) -> Graph:
     """The same function of fewer nodes."""
     nodes, outputs = _unstack(graph.nodes, graph.outputs)
-    for rewrite in (_rewrite_locally, _alone, _merge_affines):
+    for rewrite in (_rewrite_locally, _alone, _merging()):
         nodes, outputs = _rebuild(nodes, outputs, rewrite)
     return replace(graph, nodes=nodes, outputs=outputs)
 
@@ -35,7 +35,7 @@ def simplify_roots(
     """
     outputs = tuple((str(root), root) for root in dict.fromkeys(roots))
     kept = tuple(nodes)
-    for rewrite in (_rewrite_in_steps if in_steps else _rewrite_locally, _merge_affines):
+    for rewrite in (_rewrite_in_steps if in_steps else _rewrite_locally, _merging()):
         kept, outputs = _rebuild(kept, outputs, rewrite)
     return kept, {int(name): index for name, index in outputs}
 
@@ -159,10 +159,34 @@ def _alone(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int
     return builder.affine(others, [*inputs[2 * count :], builder.affine(alone)], node.name) if alone else None
 
 
-def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
+def _merging() -> Rewrite:
+    """`_merge_affines`, of sums alone that may have something to be merged: of a long one it would look at every beginning."""
+    counted: dict[int, tuple[int, int]] = {}
+
+    def parts(builder: Builder, i: int) -> tuple[int, int]:
+        """How many products and how many parameters a sum adds up, at the most."""
+        node = builder.nodes[i]
+        if node.op != "add":
+            return int(node.op == "affine"), int(not node.per_sample)
+        if i not in counted:
+            counted[i] = _both(*(parts(builder, s) for s in node.inputs))
+        return counted[i]
+
+    def rewrite(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int], exact: bool) -> Symbol | None:
+        if node.op != "add":
+            return None
+        affines, vectors = _both(*(parts(builder, symbol.index) for symbol in inputs))
+        return _merge_affines(builder, node, inputs, uses) if affines and affines + vectors > 1 else None
+
+    return rewrite
+
+
+def _both(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Mapping[int, int]) -> Symbol | None:
     """A sum of products and parameter vectors is one affine, when nothing else reads its parts; the rest is added to it."""
-    if node.op != "add":
-        return None
     addends = _addends(builder, inputs, uses)
     indices = [a.index for a in addends]
     affines = [
@@ -185,14 +209,25 @@ def _merge_affines(builder: Builder, node: Node, inputs: list[Symbol], uses: Map
 
 def _addends(builder: Builder, inputs: Sequence[Symbol], uses: Mapping[int, int]) -> list[Symbol]:
     """What a tree of additions adds up, where nothing else reads its inner nodes, nor one of them twice."""
-    found, indices = list[Symbol](), [symbol.index for symbol in inputs]
-    for symbol in inputs:
-        inner = builder.nodes[symbol.index]
-        if inner.op == "add" and uses.get(symbol.index, 1) == 1 and indices.count(symbol.index) == 1:
-            found += _addends(builder, [builder.symbol(s) for s in inner.inputs], uses)
+    found: list[Symbol] = []
+    left = _counted([symbol.index for symbol in inputs])
+    while left:
+        i, times = left.pop()
+        inner = builder.nodes[i]
+        if inner.op == "add" and uses.get(i, 1) == 1 and times == 1:
+            left += _counted(inner.inputs)
         else:
-            found.append(symbol)
+            found.append(builder.symbol(i))
     return found
+
+
+def _counted(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Each with how often it is there, the last one first."""
+    return [(i, indices.count(i)) for i in reversed(indices)]
+
+
+LONG = 200
+"""Nodes, more than which are made from the first one on."""
 
 
 class _Unstack:
@@ -272,6 +307,13 @@ class _Unstack:
                 self.builder.rename(self.done[i].index, self.nodes[i].name)
         return self.done[i]
 
+    def make_in_order(self) -> None:
+        """Everything, from the first node to the last, wanted or not: Python does not call as deep as steps may be long."""
+        for i in range(len(self.nodes)):
+            for cut in self.cuts.get(i, ()) if self._can_part(i) else ():
+                self.part(i, *cut)
+            self.whole(i)
+
     def _whole(self, node: Node) -> Symbol:
         self.builder.source = node.source
         if node.op == "slice" and node.per_sample and self._can_part(node.inputs[0]):
@@ -327,5 +369,7 @@ def _unstack(nodes: Sequence[Node], outputs: Sequence[tuple[str, int]]) -> tuple
     if not any(n.op == "slice" and n.per_sample for n in nodes):
         return tuple(nodes), tuple(outputs)
     unstack = _Unstack(nodes, [o for _, o in outputs])
+    if len(nodes) > LONG:
+        unstack.make_in_order()
     made = [(name, unstack.whole(o).index) for name, o in outputs]
     return live(unstack.builder.nodes, made)

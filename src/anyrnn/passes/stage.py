@@ -6,7 +6,7 @@ every one does, the loop is rotated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from anyrnn.ir.dims import Dim
@@ -31,7 +31,7 @@ class Stager(Levels):
         self.buffers: dict[str, Buffer] = {}
         self.targets: dict[int, list[tuple[str, int]]] = {}
         self.totals: dict[int, tuple[str, int]] = {}
-        self._from_memory: dict[int, int] = {}
+        self._from_memory: list[int] = []
 
     # what stands in memory
 
@@ -67,8 +67,8 @@ class Stager(Levels):
 
     def ops_from_memory(self, i: int) -> int:
         """How many cheap ops make a value of what stands in memory or can be stored in its place; many where none do."""
-        if i not in self._from_memory:
-            self._from_memory[i] = self._count_ops(i)
+        for each in range(len(self._from_memory), i + 1):
+            self._from_memory.append(self._count_ops(each))
         return self._from_memory[i]
 
     def _count_ops(self, i: int) -> int:
@@ -150,17 +150,27 @@ class Stager(Levels):
         self, i: int, place: tuple[str, int], columns: bool, done: set[tuple[int, tuple[str, int], bool]]
     ) -> list[tuple[int, tuple[str, int], bool]]:
         """What making node i in a kernel reads from memory."""
-        if (i, place, columns) in done:
-            return []
-        done.add((i, place, columns))
-        node, found = self.nodes[i], []
-        for s in node.inputs:
-            if self.is_leaf(s):
+        found: list[tuple[int, tuple[str, int], bool]] = []
+        walks: list[Iterator[tuple[Node, int]]] = []
+        """Of the inputs of what is being made, one within the other."""
+
+        def enter(made: int) -> None:
+            if (made, place, columns) not in done:
+                done.add((made, place, columns))
+                node = self.nodes[made]
+                walks.append(iter([(node, s) for s in node.inputs]))
+
+        enter(i)
+        while walks:
+            node, s = next(walks[-1], (None, 0))
+            if node is None:
+                walks.pop()
+            elif self.is_leaf(s):
                 found += [(s, place, columns)] if self.nodes[s].op == "load" else []
             elif self.loaded(s, place, columns, node):
                 found.append((s, place, columns))
             else:
-                found += self._read_by(s, place, columns, done)
+                enter(s)
         return found
 
     def _keep_for_gradients(self, i: int, in_place: tuple[str, ...] = ("saved",)) -> None:
@@ -216,18 +226,34 @@ class Stager(Levels):
             node = self.nodes[i]
             return builder.leaf_load(*self.stored[i], node)
 
-        def get(i: int, reader: Node | None) -> int:
-            node = self.nodes[i]
+        def ready(i: int, reader: Node | None) -> int | None:
             elsewhere = not self.still_there(i, place) if self.is_leaf(i) else reader and self.loaded(i, place, columns, reader)
-            if elsewhere:
-                return load(i)
-            if i not in done:
-                done[i] = builder.add(replace(node, inputs=tuple(get(s, node) for s in node.inputs)))
+            return load(i) if elsewhere else done.get(i)
+
+        def make(i: int) -> int:
+            """With all that it is made of: thousands of ops in a row, perhaps, more than Python has calls in each other."""
+            unmade: list[tuple[int, list[int]]] = [(i, [])]
+            while unmade:
+                at, sources = unmade[-1]
+                node = self.nodes[at]
+                if len(sources) < len(node.inputs):
+                    source = node.inputs[len(sources)]
+                    found = ready(source, node)
+                    if found is None:
+                        unmade.append((source, []))
+                    else:
+                        sources.append(found)
+                    continue
+                unmade.pop()
+                done[at] = builder.add(replace(node, inputs=tuple(sources)))
+                if unmade:
+                    unmade[-1][1].append(done[at])
             return done[i]
 
         stores: list[Store] = []
         for i in targets:
-            made = get(i, None)
+            found = ready(i, None)
+            made = make(i) if found is None else found
             stores += [(made, buffer, later) for buffer, later in self.targets[i]]
         return Kernel(name if columns else f"{name}_scalars", dim, tuple(builder.nodes), tuple(stores))
 
