@@ -38,7 +38,7 @@ BINARY = {
     "minimum": "minimum({0}, {1})", "less": "where({0} < {1}, {0}, 0.5 * {1})", "equal": "where(equal({0}, {1}), {1}, 0.5 * {0})",
     "where": "where({0} > 0.25, {1}, {0})",
 }  # fmt: skip
-REDUCTIONS = {"sum": "total({0}) / 8", "mean": "mean({0})", "norm": "norm({0})", "dot": "mean({0} * {0})"}
+REDUCTIONS = {"sum": "total({0}) / 8", "mean": "mean({0})", "norm": "norm({0})", "dot": "mean({0} * {0})", "largest": "softmax({0})"}
 
 
 def bound(op: str, *bounds: float) -> float:
@@ -152,7 +152,7 @@ class Program:
         value = self.any()
         kind = self.pick(REDUCTIONS)
         text = REDUCTIONS[kind].format(value.name)
-        if kind == "norm":
+        if kind in ("norm", "largest"):
             return self.new(f"tanh({text})", value.size, 1.0)
         return self.new(text, None, value.bound**2 if kind == "dot" else 2 * value.bound)
 

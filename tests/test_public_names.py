@@ -45,6 +45,7 @@ NAMES = [
         "scope",
         "sigmoid",
         "sin",
+        "softmax",
         "softplus",
         "split",
         "sqrt",

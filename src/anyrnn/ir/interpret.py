@@ -61,11 +61,9 @@ class Interpreter:
         row = node.row
         if row.kind == "elementwise" and row.meaning is not None:
             return row.meaning(self.xp, *arrays)
-        if row.kind == "reduction" and not node.per_sample:
-            return arrays[0].sum()
         if row.kind == "reduction":
             assert row.meaning is not None
-            return row.meaning(self.xp, *arrays)
+            return row.meaning(self.xp, *arrays) if node.per_sample else row.meaning(self.xp, arrays[0].reshape(-1))[0]
         method: Callable[[Node, list[Any]], Any] = getattr(self, "_" + node.op)
         return method(node, arrays)
 

@@ -192,6 +192,15 @@ TABLE: dict[str, Op] = {
         ),
         # over all features
         Op("sum", 1, "reduction", "\\operatorname{{sum}}({0})", lambda xp, a: a.sum(-1)[..., None], lambda g, y, a: (g,)),
+        Op(
+            "largest",
+            1,
+            "reduction",
+            "\\max({0})",
+            lambda xp, a: xp.amax(a, -1)[..., None],
+            lambda g, y, a: (None,),
+            doc="the largest feature, as a number without gradient: what `softmax` takes away does not change it",
+        ),
         Op("affine", None, "linear", "{0}", doc="sum of matrix-vector products and bias vectors"),
         Op(
             "norm",

@@ -292,6 +292,10 @@ def _sum(steps: Steps, i: int, values: list[str]) -> str:
     return steps.writer.summed(values[0], -1, steps.hint(i))
 
 
+def _largest(steps: Steps, i: int, values: list[str]) -> str:
+    return steps.writer.largest(values[0], -1)
+
+
 def _affine(steps: Steps, i: int, values: list[str]) -> str:
     return steps.affine(i)
 
@@ -335,6 +339,7 @@ SPELLED: dict[str, Spelling] = {
     "clip_gradient": _same,
     "norm": _same,
     "sum": _sum,
+    "largest": _largest,
     "affine": _affine,
     "fill": _fill,
     "slice": _slice,

@@ -239,6 +239,8 @@ def phase_adjoint(graph: Graph, weights: Sequence[Weight]) -> PhaseAdjoint:
             give(node.inputs[0], builder.apply("sum", g))
         elif node.op == "sum":
             give(node.inputs[0], g)
+        elif node.op == "largest":
+            pass
         elif node.row.derivative is not None and node.row.kind == "elementwise":
             symbols = [builder.symbol(s) for s in node.inputs]
             for source, value in zip(node.inputs, node.row.derivative(g, builder.symbol(index), *symbols), strict=True):

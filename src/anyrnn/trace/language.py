@@ -306,6 +306,19 @@ def rms_norm(value: Symbol, eps: float | Symbol = 1e-5) -> Symbol:
     return value / sqrt(_mean(value * value, "rms_norm") + eps)
 
 
+def softmax(value: Symbol) -> Symbol:
+    """exp(v) / total(exp(v)) over a vector's features: shares of one, of numbers of any size.
+
+    >>> from anyrnn import State, affine, cell, softmax, tanh
+    >>> @cell
+    ... def attentive(x, h):
+    ...     h = tanh(affine("n", x, h=h * softmax(affine("a", x, h))))
+    ...     return h, State(h=h)
+    """
+    e = exp(value - apply("largest", value))
+    return e / total(e)
+
+
 def total(value: Symbol) -> Symbol:
     """The sum over a vector's features, a scalar."""
     return apply("sum", value)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
+from anyrnn.backends.llvm import math
 from anyrnn.backends.llvm.block import Layout
 from anyrnn.backends.llvm.builder import Function, Module, Value, const, i64, vector
 from anyrnn.backends.llvm.covering import cover
@@ -18,6 +21,17 @@ from anyrnn.passes.plan import Kernel, Program
 
 ROWS = 4
 """So many samples are summed together: the additions of one wait for each other."""
+
+
+class Way(NamedTuple):
+    """How a reduction makes one number of two; and of none."""
+
+    both: Callable[[Function, Value, Value, str], Value]
+    of_none: float
+
+
+WAYS = {"sum": Way(Function.fadd, 0.0), "largest": Way(math.maximum, -inf)}
+"""By op."""
 
 
 @dataclass
@@ -94,27 +108,30 @@ class ScalarKernel(Emitter):
         return self.elementwise(node, self.label(i), [row.values[s] for s in node.inputs])
 
     def reduce(self, reductions: list[int], count: Value, rows: Sequence[Row]) -> None:
-        """Several sums over the features of some rows: a loop over their full panels, and what is left."""
+        """Several sums over the features of some rows, or the largest of them: a loop over their full panels, and what is left."""
         b, e = self.b, self.element
         inside = sorted({j for i in reductions for j in reachable(self.nodes, [self.nodes[i].inputs[0]]) if self.nodes[j].shape})
         weights = {j: self.nodes[j].attributes[0] for j in inside if not self.nodes[j].per_sample}
         weights_at = {j: self.pointer(self.layout.weight(name), name) for j, name in weights.items()}
         scalars = dict.fromkeys(s for i in reductions for s in self.kernel.numbers_in[i])
         spread = [{s: b.splat(row.values[s], e.lanes, self.label(s)) for s in scalars} for row in rows]
-        zero, pairs = const(e.vector, 0.0), [(i, k) for i in reductions for k in range(len(rows))]
-        sums, full = [zero] * len(pairs), b.binary("and", count, i64(-e.lanes), "full")
+        pairs = [(i, k) for i in reductions for k in range(len(rows))]
+        ways = {i: WAYS[self.nodes[i].op] for i in reductions}
+        of_none = {i: const(e.vector, ways[i].of_none) for i in reductions}
+        partials, full = [of_none[i] for i, _ in pairs], b.binary("and", count, i64(-e.lanes), "full")
         for first, end in ((i64(0), full), (full, count)):
             names = [f"{self.label(i)}.lanes" for i, _ in pairs]
-            loop = b.loop("feature", first, end, e.lanes, list(zip(names, sums, strict=True)))
+            loop = b.loop("feature", first, end, e.lanes, list(zip(names, partials, strict=True)))
             mask = None if end == full else first_lanes(b, b.sub(count, loop.index, "left"), e.lanes)
             vectors = self.vectors(inside, weights_at, rows, spread, loop.index, mask)
             following = []
             for (i, k), partial in zip(pairs, loop.values, strict=True):
                 value = vectors[k][self.nodes[i].inputs[0]]
-                following.append(b.fadd(partial, b.select(mask, value, zero, "kept") if mask else value, "partial"))
-            sums = b.end(loop, following)
-        for (i, k), total in zip(pairs, sums, strict=True):
-            rows[k].values[i] = horizontal_sum(b, total, e, self.label(i))
+                value = b.select(mask, value, of_none[i], "kept") if mask else value
+                following.append(ways[i].both(b, partial, value, "partial"))
+            partials = b.end(loop, following)
+        for (i, k), partial in zip(pairs, partials, strict=True):
+            rows[k].values[i] = horizontal(b, partial, e, self.label(i), ways[i])
 
     def vectors(
         self,
@@ -151,8 +168,8 @@ class ScalarKernel(Emitter):
         return found
 
 
-def horizontal_sum(b: Function, value: Value, e: Element, name: str) -> Value:
-    """The sum of all lanes, by halves."""
+def horizontal(b: Function, value: Value, e: Element, name: str, way: Way) -> Value:
+    """All lanes as one, by halves."""
     lanes = e.lanes
     while lanes > 1:
         lanes //= 2
@@ -165,5 +182,5 @@ def horizontal_sum(b: Function, value: Value, e: Element, name: str) -> Value:
                     vector(e.type, lanes), f"shufflevector {type} {value}, {type} poison, <{lanes} x i32> <{indices}>", "half"
                 )
             )
-        value = b.fadd(halves[0], halves[1], "halves")
+        value = way.both(b, halves[0], halves[1], "halves")
     return b.value(e.type, f"extractelement {vector(e.type, 1)} {value}, i64 0", name)

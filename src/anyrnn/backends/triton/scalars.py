@@ -1,4 +1,4 @@
-"""Writes the Triton function of a kernel of numbers, one a sample: arithmetic, and sums over features."""
+"""Writes the Triton function of a kernel of numbers, one a sample: arithmetic, and sums over features, or the largest of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from anyrnn.ir.graph import reachable
 
 MOST_TOGETHER = 4
 """Sums over features that threads tell each other at once."""
+LEAST = 'float("-inf")'
 
 
 class ScalarText(KernelText):
@@ -34,11 +35,13 @@ class ScalarText(KernelText):
             self.say_store(self.value_text(i), buffer, later, "there", "")
 
     def say_reductions(self, reductions: Sequence[int], dim: Dim) -> None:
-        """Several sums over features in one loop."""
+        """Several sums over features, or the largest ones, in one loop."""
         features = self.use(self.writer.size(dim))
         parts_of = {i: self.local(("parts", i), f"{self.label(i)}_parts") for i in reductions}
-        for name in parts_of.values():
-            self.say(f"{name} = tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)")
+        largest = [i for i in reductions if self.nodes[i].op == "largest"]
+        for i, name in parts_of.items():
+            made = f"tl.full((BLOCK_S, BLOCK_R), {LEAST}, COMPUTE)" if i in largest else "tl.zeros((BLOCK_S, BLOCK_R), COMPUTE)"
+            self.say(f"{name} = {made}")
         self.say(f"for block in range(0, tl.cdiv({features}, BLOCK_R)):")
         self.depth += 1
         self.say("feature = (block * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]")
@@ -47,10 +50,15 @@ class ScalarText(KernelText):
         for j in sorted(j for j in reachable(self.nodes, arguments) if self.nodes[j].shape):
             self.say_value(j)
         for i, argument in zip(reductions, arguments, strict=True):
-            self.say(f"{parts_of[i]} += tl.where(inside, {self.value_text(argument)}, 0.0)")
+            name, value = parts_of[i], self.value_text(argument)
+            more = f"{name} = functions.maximum({name}, tl.where(feature < {features}, {value}, {LEAST}))"
+            self.say(more if i in largest else f"{name} += tl.where(inside, {value}, 0.0)")
         self.depth -= 1
-        for place in range(0, len(reductions), MOST_TOGETHER):
-            together = reductions[place : place + MOST_TOGETHER]
+        for i in largest:
+            self.say(f"{self.label(i)} = tl.reduce({parts_of[i]}, 1, functions.maximum)[:, None]")
+        sums = [i for i in reductions if i not in largest]
+        for place in range(0, len(sums), MOST_TOGETHER):
+            together = sums[place : place + MOST_TOGETHER]
             labels, parts = [self.label(i) for i in together], [parts_of[i] for i in together]
             if len(labels) == 1:
                 self.say(f"{labels[0]} = tl.sum({parts[0]}, axis=1)")
