@@ -38,7 +38,13 @@ BINARY = {
     "minimum": "minimum({0}, {1})", "less": "where({0} < {1}, {0}, 0.5 * {1})", "equal": "where(equal({0}, {1}), {1}, 0.5 * {0})",
     "where": "where({0} > 0.25, {1}, {0})",
 }  # fmt: skip
-REDUCTIONS = {"sum": "total({0}) / 8", "mean": "mean({0})", "norm": "norm({0})", "dot": "mean({0} * {0})", "largest": "softmax({0})"}
+REDUCTIONS = {
+    "sum": "total({0}) / 8",
+    "mean": "mean({0})",
+    "norm": "norm({0})",
+    "dot": "mean({0} * {0})",
+    "largest": "softmax({0})",
+}
 
 
 def bound(op: str, *bounds: float) -> float:

@@ -46,8 +46,8 @@ def test_as_torch_has_it(backend: str, hidden: int) -> None:
     sources = [x, *layer.parameters()]
     found, expected = layer(x)[0], plain(layer, x)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    both = zip(torch.autograd.grad(found.square().sum(), sources), torch.autograd.grad(expected.square().sum(), sources))
-    for gradient, wanted in both:
+    both = (torch.autograd.grad(output.square().sum(), sources) for output in (found, expected))
+    for gradient, wanted in zip(*both, strict=True):
         torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-11)
 
 

@@ -71,16 +71,48 @@ def changes_the_size_of_a_state(x, h):  # HERE
     return h, State(h=x)
 
 
-def returns_a_scalar_output(x, h):  # HERE
-    return mean(h), State(h=tanh(affine("a", x, h)))
+def returns_a_matrix(x, h):  # HERE
+    return matrix("W"), State(h=tanh(affine("a", x, h)))
+
+
+def returns_two_outputs(x, h):  # HERE
+    h = tanh(affine("a", x, h))
+    return (h, 1 - h), State(h=h)
+
+
+def scales_rows(x, h):
+    h = tanh(affine("a", x) + (vector("g") * matrix("W")) @ h)  # HERE
+    return h, State(h=h)
+
+
+def rounds(x, h):
+    return round(h), State(h=h)  # HERE
+
+
+def counts_features(x, h):
+    return h / len(h), State(h=h)  # HERE
+
+
+def writes_a_number(x, h):
+    print(f"{h:.2f}")  # HERE
+    return h, State(h=h)
+
+
+def changes_in_place(x, h):
+    h[0] = 1.0  # HERE
+    return h, State(h=h)
+
+
+def looks_up(x, h, t: Scalar()):
+    return h * [1.0, 2.0][t], State(h=h, t=t + 1)  # HERE
 
 
 def returns_a_parameter(x, h):  # HERE
     return vector("b"), State(h=tanh(affine("a", x, h)))
 
 
-def returns_a_constant_state(x, h):  # HERE
-    return h, State(h=0)
+def returns_a_parameter_as_state(x, h):  # HERE
+    return h, State(h=vector("b"))
 
 
 def uses_an_unknown_op(x, h):
@@ -423,13 +455,8 @@ def joins_nothing(x, h):
     return h, State(h=h)
 
 
-def joins_a_scalar(x, h):
-    h = h * mean(concat(total(h), h))  # HERE
-    return h, State(h=h)
-
-
-def joins_a_number(x, h):
-    h = h * mean(concat(1.0, h))  # HERE
+def joins_a_matrix(x, h):
+    h = h * mean(concat(matrix("W"), h))  # HERE
     return h, State(h=h)
 
 
@@ -626,9 +653,16 @@ MISTAKES: dict[Callable[..., Any], str] = {
     forgets_a_state: r"must return the states h, c; it returned h",
     returns_one_state_too_many: r"must return the states h; it returned h, c",
     changes_the_size_of_a_state: r"returns state 'h' with shape \[input\]; it was given as \[hidden\]",
-    returns_a_scalar_output: r"must return a vector as its output; .* has shape \[\]",
+    returns_a_matrix: r"must return a vector as its output; W has shape \[hidden, hidden\]",
+    returns_two_outputs: r"returns a tuple as the output: a cell has one, such as concat\(a, b\), and others as states",
+    scales_rows: r"mul mixes sizes: g \[hidden\] and W \[hidden, hidden\]; scale the rows of a matrix by g \* \(W @ h\)",
+    rounds: r"round is not in the language; use floor\(value \+ 0.5\)",
+    counts_features: r"len is not in the language; use value.shape\[0\]",
+    writes_a_number: r"a traced value cannot be written as a number: h has no number until the cell runs",
+    changes_in_place: r"a traced value cannot be changed in place: h has no number .*; make a new one",
+    looks_up: r"a traced value cannot be an index: t has no number until the cell runs; choose by where",
     returns_a_parameter: r"returns 'y' that depends on no input and no state",
-    returns_a_constant_state: r"returns 'h' that depends on no input and no state",
+    returns_a_parameter_as_state: r"returns 'h' that depends on no input and no state; `h \* 0 \+ ..` is of every sample",
     misspells_an_option: r"affine has no option 'bais': its options are size, heads and bias",
     misspells_a_number: r"affine has no option 'head': its options are size, heads and bias",
     uses_an_unknown_op: r"unknown op 'gelu'; the ops are: .*tanh",
@@ -695,8 +729,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     splits_into_an_odd_size: r"a part of split should be a name, a positive number, or a sum .* got 'hidden - 1\.5'",
     splits_into_half_a_feature: r"the size of a part of split should be a name or a whole number, got 0\.5",
     joins_nothing: r"concat needs",
-    joins_a_scalar: r"concat needs .*vector",
-    joins_a_number: r"concat .*(vector|traced value)",
+    joins_a_matrix: r"concat needs vectors; W is none",
     takes_the_mean_of_a_scalar: r"mean needs a vector, but .* has shape \[\]",
     takes_the_mean_of_a_matrix: r"mean needs a vector, but w has shape \[hidden, hidden\]",
     normalises_a_scalar: r"norm needs a vector, but .* has shape \[\]",

@@ -50,6 +50,9 @@ class Dim:
     def __truediv__(self, divisor: int) -> Dim:
         return self if divisor == 1 else self * Fraction(1, divisor)
 
+    def __float__(self) -> float:
+        raise TypeError(f"{self} features are counted by layers, not by cells: anyrnn.sqrt and the like make a scalar of them")
+
     def within(self, sizes: Mapping[str, Dim]) -> Dim:
         """The form with other forms in the place of some named sizes."""
         parts = (sizes.get(name, Dim(((name, Fraction(1)),))) * factor for name, factor in self.terms)

@@ -301,6 +301,8 @@ class Builder:
             if s.shape and shape and s.shape != shape:
                 sides = " and ".join(f"{t.label} {shape_text(t.shape)}" for t in symbols)
                 hint = "; affine makes features of one size of those of another" if op == "add" else ""
+                if {len(t.shape) for t in symbols} == {1, 2}:
+                    hint = "; scale the rows of a matrix by g * (W @ h), and its columns by W @ (g * h)"
                 raise CellError(self.located(f"{op} mixes sizes: {sides}{hint}"))
             shape = shape or s.shape
         if len(shape) == 2 and any(self.nodes[s.index].per_sample for s in symbols):

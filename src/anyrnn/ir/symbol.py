@@ -144,10 +144,25 @@ class Symbol:
         raise CellError(self.builder.located(f"{what}: {self.label} has no number until the cell runs; {instead}"))
 
     def __bool__(self) -> bool:
-        self._refuse("a cell cannot branch on a traced value", "use where(test, a, b)")
+        instead = "where(test, a, b), which may stand within another one (for `and`, `or` and a < b < c), maximum and minimum"
+        self._refuse("a cell cannot branch on a traced value", f"use {instead}")
 
     def __float__(self) -> float:
-        self._refuse("a traced value cannot become a Python number", "use the functions of anyrnn, such as anyrnn.tanh")
+        self._refuse("a traced value cannot become a Python number", "use the functions of anyrnn, such as anyrnn.floor")
+
+    def __round__(self, digits: Any = None) -> NoReturn:
+        self._refuse_operator("round", "floor(value + 0.5)")
+
+    def __index__(self) -> int:  # noqa: PLE0305 - it never does
+        self._refuse("a traced value cannot be an index", "choose by where(test, a, b)")
+
+    def __len__(self) -> int:  # noqa: PLE0303 - likewise
+        self._refuse_operator("len", "value.shape[0], the number of features as a scalar, or a number of the cell's own")
+
+    def __format__(self, form: str) -> str:
+        if form:
+            self._refuse("a traced value cannot be written as a number", "call the layer, with return_states='all' for states")
+        return repr(self)
 
     def __int__(self) -> int:
         return int(float(self))
@@ -157,6 +172,9 @@ class Symbol:
 
     def __getitem__(self, key: Any) -> NoReturn:
         self._refuse("a traced value cannot be indexed", "use split(value, parts) for stacked features")
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        self._refuse("a traced value cannot be changed in place", "make a new one, by where(test, a, b) or concat")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Symbol:
         """A NumPy number before an operator asks like this."""

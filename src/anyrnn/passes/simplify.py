@@ -340,7 +340,8 @@ class _Unstack:
         if not node.per_sample and not node.row.boolean:  # a test is made again, of parts of what it compares
             return self._rows(self.whole(i), offset, size)
         if node.op == "fill":
-            return builder.fill(self.whole(node.inputs[0]), size)
+            number = self.whole(node.inputs[0]).index
+            return builder.symbol(builder.add(replace(node, inputs=(number,), shape=(size,), attributes=(size,))))
         if node.op == "affine":
             terms, biases = affine_parts(node)
             cut = [

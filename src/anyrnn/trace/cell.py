@@ -373,11 +373,17 @@ def _returned(cell: Cell, signature: Signature, returned: Any) -> tuple[Any, Sta
 def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) -> tuple[tuple[str, int], ...]:
     where = Place(cell.function, f": cell {cell.name!r}")
     y, state = _returned(cell, signature, returned)
-    outputs = [("y", tracer.lift(y, "the output"))]
+    if isinstance(y, (tuple, list)):
+        kind = type(y).__name__
+        raise CellError(f"{where} returns a {kind} as the output: a cell has one, such as concat(a, b), and others as states")
+    output = tracer.lift(y, "the output")
+    outputs = [("y", tracer.fill(output, *ir.SINGLE) if output.shape == () and output.per_sample else output)]
     for spec in signature.states:
         value = tracer.lift(state.values[spec.name], f"state {spec.name!r}")
         if value.builder.nodes[value.index].row.boolean:
             raise CellError(f"{where} returns a test as state {spec.name!r}; use where(test, a, b) to make numbers of it")
+        if value.shape == () and not value.per_sample:
+            value = _of_samples(tracer, value, spec)
         if value.shape == () and spec.shape:
             value = tracer.fill(value, spec.shape[0])
         if value.shape == ir.SINGLE and not spec.shape:
@@ -394,8 +400,15 @@ def _outputs(cell: Cell, signature: Signature, tracer: Tracer, returned: Any) ->
         raise CellError(f"{where} returns a test as the output; use where(test, a, b) to make numbers of it")
     for name, value in outputs:
         if not value.per_sample:
-            raise CellError(f"{where} returns {name!r} that depends on no input and no state")
+            fix = f"; `{name} * 0 + ..` is of every sample" if name != "y" else ""
+            raise CellError(f"{where} returns {name!r} that depends on no input and no state{fix}")
     return tuple((name, value.index) for name, value in outputs)
+
+
+def _of_samples(tracer: Tracer, number: Symbol, spec: ir.State) -> Symbol:
+    """A number as the state of every sample: what the state before, of whatever value, is when it is clipped to it."""
+    before = tracer.apply("stop_gradient", tracer.leaf("state", spec.name, spec.shape))
+    return tracer.apply("minimum", tracer.apply("maximum", before, number), number)
 
 
 def _described(value: Any) -> str:

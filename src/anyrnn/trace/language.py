@@ -9,6 +9,7 @@ from typing import Any
 
 from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim, features, shape_text
+from anyrnn.ir.graph import SINGLE
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.initial import Maker
 from anyrnn.trace.tracer import ProductRule, Tracer, current, tracing
@@ -217,6 +218,8 @@ def scope(name: str, init: Mapping[str, float | Maker] | None = None) -> Iterato
 def apply(op: str, *operands: Any) -> Symbol:
     """An op of the op table by its name."""
     symbols = [o for o in operands if isinstance(o, Symbol)]
+    if not symbols and any(isinstance(o, Dim) for o in operands):
+        return current(op).apply(op, *operands)
     if not symbols:
         message = f"{op} needs at least one traced value; for numbers use Python's math module"
         raise CellError(current(op).located(message) if tracing() else message)
@@ -256,7 +259,7 @@ def _parts(tracer: Tracer, value: Symbol, parts: int | Sequence[Size]) -> list[D
 
 
 def concat(*values: Symbol) -> Symbol:
-    """The features of several vectors, one after the other.
+    """The features of several vectors, one after the other. A scalar is one feature.
 
     For a product of several, `affine("n", x, h)` is the same as one of `concat(x, h)` and faster: x is multiplied before the
     steps, and nothing is joined.
@@ -264,11 +267,11 @@ def concat(*values: Symbol) -> Symbol:
     tracer = current("concat")
     vectors = [tracer.number(tracer.lift(value, "what concat joins"), "what concat joins") for value in values]
     for vector in vectors:
-        if len(vector.shape) != 1:
+        if len(vector.shape) > 1:
             raise CellError(tracer.located(f"concat needs vectors; {vector.label} is none"))
     if not vectors:
         raise CellError(tracer.located("concat needs at least one vector"))
-    return tracer.concat(vectors)
+    return tracer.concat([vector if vector.shape else tracer.fill(vector, *SINGLE) for vector in vectors])
 
 
 def mean(value: Symbol) -> Symbol:

@@ -108,7 +108,7 @@ class ScalarKernel(Emitter):
         return self.elementwise(node, self.label(i), [row.values[s] for s in node.inputs])
 
     def reduce(self, reductions: list[int], count: Value, rows: Sequence[Row]) -> None:
-        """Several sums over the features of some rows, or the largest of them: a loop over their full panels, and what is left."""
+        """Several sums over the features of some rows, or the largest: a loop over their full panels, and what is left."""
         b, e = self.b, self.element
         inside = sorted({j for i in reductions for j in reachable(self.nodes, [self.nodes[i].inputs[0]]) if self.nodes[j].shape})
         weights = {j: self.nodes[j].attributes[0] for j in inside if not self.nodes[j].per_sample}
