@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import anyrnn
+from anyrnn.errors import CellError
 from anyrnn.ir.dims import Dim
 from anyrnn.ir.show import text
-from anyrnn.trace import State, Step, Vec, cell
+from anyrnn.trace import Several, State, Step, Vec, cell
 from anyrnn.trace.language import affine, concat, matrix, mean, sigmoid, split, tanh, total, vector
 from tests.budget import assert_relative
 from tests.networks import on_llvm, on_reference, on_torch, problem
@@ -121,3 +123,44 @@ def test_cuts_that_a_vector_gets_from_another() -> None:
         turned = np.roll(h, -1, axis=1)
         h = np.tanh(z) * (z + turned).mean(1, keepdims=True) + 0.1 * np.roll(z, 2, axis=1)
         np.testing.assert_allclose(output, h, rtol=0, atol=1e-6)
+
+
+@cell
+def counted(x, n: Vec("keys", init=1), m: Vec("2*keys + 1"), *rows: Several("keys"), keys=2):  # type: ignore[no-untyped-def, valid-type]
+    k = tanh(affine("k", x, size="keys"))
+    n = n + k * k
+    m = tanh(affine("m", x, m, size="2*keys + 1"))
+    rows = [row + one * affine("v", x) for row, one in zip(rows, split(k / n, keys), strict=True)]
+    return sum(rows) + mean(m), State(n=n, rows=rows, m=m)
+
+
+@cell
+def around(x, h, n: Vec("k"), m: Vec("2*k + 1"), *rows: Several("k"), k=3):  # type: ignore[no-untyped-def, valid-type]
+    y, state = counted(x, n, m, *rows, keys=k)
+    assert len(state.rows) == k
+    h = tanh(affine("h", h, y=y))
+    return h, State(h=h, n=state.n, m=state.m, rows=state.rows)
+
+
+@pytest.mark.parametrize(("made", "name"), [(counted, "keys"), (around, "k")])
+@pytest.mark.parametrize("count", [None, 1, 5])
+def test_hyper_parameters_are_sizes(made: Any, name: str, count: int | None) -> None:
+    given = {} if count is None else {name: count}
+    layer = anyrnn.Recurrent(made, 3, 7, seed=0, **given)
+    keys, states = count or dict(made.signature.hypers)[name], layer.initial_state(4)
+    assert states.n.shape == (1, 4, keys)
+    assert states.m.shape == (1, 4, 2 * keys + 1)
+    assert states.arrays[-1].shape == (1, 4, 7)
+    assert set(dict(layer.network.sizes)) == {"input", "hidden"}
+    p = problem(made, 4, 3, 5, 6, **given)
+    expected = on_reference(p)
+    for found in (on_llvm(p), on_torch(p, torch.float64)):
+        for key, value in expected.items():
+            assert_relative(found[key], value, "random cells, float64", key)
+
+
+def test_a_number_of_states_is_no_size_of_a_layer() -> None:
+    with pytest.raises(TypeError, match="hyper-parameter 'keys' of cell 'counted' should be a whole number, got '3'"):
+        anyrnn.Recurrent(counted, 3, 7, keys="3")
+    with pytest.raises(CellError, match="rows should be at least one state; 'keys' is 0"):
+        anyrnn.Recurrent(counted, 3, 7, keys=0)

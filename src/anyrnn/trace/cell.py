@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from typing import Any, Literal
 
 from anyrnn.errors import CellError, meant
@@ -15,7 +16,7 @@ from anyrnn.ir import graph as ir
 from anyrnn.ir.dims import Dim, shape_text
 from anyrnn.ir.symbol import Symbol
 from anyrnn.trace.initial import Maker, check_init
-from anyrnn.trace.signature import LAYER_ARGUMENTS, Place, Signature, names_of, place, signature_of
+from anyrnn.trace.signature import LAYER_ARGUMENTS, Place, Signature, counts_of, names_of, place, signature_of
 from anyrnn.trace.tracer import CURRENT, INPUT, Tracer, current, tracing
 
 
@@ -39,10 +40,13 @@ class State:
             self.values |= given
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["values"][name]
-        except KeyError:
-            raise AttributeError(f"no state {name!r}; there are {', '.join(self.__dict__['values'])}") from None
+        values = self.__dict__["values"]
+        if name in values:
+            return values[name]
+        several = tuple(takewhile(lambda one: one is not None, (values.get(f"{name}{k}") for k in count(1))))
+        if several:
+            return several
+        raise AttributeError(f"no state {name!r}; there are {', '.join(values)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +209,7 @@ class Cell:
         }
         shapes = dict(signature.inputs) | {state.name: state.shape for state in signature.states}
         tracer.note_call(self.name)
-        with tracer.called(self.name, given, shapes, self.init):
+        with tracer.called(self.name, given, shapes, self.init, counts_of(values)):
             return _returned(self, signature, self.function(*given.values(), **values))
 
     def signature_with(self, hypers: Mapping[str, Any]) -> Signature:
@@ -292,7 +296,7 @@ def check_bias(bias: bool | str) -> None:
 
 def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -> ir.Graph:
     tracer, signature = Tracer(cell.name, bias, cell.init), cell.signature_with(hypers)
-    inputs = list(signature.inputs)
+    inputs, tracer.sizes = list(signature.inputs), counts_of(hypers)
     if skip_input:
         inputs[0] = inputs[0][0], (Dim.of("hidden"),)
     arguments: list[Symbol] = []

@@ -101,7 +101,7 @@ class Signature:
     order: tuple[str, ...]
     """The names of inputs and states, as the function takes them."""
     counted: bool = False
-    """Whether a hyper-parameter says how many states there are."""
+    """Whether hyper-parameters say how many states there are, or of what size."""
 
 
 def names_of(name: str, count: int) -> list[str]:
@@ -181,6 +181,16 @@ def no_such_input(who: str, unknown: Collection[str], known: Sequence[str], stat
 def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None = None) -> Signature:
     """`values`: of hyper-parameters, the defaults if there are none."""
     where, counted = Place(function), False
+    parameters = inspect.signature(function).parameters
+    known = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY} | dict(values or {})
+    counts = counts_of(known)
+
+    def sized(size: str | int | Dim) -> Shape:
+        nonlocal counted
+        dim = Dim.of(size)
+        counted = counted or not dim.names.isdisjoint(counts)
+        return (dim.within(counts),)
+
     try:
         annotations = inspect.get_annotations(function, eval_str=True) if function.__annotations__ else {}
     except Exception as error:  # noqa: BLE001 (whatever the user's annotations raise)
@@ -189,7 +199,6 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
     inputs: list[tuple[str, Shape]] = []
     states: list[ir.State] = []
     hypers: list[tuple[str, Any]] = []
-    parameters = inspect.signature(function).parameters
     for parameter in parameters.values():
         note = annotations.get(parameter.name)
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -204,8 +213,8 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
                 raise CellError(f"{where}: hyper-parameter {parameter.name!r} of cell {function.__name__!r} needs a default")
             hypers.append((parameter.name, parameter.default))
         elif parameter.kind is parameter.VAR_POSITIONAL and isinstance(note, Several) and inputs:
-            count, counted = _count(note, parameters, values, f"{where}: *{parameter.name}"), isinstance(note.count, str)
-            states += [ir.State(name, (Dim.of(note.size),), note.init) for name in names_of(parameter.name, count)]
+            count, counted = _count(note, known, f"{where}: *{parameter.name}"), counted or isinstance(note.count, str)
+            states += [ir.State(name, sized(note.size), note.init) for name in names_of(parameter.name, count)]
         elif parameter.default is not parameter.empty:
             fix = f"*, {parameter.name}={parameter.default!r}"
             raise CellError(f"{where}: {parameter.name!r} has a default; hyper-parameters come after a star: {fix}")
@@ -230,12 +239,12 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
             if parameter.name in CALL_ARGUMENTS:
                 message = f"per-step input {parameter.name!r} has the name of a call's argument; give it another name"
                 raise CellError(f"{where}: {message}")
-            inputs.append((parameter.name, (Dim.of(note.size),)))
+            inputs.append((parameter.name, sized(note.size)))
         elif isinstance(note, Scalar):
             states.append(ir.State(parameter.name, (), note.init))
         else:
             vec = note or Vec()
-            states.append(ir.State(parameter.name, (Dim.of(vec.size),), vec.init))
+            states.append(ir.State(parameter.name, sized(vec.size), vec.init))
     names = [name for name, _ in inputs] + [state.name for state in states]
     taken = {"y": "the output", **{f"d_{name}": f"the gradient of {name}" for name in (*names, "y")}}
     for name in names:
@@ -253,11 +262,15 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
     return Signature(tuple(inputs), tuple(states), tuple(hypers), tuple(order), counted)
 
 
-def _count(note: Several, parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Any] | None, who: str) -> int:
+def counts_of(hypers: Mapping[str, Any]) -> dict[str, Dim]:
+    """The sizes that hyper-parameters are: whole numbers above zero. What is hidden or the input's is the layer's to say."""
+    return {name: Dim.of(n) for name, n in hypers.items() if type(n) is int and n > 0 and name not in ("hidden", "input")}
+
+
+def _count(note: Several, known: Mapping[str, Any], who: str) -> int:
     """How many states there are of `note`. Raises: CellError when that is no number above zero."""
     count: Any = note.count
     if isinstance(count, str):
-        known = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY} | dict(values or {})
         if count not in known:
             raise CellError(f"{who} is as many states as the hyper-parameter {count!r} says, which there is not")
         count = known[count]

@@ -188,7 +188,7 @@ class Tracer(Builder):
         self.gate_names: dict[int, str] = {}
         self.helper_names: dict[int, str] = {}
         self.sizes: Mapping[str, Dim] = {}
-        """Of a cell within the cell, what its named sizes are here."""
+        """What named sizes are here: those that hyper-parameters say, and of a cell within the cell all."""
         self.rule: ProductRule | None = None
         """The one that is at work."""
         self.declared_by: dict[str, ProductRule | None] = {}
@@ -224,14 +224,19 @@ class Tracer(Builder):
             vars(self).update(before)
 
     def called(
-        self, cell: str, arguments: Mapping[str, Symbol | None], shapes: Mapping[str, Shape], init: Mapping[str, Any]
+        self,
+        cell: str,
+        arguments: Mapping[str, Symbol | None],
+        shapes: Mapping[str, Shape],
+        init: Mapping[str, Any],
+        counts: Mapping[str, Dim],
     ) -> AbstractContextManager[None]:
         """Weights call a cell's arguments as that cell does, whatever they are here, its named sizes are those of what it is
         given, and its gates begin as its `init` says. `shapes` are those of its arguments, as it declares them; the first one is
-        the input.
+        the input. `counts` are the sizes that its hyper-parameters say.
         """
         keys: list[tuple[Symbol, str]] = []
-        sizes: dict[str, Dim] = {}
+        sizes = dict(counts)
         for position, (name, value) in enumerate(arguments.items()):
             if value is None:
                 continue
