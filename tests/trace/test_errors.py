@@ -689,7 +689,7 @@ MISTAKES: dict[Callable[..., Any], str] = {
     transposes_a_vector: r"h \[hidden\] is not a matrix: \.T is for parameter matrices",
     calls_a_numpy_function: r"numpy\.tanh is not an op of a cell: .* use anyrnn\.tanh",
     calls_a_numpy_function_of_several: r"numpy\.concatenate is not an op of a cell: .* use the functions and operators of anyrnn",
-    uses_a_numpy_array: r"a ndarray; expected a traced value or a number \(use vector, scalar or matrix for parameters\)",
+    uses_a_numpy_array: r"a ndarray; expected a traced value or a number \(use vector, scalar or matrix for parameters, and Step",
     uses_a_numpy_array_first: r"operand 1 of mul is a ndarray; expected a traced value or a number",
     calls_a_torch_function: r"torch\.tanh is not an op of a cell: .* use anyrnn\.tanh",
     calls_a_torch_function_of_several: r"torch\.cat is not an op of a cell",
@@ -877,7 +877,7 @@ SIGNATURES: dict[Callable[..., Any], str] = {
     many_inputs: r"cell 'many_inputs' takes its input and states by name, not as \*xs; as many .* \*xs: Several\('name'\)",
     keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
-    odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\); got <class 'int'>",
+    odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\), or put it behind a star .*; got <class 'int'>",
     odd_hyper: r"'rate' is keyword-only, and so a hyper-parameter; Vec is for inputs and states",
     state_without_features: r"the size of Vec should be a name, a positive number, or a sum such as 'hidden - 1', got 0",
     input_of_a_sum: r"the size of the input 'x' should be a name, got hidden - 1",
@@ -1194,7 +1194,7 @@ def test_a_number_in_an_array_without_axes(order: Any) -> None:
      ("hidden_size", "has the name of a layer's argument; give it another name, or 'hidden'$")],
 )  # fmt: skip
 def test_sizes_that_no_layer_could_be_given(size: str, says: str) -> None:
-    def named(x, h, p, *, rank=3):  # type: ignore[no-untyped-def]
+    def named(x, h, p, *, rank=0.5):  # type: ignore[no-untyped-def]
         h = tanh(affine("n", x, h, p))
         return h, State(h=h, p=p)
 
@@ -1418,7 +1418,9 @@ def test_a_tuple_of_what_cannot_be_hashed() -> None:
     def sized(x, h, *, sizes=(1,)):
         return h, State(h=tanh(affine("n", x, h)))
 
-    with pytest.raises(TypeError, match="hyper-parameter 'sizes' of cell 'sized' should be hashable, got a tuple"):
+    with pytest.raises(
+        TypeError, match=r"hyper-parameter 'sizes' of cell 'sized' should be hashable \(as tuples of numbers are\), got a tuple"
+    ):
         sized.trace(sizes=([1],))
 
 

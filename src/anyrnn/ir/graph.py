@@ -241,9 +241,8 @@ class Builder:
             except OverflowError:
                 raise CellError(self.located(f"{who} is a whole number that no float holds")) from None
         kind = type(value).__name__
-        raise CellError(
-            self.located(f"{who} is a {kind}; expected a traced value or a number (use vector, scalar or matrix for parameters)")
-        )
+        fix = "use vector, scalar or matrix for parameters, and Step for what each step is given"
+        raise CellError(self.located(f"{who} is a {kind}; expected a traced value or a number ({fix})"))
 
     def label(self, index: int) -> str:
         """How messages call a value."""

@@ -190,7 +190,10 @@ class Symbol:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         given = [*args, *(kwargs or {}).values()]
         flat = [a for some in given for a in (some if isinstance(some, (list, tuple)) else [some])]
-        next(a for a in flat if isinstance(a, Symbol))._refuse_foreign("torch", function)
+        traced = next(a for a in flat if isinstance(a, Symbol))
+        for other in (a for a in flat if type(a).__module__.startswith("torch")):
+            traced.builder.lift(other, f"what stands beside {traced.label}")  # which refuses it
+        traced._refuse_foreign("torch", function)
 
     def __getattr__(self, name: str) -> Any:
         import anyrnn

@@ -149,7 +149,8 @@ class Arguments:
         if tensor.device != weight.device:
             raise RuntimeError(f"{self.label}: {name} is on {tensor.device}, but the weights are on {weight.device}")
         if tensor.dtype != weight.dtype and not is_cast(tensor):
-            raise ValueError(f"{self.label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}")
+            fix = f"{name}.to({weight.dtype}) makes it so"
+            raise ValueError(f"{self.label}: {name} is {tensor.dtype}, but the weights are {weight.dtype}; {fix}")
 
     def states(self, hx: States | None, rows: int, x: Tensor, batched: bool) -> Sequence[Tensor]:
         """The initial states [units, N, size], checked; nothing when they are the cell's own. `rows`: N."""

@@ -236,7 +236,7 @@ def _wanted(default: Any, value: Any) -> str | None:
     try:
         hash(value)
     except TypeError:
-        return "hashable"
+        return "hashable (as tuples of numbers are)"
     return None
 
 

@@ -223,9 +223,8 @@ def signature_of(function: Callable[..., Any], values: Mapping[str, Any] | None 
             what = f"{parameter}{several if parameter.kind is parameter.VAR_POSITIONAL and note is None else ''}"
             raise CellError(f"{where}: cell {function.__name__!r} takes its input and states by name, not as {what}")
         elif note is not None and not isinstance(note, (Vec, Scalar, Step)):
-            raise CellError(
-                f"{where}: annotate {parameter.name!r} with Vec(size, init), Scalar(init) or Step(size); got {note!r}"
-            )
+            fix = "with Vec(size, init), Scalar(init) or Step(size), or put it behind a star if it is a hyper-parameter"
+            raise CellError(f"{where}: annotate {parameter.name!r} {fix}; got {note!r}")
         elif not inputs:
             if isinstance(note, Scalar):
                 raise CellError(f"{where}: the input {parameter.name!r} is a vector; annotate it with Vec(size), not with Scalar")

@@ -326,7 +326,8 @@ class Tracer(Builder):
         known = self.declared.setdefault(full, parameter)
         what = next((what for what, same in _compared(known, parameter).items() if not same), None)
         if what is not None:
-            raise CellError(self.located(f"parameter {full!r} is declared twice with different {what}"))
+            both = f", {shape_text(known.shape)} and {shape_text(shape)}" if what == "shapes" else ""
+            raise CellError(self.located(f"parameter {full!r} is declared twice with different {what}{both}"))
         if self.declared_by.setdefault(full, self.rule) is not self.rule:
             both = "by the cell and by a wrapper, or by two wrappers of one kind"
             raise CellError(self.located(f"parameter {full!r} is declared twice, {both}"))

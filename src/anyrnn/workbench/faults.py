@@ -94,7 +94,8 @@ def _states(cell: Cell, graph: Graph) -> Iterator[Fault]:
         if new == leaves.get(state.name):
             yield Fault("error", place(cell.function), f"state {state.name!r} is returned as it came: it never changes")
         elif leaves.get(state.name) not in live:
-            yield Fault("error", nodes[new].source, f"state {state.name!r} is never read: what is returned for it is forgotten")
+            forgotten = "what is returned for it is forgotten, unless return_states='all' asks for it"
+            yield Fault("warning", nodes[new].source, f"state {state.name!r} is never read: {forgotten}")
         elif state.shape and not any(nodes[i].op == "input" for i in reachable(nodes, [*_closure(graph, state.name)])):
             yield Fault("warning", nodes[new].source, f"no input ever reaches state {state.name!r}")
     of_y = reachable(nodes, [graph.output("y")])
