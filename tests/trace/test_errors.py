@@ -877,7 +877,7 @@ SIGNATURES: dict[Callable[..., Any], str] = {
     many_inputs: r"cell 'many_inputs' takes its input and states by name, not as \*xs; as many .* \*xs: Several\('name'\)",
     keywords: r"cell 'keywords' takes its input and states by name, not as \*\*others",
     hyper_without_default: r"hyper-parameter 'depth' of cell 'hyper_without_default' needs a default",
-    odd_annotation: r"annotate 'h' with Vec\(size, init\), Scalar\(init\) or Step\(size\), or put it behind a star .*; got <class 'int'>",
+    odd_annotation: r"annotate 'h' with .* or put it behind a star if it is a hyper-parameter; got <class 'int'>",
     odd_hyper: r"'rate' is keyword-only, and so a hyper-parameter; Vec is for inputs and states",
     state_without_features: r"the size of Vec should be a name, a positive number, or a sum such as 'hidden - 1', got 0",
     input_of_a_sum: r"the size of the input 'x' should be a name, got hidden - 1",
