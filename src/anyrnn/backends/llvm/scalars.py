@@ -16,7 +16,7 @@ from anyrnn.backends.llvm.emitter import Emitter, Key, is_callers
 from anyrnn.backends.llvm.lanes import first_lanes
 from anyrnn.backends.llvm.target import Machine
 from anyrnn.ir.dims import Dim
-from anyrnn.ir.graph import reachable
+from anyrnn.ir.graph import SINGLE, reachable
 from anyrnn.passes.plan import Kernel, Program
 
 ROWS = 4
@@ -43,6 +43,8 @@ class Row:
     """Where its values stand, by buffer."""
     values: dict[int, Value] = field(default_factory=dict)
     """Its numbers, by node."""
+    features: dict[int, Value] = field(default_factory=dict)
+    """Those that are the only feature of a vector."""
 
 
 class ScalarKernel(Emitter):
@@ -90,8 +92,13 @@ class ScalarKernel(Emitter):
             waiting = [i for i in waiting if i not in done]
             sums = [i for i in waiting if self.nodes[i].row.kind == "reduction" and self.kernel.numbers_in[i] <= done.keys()]
             assert ready or sums, "a scalar kernel cannot be ordered"
-            for dim in dict.fromkeys(self.summed(i) for i in sums):
-                self.reduce([i for i in sums if self.summed(i) == dim], self.counts[dim], rows)
+            single = [i for i in sums if self.is_single(i)]
+            for i in single:
+                for row in rows:
+                    row.values[i] = self.only_feature(self.nodes[i].inputs[0], row)
+            others = [i for i in sums if i not in single]
+            for dim in dict.fromkeys(self.summed(i) for i in others):
+                self.reduce([i for i in others if self.summed(i) == dim], self.counts[dim], rows)
             waiting = [i for i in waiting if i not in done]
         for i, buffer, later in self.kernel.stores:
             for row in rows:
@@ -106,6 +113,25 @@ class ScalarKernel(Emitter):
         if not node.per_sample:
             return self.parameter_scalar(i)
         return self.elementwise(node, self.label(i), [row.values[s] for s in node.inputs])
+
+    def is_single(self, i: int) -> bool:
+        """Whether a reduction is of a vector of one feature, which is computed as the number that it is. Random choices are made
+        for whole vectors.
+        """
+        inside = reachable(self.nodes, [self.nodes[i].inputs[0]])
+        return (self.summed(i),) == SINGLE and not any(self.nodes[j].op == "choose" for j in inside)
+
+    def only_feature(self, i: int, row: Row) -> Value:
+        for j in sorted(j for j in reachable(self.nodes, [i]) if self.nodes[j].shape and j not in row.features):
+            node, name = self.nodes[j], self.label(j)
+            if node.op == "load":
+                row.features[j] = self.b.load(self.element.type, row.at[node.attributes], name, self.element.bytes)
+            elif not node.per_sample:
+                row.features[j] = self.parameter_scalar(j)
+            else:
+                operands = [row.features[s] if self.nodes[s].shape else row.values[s] for s in node.inputs]
+                row.features[j] = self.elementwise(node, name, operands)
+        return row.features[i]
 
     def reduce(self, reductions: list[int], count: Value, rows: Sequence[Row]) -> None:
         """Several sums over the features of some rows, or the largest: a loop over their full panels, and what is left."""
