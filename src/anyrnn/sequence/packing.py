@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from numbers import Real
@@ -348,10 +349,11 @@ def as_array(given: Any) -> Any:
         return given
     if given.is_meta:
         raise ValueError("a tensor on the meta device has no numbers: give lengths, masks and resets on another one")
-    try:
+    with suppress(RuntimeError):  # under torch's transforms of functions a tensor has no memory of its own
         return (given if given.is_cpu else given.cpu()).numpy()
-    except RuntimeError:  # under torch's transforms of functions a tensor has no memory of its own
-        return np.array([number.item() for number in given.flatten()]).reshape(given.shape)
+    with suppress(RuntimeError):  # which torch 2.9 has to have for a list
+        return np.array(given.tolist())
+    return np.array([number.item() for number in given.flatten()]).reshape(given.shape)
 
 
 def integers(given: Any, who: str) -> Integers:
