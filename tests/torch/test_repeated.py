@@ -101,7 +101,7 @@ def test_a_loop_of_steps_finds_its_first_and_its_later_calls(name: str, hits: li
                 for x in X:
                     state = cell(x, state)
             found.append(state if isinstance(state, tuple) else (state,))
-        assert hits == [True] * [2, 4, 4, 5][turn]
+        assert hits == [True] * [2, 4, 5, 5][turn]
         for a, b in zip(*found, strict=True):
             assert torch.allclose(a, b, atol=1e-6)
 
@@ -195,6 +195,71 @@ def test_a_smaller_last_batch_is_another_call(hits: list[bool]) -> None:
         for samples in (2, 2, 2, 1):
             layer(X[:, :samples])
         assert hits.count(True) == [1, 3, 4][min(epoch, 2)]
+
+
+def test_calls_whose_batches_shrink_are_remembered(hits: list[bool]) -> None:
+    cell, x = anyrnn.torch.LSTMCell(3, 4), torch.randn(repeated.MOST_CALLS - 2, repeated.MOST_CALLS - 2, 3)
+    outputs = []
+    for _ in range(4):
+        hits.clear()
+        state = None
+        for k, step in enumerate(x):
+            shrunk = None if state is None else tuple(s[: len(x) - k] for s in state)
+            state = cell(step[: len(x) - k], shrunk)
+        outputs.append(state[0])
+    assert all(hits)
+    assert len(hits) == len(x)
+    assert all(output.equal(outputs[0]) for output in outputs)
+
+
+def test_a_module_that_has_met_many_shapes_goes_on_remembering(hits: list[bool]) -> None:
+    cell = anyrnn.torch.GRUCell(3, 4)
+    for rows in range(1, repeated.MOST_CALLS + 20):
+        for _ in range(3):
+            cell(torch.ones(rows, 3))
+    assert len(cell._earlier.repeated) <= repeated.MOST_KINDS
+    for _ in range(2 * repeated.REFILL):
+        cell(torch.ones(99, 3))
+    hits.clear()
+    cell(torch.ones(99, 3))
+    assert hits == [True]
+
+
+def test_kinds_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch, hits: list[bool]) -> None:
+    monkeypatch.setattr(repeated, "MOST_KINDS", 3)
+    monkeypatch.setattr(repeated, "MOST_SEEN", 4)
+    cell = anyrnn.torch.RNNCell(3, 4)
+    for rows in (1, 2, 3, 4, 5, 6):
+        for _ in range(2):
+            cell(torch.ones(rows, 3))
+    assert [kind[-1][0] for kind in cell._earlier.repeated] == [4, 5, 6]
+    assert len(cell._earlier.seen) <= 4
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell"])
+def test_steps_without_a_batch_are_remembered(kind: str, trains: bool, hits: list[bool]) -> None:
+    cell, theirs = getattr(anyrnn.torch, kind)(3, 4), getattr(torch.nn, kind)(3, 4)
+    theirs.load_state_dict(cell.state_dict())
+    x = torch.randn(9, 3)
+    with torch.set_grad_enabled(trains):
+        for _ in range(3):
+            hits.clear()
+            ours = expected = None
+            for step in x:
+                ours, expected = cell(step, ours), theirs(step, expected)
+    assert hits.count(True) >= len(x)
+    ends, wanted = (found if isinstance(found, tuple) else (found,) for found in (ours, expected))
+    for end, other in zip(ends, wanted, strict=True):
+        assert end.shape == (4,)
+        torch.testing.assert_close(end, other, rtol=1e-5, atol=1e-6)
+    if trains:
+        gradients = (
+            torch.autograd.grad(sum(end.sum() for end in found), list(of.parameters()))
+            for found, of in ((ends, cell), (wanted, theirs))
+        )
+        for gradient, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-6)
 
 
 def numbers(found: Any) -> list[torch.Tensor]:
@@ -577,6 +642,10 @@ def test_calls_that_are_never_alike_are_not_remembered_for_ever(hits: list[bool]
             layer(X, (state, state))  # one tensor twice
     assert not any(hits)
     assert layer._earlier.left == 0
+    for _ in range(3 * repeated.REFILL):
+        with torch.no_grad():
+            layer(X, (state, state))
+    assert layer._earlier.left <= 1
 
 
 CONVERTED: dict[str, Callable[[Any, torch.Tensor], Any]] = {

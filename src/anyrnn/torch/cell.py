@@ -103,6 +103,8 @@ class RecurrentCell(RecurrentBase):
             repeated = self._repeated(input, hx)
             if repeated is not None:
                 return repeated
+            if type(input) is Tensor and input.dim() == 1 and not input.is_nested:
+                return self._of_batch(input, hx)
         given, weight = self._checked(input)
         batched = input.dim() == 2
         x = self._arguments.time_major(given, batched, weight)
@@ -124,6 +126,19 @@ class RecurrentCell(RecurrentBase):
             return of_step if of_step.dtype is dtype else of_step.to(dtype)  # under autocast
 
         return shown(output), [shown(s) for s in last]
+
+    def _of_batch(self, input: Tensor, hx: Tensor | tuple[Tensor, ...] | None) -> tuple[Tensor, Sequence[Tensor]]:
+        """A step without a batch, as that of one sample, as which it is remembered."""
+        given, states = input.unsqueeze(0), hx if isinstance(hx, tuple) else () if hx is None else (hx,)
+        found = None
+        if all(type(state) is Tensor and state.dim() == 1 for state in states):
+            found = self._repeated(given, tuple([state.unsqueeze(0) for state in states]) or None)
+        if found is None:
+            given, weight = self._checked(input)
+            first = tuple([state[0] for state in self._first(hx, self._arguments.time_major(given, False, weight), False)])
+            found = self._step(given, first or None, {})
+        output, last = found
+        return output.squeeze(0), [state.squeeze(0) for state in last]
 
     def _is_step(self, *tensors: Tensor) -> bool:
         """With a gradient, as in calls that are remembered: else a checkpoint whose call goes the one way and then the other

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 IS_NESTED = Tensor.is_nested.__get__  # type: ignore[attr-defined]
 """Guards that meet a nested tensor end the process."""
-MOST_CALLS = 16
-"""How often a module remembers another call, which takes longer than to look at one. Where calls are never alike for long, it
-stops.
+MOST_CALLS, REFILL = 16, 32
+"""How often a module remembers another call, which takes longer than to look at one, before as many others have been made for
+each: where calls are never alike for long, that is what it spends on them.
 """
+MOST_KINDS, MOST_SEEN = 64, 1024
+"""Of calls that are remembered, the latest, and of those that have been made once."""
 MOST_ALIKE = 2
 """Calls of one kind that are remembered, the latest first, and backward calls. In loops the first is often unlike all others: its
 states are views, or were made outside of `torch.inference_mode`; the last output's cotangent is a part of that of all outputs.
@@ -101,8 +103,9 @@ class Earlier:
     """What a module remembers of its calls, by their kind."""
 
     repeated: dict[Kind, tuple[Repeated, ...]] = field(default_factory=dict)
-    latest: Kind | None = None
-    """that of the last call that was noted"""
+    seen: set[Kind] = field(default_factory=set)
+    """those of calls that were noted"""
+    noted: int = 0
     left: int = MOST_CALLS
     loops: Loops = field(default_factory=Loops)
 
@@ -121,16 +124,23 @@ class Earlier:
     def note(
         self, module: RecurrentBase, mode: Mode, input: Tensor, first: Tensors, sources: Tensors, of_step: bool = False
     ) -> None:
-        """A call that was just made. Of two in succession that are of one kind, the later is remembered. `of_step`: the
-        tensors have no sides of steps and units.
+        """A call that was just made. Of those of one kind the second is remembered, and later ones that are not like it.
+        `of_step`: the tensors have no sides of steps and units.
         """
+        self.noted += 1
+        if not self.noted % REFILL:
+            self.left = min(self.left + 1, MOST_CALLS)
         kind = torch.is_grad_enabled(), input.requires_grad, first[-1].requires_grad if first else None, input.shape
-        if kind == self.latest and self.left:
+        if kind in self.seen and self.left:
             self.left -= 1
             repeated = _remembered(module, mode, kind[0], input, first, sources, of_step, self.loops)
             if repeated is not None:
                 self.repeated[kind] = (repeated, *self.repeated.get(kind, ()))[:MOST_ALIKE]
-        self.latest = kind
+            if len(self.repeated) > MOST_KINDS:
+                self.repeated.pop(next(iter(self.repeated)), None)
+        if len(self.seen) == MOST_SEEN:
+            self.seen.clear()
+        self.seen.add(kind)
 
 
 def _remembered(
