@@ -133,6 +133,12 @@ def test_attributes_and_repr_are_those_of_torch(kind: str, arguments: tuple[Any,
         assert getattr(ours, name) == getattr(theirs, name), name
         assert type(getattr(ours, name)) is type(getattr(theirs, name)), name
     assert [[p.shape for p in unit] for unit in ours.all_weights] == [[p.shape for p in unit] for unit in theirs.all_weights]
+    assert ours._all_weights == theirs._all_weights
+    assert ours._flat_weights_names == theirs._flat_weights_names
+    assert all(a is getattr(ours, name) for a, name in zip(ours._flat_weights, ours._flat_weights_names, strict=True))
+    ours._flat_weights = [getattr(ours, name) for name in ours._flat_weights_names]
+    with pytest.raises(AttributeError, match=r"_flat_weights are the attributes \(weight_ih_l0, .*\): set those"):
+        ours._flat_weights = [weight.clone() for weight in ours._flat_weights]
     assert ours.training == theirs.training
     assert ours.flatten_parameters() is None
 

@@ -8,6 +8,7 @@ import re
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -216,3 +217,13 @@ def test_a_cell_without_parameters() -> None:
 def test_copies(again: Any) -> None:
     module, x = anyrnn.torch.GRUCell(3, 5), torch.randn(2, 3)
     assert torch.equal(again(module)(x), module(x))
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell"])
+@pytest.mark.parametrize("bias", [1, 0, None, np.bool_(True)])
+def test_what_torchs_cells_take_as_sizes_and_bias(kind: str, bias: Any) -> None:
+    sizes = torch.prod(torch.tensor([3])), np.int64(4)
+    ours, theirs = getattr(anyrnn.torch, kind)(*sizes, bias), getattr(torch.nn, kind)(*sizes, bias)
+    assert {name: p.shape for name, p in ours.named_parameters()} == {name: p.shape for name, p in theirs.named_parameters()}
+    swapped = anyrnn.torch.swap(torch.nn.Sequential(theirs))
+    assert type(swapped[0]).__module__.startswith("anyrnn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -35,6 +36,33 @@ class _Standard(Recurrent):
         "bidirectional",
         "proj_size",
     ]
+
+    # names of torch.nn's that are no promise of its, and which much code knows
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """The parameters' names, a list for each layer and direction."""
+        return [list(names) for names in self._parameter_names]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._parameter_names for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: Sequence[Tensor]) -> None:
+        """Calls read the attributes, so it only looks whether these are what is given.
+
+        Raises: AttributeError if they are not.
+        """
+        given, own = list(weights), self._flat_weights
+        if len(given) != len(own) or any(a is not b for a, b in zip(given, own, strict=True)):
+            raise AttributeError(
+                f"{self._label}: _flat_weights are the attributes ({', '.join(self._flat_weights_names)}): set those"
+            )
 
     def _repr_first(self) -> list[str]:
         return []
@@ -206,7 +234,10 @@ class _StandardCell(RecurrentCell):
     __constants__: ClassVar[list[str]] = ["input_size", "hidden_size", "bias"]
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int, bias: bool, **options: Any) -> None:
-        super().__init__(cell, input_size, hidden_size, bias, **options)
+        # torch.nn's cells, and programs with them, take any truth value (`LSTMCell(80, 1024, 1)`), and numbers of any kind
+        given: Any = bias
+        first, second = (size.__index__() if hasattr(size, "__index__") else size for size in (input_size, hidden_size))
+        super().__init__(cell, first, second, given if isinstance(given, str) else bool(given), **options)
         for name in ("bias_ih", "bias_hh"):
             if name not in self._parameters:
                 self.register_parameter(name, None)
