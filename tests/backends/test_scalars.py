@@ -10,7 +10,7 @@ import torch
 
 import anyrnn
 import anyrnn.torch
-from anyrnn import Scalar, State, Vec, affine, cell, concat, mean, sqrt, tanh, total
+from anyrnn import Scalar, State, Vec, affine, cell, concat, mean, norm, sigmoid, softmax, split, sqrt, tanh, total, vector, where
 from anyrnn.trace import Cell
 from tests.budget import assert_relative
 from tests.onnx.exported import check
@@ -102,3 +102,39 @@ def test_elsewhere(made: Cell) -> None:
             "float32 kernels against a scan, through JAX's transformations",
             name,
         )
+
+
+@cell
+def with_a_parameter(x, h):  # type: ignore[no-untyped-def]
+    g = sigmoid(affine("g", x, h, size=1))
+    h = tanh(affine("n", x, h)) * total(g * g + vector("p", 1))
+    return h, State(h=h)
+
+
+@cell
+def with_a_state(x, h, t: Vec(1)):  # type: ignore[no-untyped-def, valid-type]
+    t = tanh(affine("t", x, t, size=1))
+    h = tanh(affine("n", x, h)) * (t + mean(softmax(t)) + total(where(t > 0, t, 0.5 * t)))
+    return h, State(h=h, t=t)
+
+
+@cell
+def of_parts(x, h):  # type: ignore[no-untyped-def]
+    a, b, c, d = split(softmax(affine("k", x, h, size=4)), 4)
+    h = tanh(affine("n", x, h)) * (a - b * c + norm(d))
+    return h, State(h=h)
+
+
+@pytest.mark.parametrize("made", [with_a_parameter, with_a_state, of_parts], ids=str)
+@pytest.mark.parametrize("samples", [1, 3, 9])
+def test_vectors_of_one_feature(made: Cell, samples: int) -> None:
+    torch.manual_seed(0)
+    layers = [anyrnn.torch.Recurrent(made, D, H, dtype=torch.float64, backend=backend) for backend in ("llvm", "reference")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    x, found = torch.randn(T, samples, D, dtype=torch.float64), []
+    for layer in layers:
+        leaf = x.clone().requires_grad_()
+        output = layer(leaf)[0]
+        found.append([output, *torch.autograd.grad(output.square().sum(), [leaf, *layer.parameters()])])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)

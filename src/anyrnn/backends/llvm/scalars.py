@@ -127,7 +127,8 @@ class ScalarKernel(Emitter):
             if node.op == "load":
                 row.features[j] = self.b.load(self.element.type, row.at[node.attributes], name, self.element.bytes)
             elif not node.per_sample:
-                row.features[j] = self.parameter_scalar(j)
+                weight = node.attributes[0]
+                row.features[j] = self.b.load(self.element.type, self.pointer(self.layout.weight(weight), weight), name)
             else:
                 operands = [row.features[s] if self.nodes[s].shape else row.values[s] for s in node.inputs]
                 row.features[j] = self.elementwise(node, name, operands)
