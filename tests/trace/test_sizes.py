@@ -164,3 +164,11 @@ def test_a_number_of_states_is_no_size_of_a_layer() -> None:
         anyrnn.Recurrent(counted, 3, 7, keys="3")
     with pytest.raises(CellError, match="rows should be at least one state; 'keys' is 0"):
         anyrnn.Recurrent(counted, 3, 7, keys=0)
+
+    @cell
+    def sized(x, h: Vec("m"), *, m=2):  # type: ignore[no-untyped-def, valid-type]
+        h = tanh(affine("h", x, h, size="m"))
+        return h, State(h=h)
+
+    with pytest.raises(CellError, match="size 'm', a hyper-parameter, should be at least 1, got -1"):
+        anyrnn.Recurrent(sized, 3, 7, m=-1)

@@ -329,6 +329,8 @@ def _trace(cell: Cell, bias: str, skip_input: bool, hypers: Mapping[str, Any]) -
         tuple(tracer.nodes), outputs, tuple(inputs), signature.states, tracer.parameters(), numbers, cell.name, warnings
     )
     for name in graph.size_names:
+        if type(hypers.get(name)) is int and name not in ("hidden", "input"):
+            raise CellError(f"{place(cell.function)}: size {name!r}, a hyper-parameter, should be at least 1, got {hypers[name]}")
         if name in {*LAYER_ARGUMENTS, *hypers, "self"}:
             other = "a hyper-parameter" if name in hypers else "a layer's argument"
             fix = f", or {name.removesuffix('_size')!r}" if name in ("hidden_size", "input_size") else ""
